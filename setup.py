@@ -1,7 +1,9 @@
-"""Compiles the modules that every message passes, where that is possible. All else about the package is in ``setup.cfg``.
+"""Compiles the modules that every message passes, where that is possible. All else about the
+package is in ``setup.cfg``.
 
-mypyc makes C of the same annotated Python that also runs as it is, and the gateway is complete without. It stays pure Python where mypyc or a
-C compiler is missing, where ``STOMP_GATEWAY_PURE`` is set in the environment, and in editable installs, whose sources are to change. Why it does is
+mypyc makes C of the same annotated Python that also runs as it is, and the gateway is complete
+without. It stays pure Python where mypyc or a C compiler is missing, where ``STOMP_GATEWAY_PURE``
+is set in the environment, and in editable installs, whose sources are to change. Why it does is
 printed; whether it did, the gateway says when it starts.
 """
 
@@ -20,8 +22,9 @@ from setuptools.errors import BaseError, CCompilerError
 
 PURE = "STOMP_GATEWAY_PURE"
 
-#: Those on the path of every message. Not here: classes with two base classes (queues), with decorators of Twisted or below those (transports,
-#: turns), and errors, which pure modules derive theirs from.
+#: Those on the path of every message. Not here: classes with two base classes (queues), with
+#: decorators of Twisted or below those (transports, turns), and errors, which pure modules derive
+#: theirs from.
 MODULES = [
     "gateway/broker/sessions/admission.py",
     "gateway/broker/core/backlog.py",
@@ -66,8 +69,8 @@ MODULES = [
 BUILDING = {"build", "build_ext", "bdist_wheel", "install"}
 
 OPTIONS = [
-    # What is installed makes no difference, so that a checkout compiles what a wheel does; nor do the settings in setup.cfg, whose plugin is
-    # not there where wheels are built.
+    # What is installed makes no difference, so that a checkout compiles what a wheel does; nor do
+    # the settings in setup.cfg, whose plugin is not there where wheels are built.
     "--config-file=",
     "--no-site-packages",
     "--cache-dir=build/c/cache",
@@ -113,7 +116,8 @@ def extensions() -> list[Extension]:
 
 
 def try_compiler() -> None:
-    """Compile next to nothing: before mypyc works for long, and before the name of the wheel says that it is compiled.
+    """Compile next to nothing: before mypyc works for long, and before the name of the wheel says
+    that it is compiled.
 
     :raises PureInstead: a C compiler is missing, or Python's headers are.
     """
@@ -146,7 +150,8 @@ def by_mypyc() -> list[Extension]:
     except ImportError as error:
         raise PureInstead(f"mypyc is missing: {error}") from error
     try:
-        # The C compiler's first level: the third makes nothing faster here, and takes twice as long.
+        # The C compiler's first level: the third makes nothing faster here, and takes twice as
+        # long.
         made = mypycify(
             [*OPTIONS, *MODULES],
             opt_level="1",

@@ -1,4 +1,5 @@
 """``make bench``: the gateway, ActiveMQ and RabbitMQ under one STOMP load, side by side.
 
-Owns the load, the servers it starts and the table it prints. It knows the servers from outside only: their command lines and STOMP.
+Owns the load, the servers it starts and the table it prints. It knows the servers from outside
+only: their command lines and STOMP.
 """

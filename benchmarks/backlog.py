@@ -1,4 +1,6 @@
-"""Messages that wait: filling a queue without a consumer, draining it, the memory they take, the restart over them."""
+"""Messages that wait: filling a queue without a consumer, draining it, the memory they take, the
+restart over them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ class Moved:
 def fill_and_drain(
     peer: Peer, name: str, body: int, persistent: bool, seconds: float
 ) -> list[Measurement]:
-    """Fill a queue for so many seconds, then drain it with one ``client`` consumer, at most four times as long.
+    """Fill a queue for so many seconds, then drain it with one ``client`` consumer, at most four
+    times as long.
 
     :returns: messages confirmed a second while filling, and received a second while draining.
     :raises Refused: when the server refuses or stops.
@@ -56,12 +59,13 @@ def fill_and_drain(
 
 
 def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
-    """Fill a fresh server with persistent messages of 1 KiB, restart it twice over them, drain it and count.
+    """Fill a fresh server with persistent messages of 1 KiB, restart it twice over them, drain it
+    and count.
 
     :param peer: not started, its folder empty; not running afterwards.
     :param seconds: bound for the filling, and again for the draining.
-    :returns: resident MiB while all wait, seconds from an orderly restart to the first message, the same after SIGKILL, messages received a
-        second while draining.
+    :returns: resident MiB while all wait, seconds from an orderly restart to the first message, the
+        same after SIGKILL, messages received a second while draining.
     :raises Refused: when the server refuses, stops, or does not take so many in time.
     """
     peer.start()

@@ -1,7 +1,8 @@
-"""The limits of a transacted link: what one client does by itself at the provider of the link's other end, of the work that the link must do there.
+"""The limits of a transacted link: what one client does by itself at the provider of the link's
+other end, of the work that the link must do there.
 
-A process of its own, started and ended here. A consumer counts what it sends, and drains the queue meanwhile, as one does at a link's target; what it
-receives it counts itself.
+A process of its own, started and ended here. A consumer counts what it sends, and drains the queue
+meanwhile, as one does at a link's target; what it receives it counts itself.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Program(Enum):
 
 
 def command(program: Program, *arguments: str) -> list[str]:
-    """The command line of a client. :raises Refused: there is no JDK, or it does not compile the client."""
+    """The command line of a client. :raises Refused: there is no JDK, or it does not compile the
+    client.
+    """
     class_path = os.pathsep.join([_compiled(program).name, *_jars(program)])
     # The heap is the gateway's default for its own.
     return ["java", "-Xmx256m", "-cp", class_path, program.value.removesuffix(".java"), *arguments]
@@ -52,7 +55,8 @@ def command(program: Program, *arguments: str) -> list[str]:
 def _compiled(program: Program) -> tempfile.TemporaryDirectory[str]:
     """The client's classes, which go when this process ends.
 
-    ``java BareXa.java`` would compile within the JVM that is measured: what that leaves to the JIT compiler is done while messages are timed.
+    ``java BareXa.java`` would compile within the JVM that is measured: what that leaves to the JIT
+    compiler is done while messages are timed.
     """
     classes = tempfile.TemporaryDirectory(prefix="stomp-gateway-bench-")
     source = ROOT / "benchmarks" / program.value
@@ -82,9 +86,11 @@ def rate(
     body: int,
     name: str,
 ) -> float:
-    """Messages a second, all persistent, that one client sends (``OUT``), or receives from a queue that was filled before (``IN``), in XA transactions.
+    """Messages a second, all persistent, that one client sends (``OUT``), or receives from a queue
+    that was filled before (``IN``), in XA transactions.
 
-    :param messages: a multiple of 100; as many come before those that are timed. :param batch: of one transaction.
+    :param messages: a multiple of 100; as many come before those that are timed. :param batch: of
+        one transaction.
     :param name: of a queue not used before; it is empty afterwards.
     :raises Refused: it does not; or what it has sent does not arrive once and in order.
     """

@@ -1,6 +1,8 @@
-"""What STOMP clients lose to a pump beside them: the same load with and without messages being moved in the same server, in turn.
+"""What STOMP clients lose to a pump beside them: the same load with and without messages being
+moved in the same server, in turn.
 
-The pump takes persistent messages of 1 KiB from a queue to the end of that same queue, as fast as it can, and so never runs dry.
+The pump takes persistent messages of 1 KiB from a queue to the end of that same queue, as fast as
+it can, and so never runs dry.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from benchmarks.movers import BATCHES, ROUND, Mover
 from benchmarks.tally import Outcome
 from benchmarks.wire import Confirm
 
-#: What is measured: two loads by their rate, and request and reply by the time that 99 of 100 take at most.
+#: What is measured: two loads by their rate, and request and reply by the time that 99 of 100 take
+#: at most.
 LOADS = (Load(), Load(body=1024, persistent=True, confirm=Confirm.EACH_100, ack="client"))
 CLIENTS = 10
 
@@ -34,7 +37,8 @@ _TURNS = 2
 def run(mover: Mover, name: str, warm_up: float, seconds: float) -> list[Measurement]:
     """Measure each of :data:`LOADS`, then request and reply with :data:`CLIENTS` clients.
 
-    :returns: of each load the rate with a pump beside it, of request and reply p99, both in percent of what it is without.
+    :returns: of each load the rate with a pump beside it, of request and reply p99, both in percent
+        of what it is without.
     :raises Refused: when the server refuses, or moves nothing.
     """
     if ROUND not in mover.warmed:

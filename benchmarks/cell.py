@@ -1,4 +1,5 @@
-"""What a cell of the matrix is made of: the rows that it gives, and the work that is done to a server for them.
+"""What a cell of the matrix is made of: the rows that it gives, and the work that is done to a
+server for them.
 
 Knows no particular cell; those are in :mod:`benchmarks.cells` and :mod:`benchmarks.link_cells`.
 """
@@ -20,7 +21,8 @@ class Timing:
 
     :param warm_up: load before each measurement.
     :param seconds: length of each measurement.
-    :param first: load that a freshly started server gets before its first measurement: a JVM compiles what it runs often.
+    :param first: load that a freshly started server gets before its first measurement: a JVM
+        compiles what it runs often.
     """
 
     warm_up: float = 0.5
@@ -73,8 +75,9 @@ class Cell:
 
     :param name: for ``--only``, without spaces.
     :param rows: one for each measurement that the work gives.
-    :param servers: what stands in for each server in this cell, by its name, such as one that has what the work needs; empty: the servers
-        themselves. A server that is not in it is not measured.
+    :param servers: what stands in for each server in this cell, by its name, such as one that has
+        what the work needs; empty: the servers themselves. A server that is not in it is not
+        measured.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """The matrix: every cell that can be measured, declared, with what is to be reached.
 
-Knows what each cell means; how it is measured is in :mod:`benchmarks.load`, ``requests``, ``backlog`` and ``idle``, who is measured and when
-in :mod:`benchmarks.runner`. The cells of links are declared in :mod:`benchmarks.link_cells`.
+Knows what each cell means; how it is measured is in :mod:`benchmarks.load`, ``requests``,
+``backlog`` and ``idle``, who is measured and when in :mod:`benchmarks.runner`. The cells of links
+are declared in :mod:`benchmarks.link_cells`.
 """
 
 from __future__ import annotations
@@ -318,7 +319,8 @@ def full() -> Iterator[Cell]:
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:
-    """The cells of both sets whose name matches one of the shell patterns, or contains one as it stands; each once.
+    """The cells of both sets whose name matches one of the shell patterns, or contains one as it
+    stands; each once.
 
     :raises ValueError: when a pattern matches none.
     """

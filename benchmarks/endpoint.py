@@ -1,6 +1,7 @@
 """The client connections of the load: non-blocking sockets around one epoll.
 
-Owns sockets and the cutting of what arrives into frames. What frames mean for a measurement is for :mod:`benchmarks.load` and its neighbours.
+Owns sockets and the cutting of what arrives into frames. What frames mean for a measurement is for
+:mod:`benchmarks.load` and its neighbours.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from benchmarks.peers import Peer
 from benchmarks.tally import Reader, Tally
 from benchmarks.wire import Block, Cutter, Shape, ack_id, acks, command, frame, numbers
 
-# Large enough that a busy consumer takes about a thousand small messages, or several of 64 KiB, in one system call.
+# Large enough that a busy consumer takes about a thousand small messages, or several of 64 KiB, in
+# one system call.
 _READ = 512 * 1024
 #: How long a handshake or a closing receipt may take, in seconds.
 PATIENCE = 10.0
 
 
 class Refused(Exception):
-    """The server sent ERROR, closed the connection, or did not answer; the text says which and quotes it."""
+    """The server sent ERROR, closed the connection, or did not answer; the text says which and
+    quotes it.
+    """
 
 
 class Poll:
@@ -123,7 +127,9 @@ class Endpoint:
             self.frames(found)
 
     def write(self, octets: memoryview | bytes) -> None:
-        """Send, or keep what the socket does not take; the buffer must stay as it is until :attr:`idle`."""
+        """Send, or keep what the socket does not take; the buffer must stay as it is until
+        :attr:`idle`.
+        """
         self._pending.append(octets)
         if len(self._pending) == 1:
             self.flush()
@@ -153,7 +159,8 @@ class Endpoint:
         self._poll.watch_writable(self, False)
 
     def disconnect(self) -> None:
-        """DISCONNECT, wait for its receipt, close. All that was written before has then been taken by the server.
+        """DISCONNECT, wait for its receipt, close. All that was written before has then been taken
+        by the server.
 
         :raises Refused: when the receipt does not come within :data:`PATIENCE`.
         """
@@ -168,7 +175,9 @@ class Endpoint:
         self._poll.forget(self)
 
     def _exchange(self, octets: bytes, answer: bytes, containing: bytes = b"") -> None:
-        """Send and wait for one frame, socket blocking; other frames that come meanwhile are kept for :meth:`frames`."""
+        """Send and wait for one frame, socket blocking; other frames that come meanwhile are kept
+        for :meth:`frames`.
+        """
         deadline = perf_counter() + PATIENCE
         try:
             self.socket.settimeout(PATIENCE)

@@ -1,4 +1,6 @@
-"""The gateway as a mover: a bridge with one link for each route and batch size, started and stopped through its admin service as an operator does."""
+"""The gateway as a mover: a bridge with one link for each route and batch size, started and stopped
+through its admin service as an operator does.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from benchmarks.peers import Gateway, Peer
 from gateway.admin.cli.client import AdminClient, AdminError, find, path_of
 
 _HERE = '<connection-factory ref-name="here"/>'
-# Each link is of a bridge of its own, so that it is started and stopped apart, and with it whatever it needs.
+# Each link is of a bridge of its own, so that it is started and stopped apart, and with it whatever
+# it needs.
 _ALL = [
     *((route, batch) for route in ROUTES for batch in BATCHES),
     (ROUND, max(BATCHES)),
@@ -40,7 +43,9 @@ _ALL = [
 
 
 class GatewayWithLinks(Mover, Gateway):
-    """The gateway with JMS bridges, none of which is started by itself. Everything else of them is as it is by default."""
+    """The gateway with JMS bridges, none of which is started by itself. Everything else of them is
+    as it is by default.
+    """
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)

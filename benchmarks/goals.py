@@ -1,4 +1,5 @@
-"""What the gateway is to reach, as values that can be checked against a run and say themselves in the table.
+"""What the gateway is to reach, as values that can be checked against a run and say themselves in
+the table.
 
 Knows medians and losses by server, not how they came about.
 """
@@ -16,8 +17,10 @@ class Standing:
 
     :param subject: the gateway's median; None when it was not measured.
     :param others: the other servers' medians by name, those that were measured.
-    :param missing: the subject's lost, duplicated and unexpected messages in all repetitions; None when it was not measured.
-    :param ceiling: what the subject could reach at most, as its rate is bound by somebody else's; None where nothing binds it.
+    :param missing: the subject's lost, duplicated and unexpected messages in all repetitions; None
+        when it was not measured.
+    :param ceiling: what the subject could reach at most, as its rate is bound by somebody else's;
+        None where nothing binds it.
     """
 
     subject: float | None
@@ -56,7 +59,9 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class AtLeastUnlessLimited:
-    """A rate of at least ``factor`` times the best one's, where the provider at the other end lets it be reached."""
+    """A rate of at least ``factor`` times the best one's, where the provider at the other end lets
+    it be reached.
+    """
 
     factor: float
     #: So near to what the provider does by itself that the provider is the limit.
@@ -66,7 +71,9 @@ class AtLeastUnlessLimited:
         return f"≥ {self.factor:g}× the best, where the provider is not the limit"
 
     def limited(self, standing: Standing) -> bool:
-        """Whether the provider is the limit: the subject is nearly as fast as the provider is alone."""
+        """Whether the provider is the limit: the subject is nearly as fast as the provider is
+        alone.
+        """
         return (
             standing.ceiling is not None
             and standing.subject is not None

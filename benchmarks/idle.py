@@ -1,4 +1,6 @@
-"""Connections that do nothing but beat: what each costs the server in memory, and all together in processor time."""
+"""Connections that do nothing but beat: what each costs the server in memory, and all together in
+processor time.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from benchmarks.peers import Peer
 from benchmarks.tally import Outcome
 from benchmarks.wire import command
 
-# Heart-beats asked for in both directions, and the interval at which ours are sent: early enough to be on time (STOMP 1.2,
-# "Heart-beating"), late enough not to make work that an ordinary client would not make.
+# Heart-beats asked for in both directions, and the interval at which ours are sent: early enough to
+# be on time (STOMP 1.2, "Heart-beating"), late enough not to make work that an ordinary client
+# would not make.
 _HEART_BEAT = "10000,10000"
 _INTERVAL = 8.0
 _BATCH = 50
@@ -148,12 +151,14 @@ class _Connections:
 
 
 def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
-    """Open idle connections with heart-beats of 10 s both ways to a fresh server and keep them; over TLS where the peer has it.
+    """Open idle connections with heart-beats of 10 s both ways to a fresh server and keep them;
+    over TLS where the peer has it.
 
     :param peer: not started, its folder empty; not running afterwards.
-    :param seconds: how long they are watched once all are open; at least 20, so that each must see a beat.
-    :returns: resident KiB for each connection, and the server's processor time in percent of one core. ``lost`` counts connections that were
-        closed, ``extra`` those that saw no beat.
+    :param seconds: how long they are watched once all are open; at least 20, so that each must see
+        a beat.
+    :returns: resident KiB for each connection, and the server's processor time in percent of one
+        core. ``lost`` counts connections that were closed, ``extra`` those that saw no beat.
     :raises Refused: when the server does not take them all.
     """
     limit = raise_descriptor_limit()
@@ -164,7 +169,8 @@ def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
     peer.start()
     held = _Connections(peer)
     try:
-        # One connection before the baseline: what the server loads for the first is not a cost of each.
+        # One connection before the baseline: what the server loads for the first is not a cost of
+        # each.
         held.open(1)
         held.beat(1)
         empty = peer.tree.resident_bytes()

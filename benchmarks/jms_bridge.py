@@ -1,7 +1,8 @@
-"""ActiveMQ as a mover: its own JMS bridge, ``org.apache.activemq.network.jms``, between its queues and those of another ActiveMQ.
+"""ActiveMQ as a mover: its own JMS bridge, ``org.apache.activemq.network.jms``, between its queues
+and those of another ActiveMQ.
 
-``JmsBridge.java`` is the broker as :class:`benchmarks.peers.ActiveMQ` runs it, and lets the bridge be started over a queue that is full already, which
-``activemq.xml`` cannot.
+``JmsBridge.java`` is the broker as :class:`benchmarks.peers.ActiveMQ` runs it, and lets the bridge
+be started over a queue that is full already, which ``activemq.xml`` cannot.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class OpenWireActiveMQ(ActiveMQ):
 
 
 class ActiveMQWithBridge(Mover, ActiveMQ):
-    """ActiveMQ with its JMS bridge: each message is sent by itself, persistent and so with the target's sync, and then acknowledged at the source."""
+    """ActiveMQ with its JMS bridge: each message is sent by itself, persistent and so with the
+    target's sync, and then acknowledged at the source.
+    """
 
     many = 1
     # Its consumer's thread does not let go of what the stop waits for, for 20 s and more.
@@ -43,7 +46,8 @@ class ActiveMQWithBridge(Mover, ActiveMQ):
         return OpenWireActiveMQ(folder)
 
     def _started(self, foreign: str) -> Peer:
-        # Whoever is at the other end of the gateway's link, at the end of this bridge it is another ActiveMQ.
+        # Whoever is at the other end of the gateway's link, at the end of this bridge it is another
+        # ActiveMQ.
         return super()._started("activemq")
 
     def begin(self, route: Route, batch: int) -> None:

@@ -1,6 +1,7 @@
 """What the journal costs: the same loads at the same server at each of its levels, in turn.
 
-The level is changed as an operator changes it, by the file of settings and SIGHUP, so that nothing differs but what is told.
+The level is changed as an operator changes it, by the file of settings and SIGHUP, so that nothing
+differs but what is told.
 """
 
 from __future__ import annotations

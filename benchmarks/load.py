@@ -1,7 +1,9 @@
-"""Steady load: producers and consumers together, for a fixed time, everything sent then drained and counted.
+"""Steady load: producers and consumers together, for a fixed time, everything sent then drained and
+counted.
 
-One process, one thread, one epoll for all connections: the other core is the server's. What is in flight is bounded, the same for every
-server, so that what is measured is passing messages on and not piling them up; piling up is :mod:`benchmarks.backlog`.
+One process, one thread, one epoll for all connections: the other core is the server's. What is in
+flight is bounded, the same for every server, so that what is measured is passing messages on and
+not piling them up; piling up is :mod:`benchmarks.backlog`.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ _WINDOWS = {Confirm.NONE: 1, Confirm.EACH: 1, Confirm.EACH_100: 5, Confirm.TRANS
 # Messages and octets sent and not yet received, over all producers.
 _IN_FLIGHT = 2_000
 _IN_FLIGHT_OCTETS = 16 * 1024 * 1024
-# Between two looks at the sockets, in seconds, where many messages are on their way. A server that writes each message by itself would
-# otherwise wake the generator for each, and lose to it the processor it needs.
+# Between two looks at the sockets, in seconds, where many messages are on their way. A server that
+# writes each message by itself would otherwise wake the generator for each, and lose to it the
+# processor it needs.
 _PAUSE = 0.001
-# How long nothing may arrive before what is missing is called lost, and how long draining may take at all, in seconds.
+# How long nothing may arrive before what is missing is called lost, and how long draining may take
+# at all, in seconds.
 _SILENCE = 3.0
 _DRAIN = 15.0
 #: Seconds by which a measurement that nothing got through is made longer.
@@ -39,7 +43,8 @@ class Load:
     """One cell of steady load.
 
     :param topic: a topic instead of a queue.
-    :param rate: messages a second in all, sent on schedule whatever the server does (open loop); None: as fast as it goes.
+    :param rate: messages a second in all, sent on schedule whatever the server does (open loop);
+        None: as fast as it goes.
     """
 
     topic: bool = False
@@ -54,7 +59,9 @@ class Load:
 
 
 class Schedule:
-    """When each message of an open loop is due; late messages keep their time, so waiting is counted (no coordinated omission)."""
+    """When each message of an open loop is due; late messages keep their time, so waiting is
+    counted (no coordinated omission).
+    """
 
     def __init__(self, rate: float, producers: int) -> None:
         self._interval = producers / rate
@@ -85,8 +92,9 @@ def run(peer: Peer, load: Load, name: str, warm_up: float, seconds: float) -> Me
     :param name: of the destination, not used before.
     :param warm_up: seconds of load before the measurement begins.
     :param seconds: length of the measurement.
-    :returns: ``value`` is messages received a second; of a topic, by all subscribers together. With a rate, percentiles are from the time a
-        message was due to its arrival; with receipts, from sending to the receipt.
+    :returns: ``value`` is messages received a second; of a topic, by all subscribers together. With
+        a rate, percentiles are from the time a message was due to its arrival; with receipts, from
+        sending to the receipt.
     :raises Refused: when the server refuses or stops.
     """
     gc.collect()
@@ -155,7 +163,8 @@ def _run(
                     if schedule is None and not producer.idle:
                         break
             if latency_bound:
-                # An open loop spins: epoll sleeps whole milliseconds, longer than the latencies it is there to show.
+                # An open loop spins: epoll sleeps whole milliseconds, longer than the latencies it
+                # is there to show.
                 poll.turn(0.0 if schedule is not None or not asleep else min(end - now, 0.05))
             else:
                 time.sleep(_PAUSE)
@@ -182,7 +191,8 @@ def _run(
         )
 
     while not measured() and perf_counter() - meter.began < seconds + _SILENCE:
-        # On a busy machine a short measurement may end before anything got through; the rate counts the time that it took in fact.
+        # On a busy machine a short measurement may end before anything got through; the rate counts
+        # the time that it took in fact.
         send_until(perf_counter() + _LONGER)
     received = sum(tally.distinct for tally in tallies) - received
     cost = meter.stop()
@@ -214,7 +224,9 @@ def _run(
 
 
 def drain(poll: Poll, producers: Sequence[Producer], tallies: Sequence[Tally], sent: int) -> None:
-    """Send what is begun, wait for receipts and for the messages on their way, as long as some still come."""
+    """Send what is begun, wait for receipts and for the messages on their way, as long as some
+    still come.
+    """
     start = last = perf_counter()
     before = -1
     while True:

@@ -15,15 +15,20 @@ from benchmarks.tally import Outcome
 class Measurement:
     """One repetition of one row at one server.
 
-    :param value: the figure that the table compares, in the row's unit; None when there is none, and then ``error`` says why.
+    :param value: the figure that the table compares, in the row's unit; None when there is none,
+        and then ``error`` says why.
     :param outcome: losses, duplicates, order.
-    :param messages: how many messages ``outcome`` speaks of, each counted once for each who must receive it.
-    :param percentiles: p50, p99 and p99.9 in milliseconds, of what the row's cell says; None where nothing was timed.
+    :param messages: how many messages ``outcome`` speaks of, each counted once for each who must
+        receive it.
+    :param percentiles: p50, p99 and p99.9 in milliseconds, of what the row's cell says; None where
+        nothing was timed.
     :param server_cpu: the server's processor seconds for each 100,000 messages received.
     :param server_peak: the server's highest resident memory in octets.
-    :param generator: the share of one core that the load generator used, 1.0 being a whole core: near that, the generator may be the limit.
+    :param generator: the share of one core that the load generator used, 1.0 being a whole core:
+        near that, the generator may be the limit.
     :param others: cores that were busy with neither server nor generator.
-    :param ceiling: what somebody else, at whom it ends or begins, does by itself, in the unit of the value; None where nobody else takes part.
+    :param ceiling: what somebody else, at whom it ends or begins, does by itself, in the unit of
+        the value; None where nobody else takes part.
     :param extra: further figures by name, the unit in the name.
     """
 
@@ -40,7 +45,9 @@ class Measurement:
     error: str | None = None
 
     def with_value(self, value: float, extra: dict[str, float]) -> Measurement:
-        """The same run with another figure as the one that is compared, and further figures beside it."""
+        """The same run with another figure as the one that is compared, and further figures beside
+        it.
+        """
         return replace(self, value=value, extra={**self.extra, **extra})
 
     def with_ceiling(self, ceiling: float) -> Measurement:
@@ -58,7 +65,9 @@ def failed(error: Exception) -> Measurement:
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float, float] | None:
-    """p50, p99 and p99.9 in milliseconds, each the smallest value that so much of the sample does not exceed; None of nothing."""
+    """p50, p99 and p99.9 in milliseconds, each the smallest value that so much of the sample does
+    not exceed; None of nothing.
+    """
     if not seconds:
         return None
     ordered = sorted(seconds)

@@ -1,4 +1,5 @@
-"""What a stretch of time cost: the server's processor time and memory, the load generator's own share, and everybody else's.
+"""What a stretch of time cost: the server's processor time and memory, the load generator's own
+share, and everybody else's.
 
 Reads ``/proc`` and nothing of the load.
 """
@@ -22,7 +23,8 @@ class Cost:
     """:param seconds: how long it took.
     :param server: processor seconds of the server's processes.
     :param generator: the share of one core that this process used.
-    :param others: cores that were busy with neither, also those that a hypervisor took away. Well above 0, the figures are not worth much.
+    :param others: cores that were busy with neither, also those that a hypervisor took away. Well
+        above 0, the figures are not worth much.
     :param peak: the server's highest resident memory in octets.
     :param further: processor seconds of further servers that took part.
     """
@@ -69,7 +71,9 @@ class Meter:
 
 
 def busy_seconds() -> float:
-    """Processor time of the whole machine that was not idle, all cores together (proc(5), ``/proc/stat``)."""
+    """Processor time of the whole machine that was not idle, all cores together (proc(5),
+    ``/proc/stat``).
+    """
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = fields[3], fields[4]
     return (sum(fields) - idle - waiting) / _TICKS

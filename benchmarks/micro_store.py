@@ -1,7 +1,9 @@
-"""The store by itself: rows inserted, fetched and deleted a second, with an idle and with a busy main thread.
+"""The store by itself: rows inserted, fetched and deleted a second, with an idle and with a busy
+main thread.
 
-``python -m benchmarks.micro_store [--folder DIR] [--seconds S] [--fill]``. The folder should be on the disk that counts. A busy main thread runs
-bytecode all the time, which is the worst a reactor can be to the store's thread: what the server sees lies between the two.
+``python -m benchmarks.micro_store [--folder DIR] [--seconds S] [--fill]``. The folder should be on
+the disk that counts. A busy main thread runs bytecode all the time, which is the worst a reactor
+can be to the store's thread: what the server sees lies between the two.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ _HEAD: Final = bytes(range(80))
 
 
 class Main:
-    """Stands for the reactor: runs what the store's thread asks for, and in between nothing or bytecode."""
+    """Stands for the reactor: runs what the store's thread asks for, and in between nothing or
+    bytecode.
+    """
 
     def __init__(self, busy: bool) -> None:
         self._busy = busy
@@ -94,7 +98,9 @@ class Bench:
         return Batch(self.number)
 
     def run(self, make: Callable[[], Batch | None], seconds: float) -> float:
-        """Keep batches on their way until the time is over or there are none. :returns: batches a second."""
+        """Keep batches on their way until the time is over or there are none. :returns: batches a
+        second.
+        """
         done = sent = 0
         over = False
         start = perf_counter()

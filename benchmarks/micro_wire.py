@@ -2,10 +2,12 @@
 
     python -m benchmarks.micro_wire [--seconds 0.3]
 
-Parsing takes a buffer of 64 KiB, which is what one read of a socket brings, again and again, by ``receive`` and ``frames(1000)``: as the session
-does it. For each kind of frame the best of five rounds is printed, and the rate it means. "constant" repeats its header block octet by octet, as
-producers do, so that the parser knows it; "varying" has another value in one header in each frame, so that each head is read anew;
-"receipt" asks for a receipt in each frame, which is never remembered. What only constant headers gain is no gain for clients that vary them.
+Parsing takes a buffer of 64 KiB, which is what one read of a socket brings, again and again, by
+``receive`` and ``frames(1000)``: as the session does it. For each kind of frame the best of five
+rounds is printed, and the rate it means. "constant" repeats its header block octet by octet, as
+producers do, so that the parser knows it; "varying" has another value in one header in each frame,
+so that each head is read anew; "receipt" asks for a receipt in each frame, which is never
+remembered. What only constant headers gain is no gain for clients that vary them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ TEN: Final[Headers] = [
 def sends(
     headers: Headers, body: int, varying: str | None, version: Version
 ) -> Callable[[int], bytes]:
-    """A maker of SEND frames with the headers given and ``content-length``; header `varying` has another value each time."""
+    """A maker of SEND frames with the headers given and ``content-length``; header `varying` has
+    another value each time.
+    """
 
     def frame(number: int) -> bytes:
         own = [(name, f"{value}-{number}" if name == varying else value) for name, value in headers]
@@ -65,7 +69,9 @@ def with_line_end(frame: Callable[[int], bytes]) -> Callable[[int], bytes]:
 
 
 def best(round_of: Callable[[], int], seconds: float) -> float:
-    """Microseconds of processor time a frame in the best of five rounds; `round_of` works once through a buffer and returns its frames."""
+    """Microseconds of processor time a frame in the best of five rounds; `round_of` works once
+    through a buffer and returns its frames.
+    """
     figures: list[float] = []
     for _ in range(5):
         frames = 0

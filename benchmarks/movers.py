@@ -1,6 +1,8 @@
-"""Servers that move messages from a queue to a queue, their own or another broker's: what each is asked to do, in the same words for all.
+"""Servers that move messages from a queue to a queue, their own or another broker's: what each is
+asked to do, in the same words for all.
 
-Owns the routes, and the lives of the further brokers that a route needs. How a server moves is its own module's: :mod:`benchmarks.gateway_links`,
+Owns the routes, and the lives of the further brokers that a route needs. How a server moves is its
+own module's: :mod:`benchmarks.gateway_links`,
 :mod:`benchmarks.jms_bridge`, :mod:`benchmarks.shovel`. Knows no load and no measurement.
 """
 
@@ -19,7 +21,9 @@ from bridge.config.model import QualityOfService
 
 
 class Way(Enum):
-    """Which broker has the queue that messages come from, and which the one they go to; the mover is one of the two, or both."""
+    """Which broker has the queue that messages come from, and which the one they go to; the mover
+    is one of the two, or both.
+    """
 
     WITHIN = "within one broker"
     OUT = "to another broker"
@@ -32,7 +36,8 @@ class Route:
 
     :param name: without spaces.
     :param way: what movers besides the gateway heed.
-    :param foreign: the other broker of the gateway's link: ``gateway`` or ``activemq``; empty within one.
+    :param foreign: the other broker of the gateway's link: ``gateway`` or ``activemq``; empty
+        within one.
     :param protocol: how the gateway's link speaks to it: ``stomp`` or ``jms``; empty within one.
     :param quality: what the gateway's link promises; heeded by the gateway only.
     """
@@ -97,9 +102,11 @@ QUALITY_BATCHES = (1, 100)
 class Mover(Peer):
     """A server that moves messages, with the further brokers that it was asked for.
 
-    :cvar many: how many messages it has under way at a time whatever the link says; 0 where the link says it.
+    :cvar many: how many messages it has under way at a time whatever the link says; 0 where the
+        link says it.
     :cvar stops: whether :meth:`end` comes through while messages keep coming.
-    :ivar warmed: the routes on which it has moved messages, and those that have what they need beforehand.
+    :ivar warmed: the routes on which it has moved messages, and those that have what they need
+        beforehand.
     """
 
     many = 0
@@ -127,7 +134,9 @@ class Mover(Peer):
 
     @abstractmethod
     def make(self, foreign: str, folder: Path) -> Peer:
-        """The other broker, not started. :param foreign: of :class:`Route`. :param folder: for its data."""
+        """The other broker, not started. :param foreign: of :class:`Route`. :param folder: for its
+        data.
+        """
 
     def _started(self, foreign: str) -> Peer:
         peer = self._further.get(foreign)

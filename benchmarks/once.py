@@ -1,6 +1,8 @@
-"""Links that transfer once: beside the least that their transactions take at the other end, and beside links that promise less.
+"""Links that transfer once: beside the least that their transactions take at the other end, and
+beside links that promise less.
 
-How messages are moved and counted is :mod:`benchmarks.links`'; what the limit is, :mod:`benchmarks.bare`'s.
+How messages are moved and counted is :mod:`benchmarks.links`'; what the limit is,
+:mod:`benchmarks.bare`'s.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ _WARM_UP = 2_000
 def beside_bare(
     mover: Mover, route: Route, counts: Mapping[int, int], body: int, name: str
 ) -> list[Measurement]:
-    """Move messages to or from ActiveMQ, and have clients do by themselves what that takes at ActiveMQ.
+    """Move messages to or from ActiveMQ, and have clients do by themselves what that takes at
+    ActiveMQ.
 
     :param counts: messages of a transaction, and messages to be moved in such, a multiple of 100.
     :param name: not used before, for the queues of those clients.
-    :returns: messages a second, one measurement for each size. ``ceiling`` is what the plain loop does.
+    :returns: messages a second, one measurement for each size. ``ceiling`` is what the plain loop
+        does.
     :raises Refused: a link, or a client, does not move, or not all.
     """
     _warm(mover, route, counts, body)

@@ -1,4 +1,5 @@
-"""The cells of links that transfer once: beside a bare loop of the same XA work, and the three qualities of service beside each other.
+"""The cells of links that transfer once: beside a bare loop of the same XA work, and the three
+qualities of service beside each other.
 
 Declares what is measured and what is to be reached; how is in :mod:`benchmarks.once`.
 """

@@ -1,7 +1,9 @@
-"""The servers that are compared: how each is started and stopped, and the dialect of STOMP it speaks.
+"""The servers that are compared: how each is started and stopped, and the dialect of STOMP it
+speaks.
 
-Every server gets free ports on loopback, a folder of its own for its data, and is gone when :meth:`Peer.stop` returns. Knows nothing of
-loads. Each is run as its project ships it, at the durability it ships with; what was set is in ``README.rst``.
+Every server gets free ports on loopback, a folder of its own for its data, and is gone when
+:meth:`Peer.stop` returns. Knows nothing of loads. Each is run as its project ships it, at the
+durability it ships with; what was set is in ``README.rst``.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ class Dialect:
     """Where servers differ in STOMP.
 
     :param host: the CONNECT frame's ``host``.
-    :param queue_headers: what SUBSCRIBE to a ``/queue/`` needs so that several connections share it.
+    :param queue_headers: what SUBSCRIBE to a ``/queue/`` needs so that several connections share
+        it.
     :param queue_prefix: what stands for ``/queue/`` in a SEND to a queue that exists.
-    :param subscribes_to_replies: whether a ``/temp-queue/`` used in ``reply-to`` must be SUBSCRIBEd to by its creator.
+    :param subscribes_to_replies: whether a ``/temp-queue/`` used in ``reply-to`` must be SUBSCRIBEd
+        to by its creator.
     """
 
     host: str = "localhost"
@@ -47,7 +51,9 @@ class Dialect:
     subscribes_to_replies: bool = True
 
     def sends_to(self, destination: str) -> str:
-        """The ``destination`` of SEND for one that is subscribed to as ``/queue/...`` or ``/topic/...``."""
+        """The ``destination`` of SEND for one that is subscribed to as ``/queue/...`` or
+        ``/topic/...``.
+        """
         return (
             self.queue_prefix + destination.removeprefix("/queue/")
             if destination.startswith("/queue/")
@@ -75,7 +81,8 @@ class Peer(ABC):
     dialect = Dialect()
     login = "guest"
     passcode = "guest"
-    #: How long the server may take from its start to CONNECTED, and from SIGTERM to its end, in seconds.
+    #: How long the server may take from its start to CONNECTED, and from SIGTERM to its end, in
+    #: seconds.
     patience = 60.0
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
@@ -209,7 +216,8 @@ class Peer(ABC):
 class Gateway(Peer):
     """This project's server, as installed in the environment that runs the benchmark.
 
-    :cvar path: a folder whose packages are used in place of those installed, such as a build with compiled modules; None for none.
+    :cvar path: a folder whose packages are used in place of those installed, such as a build with
+        compiled modules; None for none.
     """
 
     name = "gateway"
@@ -264,7 +272,8 @@ class Gateway(Peer):
     def _answers(self) -> bool:
         answers = super()._answers()
         if answers:
-            # CONNECTED does not tell what kind it is; the line in which it says that it is ready does.
+            # CONNECTED does not tell what kind it is; the line in which it says that it is ready
+            # does.
             kind = re.search(r"\(([^)]*)\) is ready", self.log.read_text(errors="replace"))
             if kind is None:
                 return False
@@ -278,14 +287,18 @@ class Gateway(Peer):
 
 
 class PureGateway(Gateway):
-    """The same, always as installed: beside a compiled :class:`Gateway` it shows what compiling gains."""
+    """The same, always as installed: beside a compiled :class:`Gateway` it shows what compiling
+    gains.
+    """
 
     name = "pure"
     path = None
 
 
 class ActiveMQ(Peer):
-    """ActiveMQ Classic from Debian's ``activemq``: NIO STOMP connector, KahaDB with its default sync of the journal at every commit."""
+    """ActiveMQ Classic from Debian's ``activemq``: NIO STOMP connector, KahaDB with its default
+    sync of the journal at every commit.
+    """
 
     name = "ActiveMQ"
     #: Of the Java machine.
@@ -316,7 +329,9 @@ class ActiveMQ(Peer):
         return ProcessTree(arguments, os.environ, self.folder, self.log)
 
     def main(self) -> list[str]:
-        """The class that Java runs, or the file of its source, and what it is told before the broker's URI."""
+        """The class that Java runs, or the file of its source, and what it is told before the
+        broker's URI.
+        """
         return ["org.apache.activemq.console.command.ShellCommand", "start"]
 
     def listeners(self) -> list[str]:
@@ -344,14 +359,17 @@ class ActiveMQ(Peer):
 
 
 class RabbitMQ(Peer):
-    """RabbitMQ from Debian's ``rabbitmq-server`` with its STOMP plugin: classic queues, default settings."""
+    """RabbitMQ from Debian's ``rabbitmq-server`` with its STOMP plugin: classic queues, default
+    settings.
+    """
 
     name = "RabbitMQ"
     dialect = Dialect(
         host="/",
         queue_headers=(("durable", "true"), ("auto-delete", "false"), ("exclusive", "false")),
-        # A SEND to /queue/ declares the queue as well, and without the three headers as an exclusive one. This prefix declares nothing, so
-        # that RabbitMQ is spared three headers in every frame.
+        # A SEND to /queue/ declares the queue as well, and without the three headers as an
+        # exclusive one. This prefix declares nothing, so that RabbitMQ is spared three headers in
+        # every frame.
         queue_prefix="/amq/queue/",
         subscribes_to_replies=False,
     )
@@ -385,7 +403,8 @@ class RabbitMQ(Peer):
             ]
         (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.folder / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
-        # Otherwise the server starts a port mapper of its own, which detaches itself and outlives it.
+        # Otherwise the server starts a port mapper of its own, which detaches itself and outlives
+        # it.
         self._epmd = ProcessTree(
             [epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)],
             environment,
@@ -407,7 +426,8 @@ class RabbitMQ(Peer):
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),
             "RABBITMQ_NODENAME": "peer@localhost",
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
-            # The start script then becomes the server instead of waiting for it, so that SIGTERM reaches the server itself.
+            # The start script then becomes the server instead of waiting for it, so that SIGTERM
+            # reaches the server itself.
             "RUNNING_UNDER_SYSTEMD": "1",
         }
 
@@ -426,7 +446,9 @@ class RabbitMQ(Peer):
 
 
 class Pump(Peer):
-    """:mod:`benchmarks.pump`, which does as little as can be: what it reaches is the ceiling of the load generator."""
+    """:mod:`benchmarks.pump`, which does as little as can be: what it reaches is the ceiling of the
+    load generator.
+    """
 
     name = "pump"
 

@@ -1,7 +1,8 @@
 """The cells of the data pipeline: a journal of so many events through ``ingest`` and ``journeys``.
 
-Declares what is measured and what is to be reached, and measures it: the jobs run as an operator runs them, one after the other, over a journal made from a seed,
-and their answer is compared with what the journal was made of.
+Declares what is measured and what is to be reached, and measures it: the jobs run as an operator
+runs them, one after the other, over a journal made from a seed, and their answer is compared with
+what the journal was made of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A server's processes: started in a session of their own, measured through ``/proc``, ended without leaving any behind.
+"""A server's processes: started in a session of their own, measured through ``/proc``, ended
+without leaving any behind.
 
 Knows nothing of STOMP or of particular servers. Linux only, as ``/proc`` is.
 """
@@ -24,7 +25,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _end_with_parent() -> None:
-    """Runs in the child before exec: the kernel ends it when the benchmark dies, even by SIGKILL."""
+    """Runs in the child before exec: the kernel ends it when the benchmark dies, even by
+    SIGKILL.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -42,8 +45,8 @@ class ProcessTree:
         self, arguments: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path
     ) -> None:
         with log.open("ab") as output:
-            # A session of its own: its descendants are found by the session's number, and Ctrl-C in the terminal does not reach them
-            # before the measurement is closed in order.
+            # A session of its own: its descendants are found by the session's number, and Ctrl-C in
+            # the terminal does not reach them before the measurement is closed in order.
             self._process = subprocess.Popen(
                 list(arguments),
                 stdin=subprocess.DEVNULL,
@@ -65,7 +68,9 @@ class ProcessTree:
         return [pid for pid, _ in self._living()]
 
     def cpu_seconds(self) -> float:
-        """Processor time of the tree so far, user and system, descendants that have ended included as far as they were waited for."""
+        """Processor time of the tree so far, user and system, descendants that have ended included
+        as far as they were waited for.
+        """
         return (
             sum(sum(map(int, fields[11:15])) for _, fields in _stat() if int(fields[3]) == self.pid)
             / _TICKS
@@ -88,7 +93,9 @@ class ProcessTree:
                 continue  # it ended between the listing and the writing
 
     def terminate(self, seconds: float) -> None:
-        """Ask the command to end by SIGTERM; whatever of its session still lives after ``seconds`` is killed."""
+        """Ask the command to end by SIGTERM; whatever of its session still lives after ``seconds``
+        is killed.
+        """
         if self.alive():
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):  # killed below
@@ -141,12 +148,16 @@ class ProcessTree:
 
 
 def _same_memory(pid: int, other: int) -> bool:
-    """Whether the processes share all their memory, as they do between a vfork and its exec; it would count twice."""
+    """Whether the processes share all their memory, as they do between a vfork and its exec; it
+    would count twice.
+    """
     return _KCMP is not None and _libc.syscall(_KCMP, pid, other, _KCMP_VM, 0, 0) == 0
 
 
 def _stat() -> Iterator[tuple[int, list[str]]]:
-    """Every process with the fields of its ``stat`` file from the state on (proc(5), field 3 is index 0)."""
+    """Every process with the fields of its ``stat`` file from the state on (proc(5), field 3 is
+    index 0).
+    """
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:

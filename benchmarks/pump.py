@@ -1,8 +1,11 @@
-"""The least that can pass for a STOMP server: one queue or topic, nothing stored, SEND frames turned into MESSAGE frames by substitution.
+"""The least that can pass for a STOMP server: one queue or topic, nothing stored, SEND frames
+turned into MESSAGE frames by substitution.
 
-``python -m benchmarks.pump PORT`` runs it. It is no server: what the load generator reaches against it is the ceiling of the generator,
-below which the figures of real servers are the servers' own. It understands exactly the frames of :mod:`benchmarks.wire`, one subscription a
-connection, and gives each SUBSCRIBE its own messages: a queue's go to its consumers in turn chunk by chunk, a topic's to all.
+``python -m benchmarks.pump PORT`` runs it. It is no server: what the load generator reaches against
+it is the ceiling of the generator, below which the figures of real servers are the servers' own. It
+understands exactly the frames of :mod:`benchmarks.wire`, one subscription a connection, and gives
+each SUBSCRIBE its own messages: a queue's go to its consumers in turn chunk by chunk, a topic's to
+all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What the provider at the other end of a link takes and gives by itself: one client that only sends, or only receives, as many at once as the link.
+"""What the provider at the other end of a link takes and gives by itself: one client that only
+sends, or only receives, as many at once as the link.
 
-A link cannot be faster than that. By STOMP the client is the load generator's, by JMS ``JmsRate.java``.
+A link cannot be faster than that. By STOMP the client is the load generator's, by JMS
+``JmsRate.java``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from benchmarks.peers import ROOT, Peer
 from benchmarks.tally import Reader, Tally
 from benchmarks.wire import Block, Confirm, Shape, command, frame
 
-# Of messages that wait in a queue ActiveMQ gives 200 (its maxPageSize), and no more before some are acknowledged.
+# Of messages that wait in a queue ActiveMQ gives 200 (its maxPageSize), and no more before some are
+# acknowledged.
 _MOST_UNACKNOWLEDGED = 100
 # How long the client by JMS may take, in seconds.
 _JMS_PATIENCE = 120.0
@@ -27,10 +30,11 @@ _TRANSACTION = "raw"
 def rate(
     peer: Peer, protocol: str, way: Way, messages: int, batch: int, body: int, name: str
 ) -> float:
-    """Messages a second that one client sends (``OUT``), or receives from a queue that is filled before (``IN``); all persistent.
+    """Messages a second that one client sends (``OUT``), or receives from a queue that is filled
+    before (``IN``); all persistent.
 
-    :param protocol: ``stomp`` or ``jms``. :param batch: messages that are sent in one transaction, or acknowledged at once as far as the provider
-        gives so many; 1: each by itself.
+    :param protocol: ``stomp`` or ``jms``. :param batch: messages that are sent in one transaction,
+        or acknowledged at once as far as the provider gives so many; 1: each by itself.
     :param name: of a queue not used before; it is empty, or given up, afterwards.
     :raises Refused: the provider does not.
     """
@@ -74,7 +78,9 @@ def _jms(
 
 
 def _sent(peer: Peer, name: str, messages: int, batch: int, body: int) -> float:
-    """By STOMP: a receipt each, or transactions whose COMMIT asks for a receipt; the next when it has come."""
+    """By STOMP: a receipt each, or transactions whose COMMIT asks for a receipt; the next when it
+    has come.
+    """
     destination = peer.dialect.sends_to(f"/queue/{name}")
     with Poll() as poll:
         if batch == 1:

@@ -1,4 +1,6 @@
-"""Request and reply through a queue and temporary reply destinations, closed loop: each client waits for its reply before it asks again."""
+"""Request and reply through a queue and temporary reply destinations, closed loop: each client
+waits for its reply before it asks again.
+"""
 
 from __future__ import annotations
 

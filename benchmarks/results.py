@@ -1,4 +1,5 @@
-"""What a run has measured so far: rows of repetitions by server, their medians and ratios, and the JSON that keeps them.
+"""What a run has measured so far: rows of repetitions by server, their medians and ratios, and the
+JSON that keeps them.
 
 Knows no servers; how it looks on a terminal is :mod:`benchmarks.table`.
 """
@@ -51,7 +52,9 @@ class RowResult:
         return sum((run.outcome for run in self.runs.get(server, ())), Outcome())
 
     def ratio(self, other: str) -> float | None:
-        """How many times better the first server is than ``other``, whichever way is better; None unless both were measured."""
+        """How many times better the first server is than ``other``, whichever way is better; None
+        unless both were measured.
+        """
         subject, compared = self.median(self.servers[0]), self.median(other)
         if subject is None or compared is None:
             return None
@@ -90,7 +93,9 @@ class RowResult:
         )
 
     def goals(self) -> list[tuple[Goal, bool | None]]:
-        """Each goal of the row with whether it was reached; None where that was not measured. Goals are the gateway's: none for another."""
+        """Each goal of the row with whether it was reached; None where that was not measured. Goals
+        are the gateway's: none for another.
+        """
         if self.servers[0] != Gateway.name:
             return []
         standing = self.standing()
@@ -111,7 +116,9 @@ class RowResult:
 
 
 def write(path: Path, results: Iterable[RowResult], settings: Mapping[str, object]) -> None:
-    """Keep what there is so far; called after each cell, so that an interrupted run leaves what it had measured."""
+    """Keep what there is so far; called after each cell, so that an interrupted run leaves what it
+    had measured.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine(), **settings, "rows": [result.as_json() for result in results]}
     partial = path.with_suffix(".partial")
@@ -148,7 +155,9 @@ def machine() -> dict[str, object]:
 
 
 def filesystem(path: Path) -> str:
-    """The type of the file system that holds ``path``: on ``tmpfs``, syncing costs nothing and durable figures mean little."""
+    """The type of the file system that holds ``path``: on ``tmpfs``, syncing costs nothing and
+    durable figures mean little.
+    """
     best, kind = "", "unknown"
     for line in _lines("/proc/mounts"):
         _, mount, type_, *_ = line.split()

@@ -1,4 +1,5 @@
-"""Who is measured when: servers kept running between cells, repetitions interleaved, a server that failed replaced.
+"""Who is measured when: servers kept running between cells, repetitions interleaved, a server that
+failed replaced.
 
 Owns the servers' lives: when its context is left, by whatever way, none of them runs.
 """
@@ -20,14 +21,16 @@ from benchmarks.measurement import Measurement, failed
 from benchmarks.peers import NotInstalled, NotReady, Peer
 from benchmarks.results import RowResult
 
-# The servers count as quiet when together they use less than this share of a core for this many seconds; waited for at most so long.
+# The servers count as quiet when together they use less than this share of a core for this many
+# seconds; waited for at most so long.
 _QUIET, _QUIET_SECONDS, _QUIET_PATIENCE = 0.1, 0.2, 3.0
 
 
 class Runner:
     """Measures cells at several servers.
 
-    :param peers: the servers, the first being the one that is compared. Those that are not installed are left out.
+    :param peers: the servers, the first being the one that is compared. Those that are not
+        installed are left out.
     :param folder: for their data; each server gets a new folder below it.
     :param say: gets a line of text for each thing that takes its time or goes wrong.
     """

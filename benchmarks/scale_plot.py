@@ -1,4 +1,5 @@
-"""How the cost of the data pipeline's jobs grows with the number of events, as a drawing: from what the cells ``pipeline-*`` have measured.
+"""How the cost of the data pipeline's jobs grows with the number of events, as a drawing: from what
+the cells ``pipeline-*`` have measured.
 
 ``python -m benchmarks.scale_plot RESULTS.json... docs/pipeline_scale.svg``
 """
@@ -33,7 +34,9 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Point:
-    """What one cell has measured. :param seconds: of each job. :param cpu: microseconds of processor for each event. :param memory: MiB, the most."""
+    """What one cell has measured. :param seconds: of each job. :param cpu: microseconds of
+    processor for each event. :param memory: MiB, the most.
+    """
 
     events: int
     ingest: float
@@ -43,7 +46,8 @@ class Point:
 
 
 def points(results: Sequence[Path]) -> list[Point]:
-    """What files of results say of the pipeline, by events; of one that was measured twice, what the last file says.
+    """What files of results say of the pipeline, by events; of one that was measured twice, what
+    the last file says.
 
     :raises ValueError: there is nothing of it.
     """

@@ -1,4 +1,6 @@
-"""RabbitMQ as a mover: a dynamic shovel of its plugin, by AMQP 0-9-1, with the defaults of its parameters."""
+"""RabbitMQ as a mover: a dynamic shovel of its plugin, by AMQP 0-9-1, with the defaults of its
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,17 @@ from benchmarks.movers import Mover, Route, Way
 from benchmarks.peers import Peer, RabbitMQ
 
 _SHOVEL = "bench"
-# The command is a virtual machine of its own; by then it has ended, and takes no processor time from what is measured. In seconds.
+# The command is a virtual machine of its own; by then it has ended, and takes no processor time
+# from what is measured. In seconds.
 _DELAY = 1.0
 # How long a command may take, in seconds.
 _PATIENCE = 60.0
 
 
 class RabbitMQWithShovel(Mover, RabbitMQ):
-    """RabbitMQ with its shovel: ``ack-mode`` ``on-confirm`` and a prefetch of 1,000, its defaults."""
+    """RabbitMQ with its shovel: ``ack-mode`` ``on-confirm`` and a prefetch of 1,000, its
+    defaults.
+    """
 
     many = 1000
     plugins = ("rabbitmq_stomp", "rabbitmq_shovel")
@@ -28,7 +33,8 @@ class RabbitMQWithShovel(Mover, RabbitMQ):
         return RabbitMQ(folder)
 
     def _started(self, foreign: str) -> Peer:
-        # Whoever is at the other end of the gateway's link, at the end of the shovel it is another RabbitMQ.
+        # Whoever is at the other end of the gateway's link, at the end of the shovel it is another
+        # RabbitMQ.
         return super()._started("rabbitmq")
 
     def begin(self, route: Route, batch: int) -> None:

@@ -1,4 +1,6 @@
-"""How results look on a terminal: a block for each row as it comes, and in the end one line for each."""
+"""How results look on a terminal: a block for each row as it comes, and in the end one line for
+each.
+"""
 
 from __future__ import annotations
 

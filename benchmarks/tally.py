@@ -1,4 +1,5 @@
-"""The count of what arrived: losses, duplicates, order. Exact: every number of every message is looked at.
+"""The count of what arrived: losses, duplicates, order. Exact: every number of every message is
+looked at.
 
 Knows numbers only (see :mod:`benchmarks.wire`), no frames and no servers.
 """
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 from benchmarks.wire import SPAN
 
-# Above this a number is nonsense, not a message of a run of some seconds; it keeps a wrong digit from asking for gigabytes.
+# Above this a number is nonsense, not a message of a run of some seconds; it keeps a wrong digit
+# from asking for gigabytes.
 _HIGHEST = 10**8
 
 
@@ -18,7 +20,8 @@ _HIGHEST = 10**8
 class Outcome:
     """:param lost: sent and never arrived.
     :param duplicated: arrivals of a number that had arrived before.
-    :param disordered: first arrivals that came to a reader after a higher number of the same producer.
+    :param disordered: first arrivals that came to a reader after a higher number of the same
+        producer.
     :param unexpected: arrivals of numbers that nobody sent.
     """
 
@@ -46,7 +49,8 @@ class Reader:
 
 
 class Tally:
-    """One set of messages, each of which must arrive once, at any of the readers that share the set.
+    """One set of messages, each of which must arrive once, at any of the readers that share the
+    set.
 
     Consumers of a queue share one tally; each subscriber of a topic has its own.
 

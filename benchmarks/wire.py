@@ -1,7 +1,8 @@
 """The STOMP 1.2 frames of the load: built once, patched in place, taken apart in bulk.
 
-Knows octets only, no sockets and no servers. A message carries its number twelve digits long at the end of its body: two for the producer,
-ten for the count within that producer. Bodies contain no NUL, so frames are cut at NULs (STOMP 1.2, "STOMP Frames").
+Knows octets only, no sockets and no servers. A message carries its number twelve digits long at the
+end of its body: two for the producer, ten for the count within that producer. Bodies contain no
+NUL, so frames are cut at NULs (STOMP 1.2, "STOMP Frames").
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Shape:
 
 
 class Block:
-    """A run of SEND frames in one buffer, which is filled again with other numbers instead of being built again.
+    """A run of SEND frames in one buffer, which is filled again with other numbers instead of being
+    built again.
 
     :ivar messages: how many messages the block has: 1, or 100.
     :ivar confirmed: whether the last frame asks for a receipt.
@@ -92,10 +94,12 @@ class Block:
 class Cutter:
     """Cuts a stream of octets into frames at NULs.
 
-    Long frames come without the middle of their bodies: copying each of 64 KiB twice would cost ten times what the kernel asks for it.
+    Long frames come without the middle of their bodies: copying each of 64 KiB twice would cost ten
+    times what the kernel asks for it.
     """
 
-    # Above this a frame is clipped. Its head, with all headers a server adds, is far shorter than what is kept of it.
+    # Above this a frame is clipped. Its head, with all headers a server adds, is far shorter than
+    # what is kept of it.
     _LONG = 8192
     _HEAD = 2048
     _TAIL = 16
@@ -105,7 +109,9 @@ class Cutter:
         self.rest = b""
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The frames that ``data`` completes, without their NULs. Their headers and their last octets are always there."""
+        """The frames that ``data`` completes, without their NULs. Their headers and their last
+        octets are always there.
+        """
         if len(data) <= self._LONG * (data.count(0) + 1):
             frames = (self.rest + data).split(b"\0")
             self.rest = self._clipped(frames.pop(), 0)
@@ -150,13 +156,15 @@ def frame(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
 def numbers(frames: Sequence[bytes]) -> list[int]:
     """The numbers at the ends of MESSAGE bodies.
 
-    :raises ValueError: when a frame does not end in :data:`DIGITS` digits, as no RECEIPT of ours and no ERROR does.
+    :raises ValueError: when a frame does not end in :data:`DIGITS` digits, as no RECEIPT of ours
+        and no ERROR does.
     """
     return list(map(int, [item[-DIGITS:] for item in frames]))
 
 
 def ack_id(message: bytes) -> bytes:
-    """The ``ack`` header's octets as they came, still escaped: an ACK must repeat them (STOMP 1.2, "ACK").
+    """The ``ack`` header's octets as they came, still escaped: an ACK must repeat them (STOMP 1.2,
+    "ACK").
 
     :raises ValueError: when the frame has none.
     """

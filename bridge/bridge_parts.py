@@ -1,6 +1,8 @@
-"""What a running JMS bridge consists of, made from its configuration: connection factories, connections, dead message queues and links.
+"""What a running JMS bridge consists of, made from its configuration: connection factories,
+connections, dead message queues and links.
 
-Owns their making, and their exchange when the configuration becomes another. When they are started and stopped is :mod:`bridge.jms_bridge`'s business.
+Owns their making, and their exchange when the configuration becomes another. When they are started
+and stopped is :mod:`bridge.jms_bridge`'s business.
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ from gateway.messaging.transformer import MessageTransformer
 if TYPE_CHECKING:
     from bridge.providers.jms.command import JavaOptions
 
-#: Makes a message transformer from the name of its class; the second argument says where that was given, for errors.
+#: Makes a message transformer from the name of its class; the second argument says where that was
+#: given, for errors.
 LoadTransformer = Callable[[str, str], MessageTransformer]
 
 
 class DeadMessages:
-    """The dead message queues that are in force. Links keep this one while the queues behind it are exchanged."""
+    """The dead message queues that are in force. Links keep this one while the queues behind it are
+    exchanged.
+    """
 
     def __init__(self, queues: DeadMessageQueues) -> None:
         self._queues = queues
@@ -48,7 +53,9 @@ class DeadMessages:
         return self._queues.status()
 
     def replace(self, queues: DeadMessageQueues) -> None:
-        """Give the next dead message to these. Those before are stopped by :meth:`stop_replaced`."""
+        """Give the next dead message to these. Those before are stopped by
+        :meth:`stop_replaced`.
+        """
         self._replaced.append(self._queues)
         self._queues = queues
 
@@ -71,9 +78,11 @@ class DeadMessages:
 class Parts:
     """The parts of one bridge; nothing of it is started.
 
-    :param embedded: the broker of this instance. :param jvm: how the JVM is started, asked when it is needed first.
+    :param embedded: the broker of this instance. :param jvm: how the JVM is started, asked when it
+        is needed first.
     :param coordination: of the bridge's transactions.
-    :param instance: tells this instance from all others, for the loop guard. :param passed: called at the points of :mod:`bridge.crash_points`.
+    :param instance: tells this instance from all others, for the loop guard. :param passed: called
+        at the points of :mod:`bridge.crash_points`.
     :param lines: tell the journal.
     :raises: what a dead message queue cannot be made for.
     """
@@ -108,7 +117,9 @@ class Parts:
         self._prepared: DeadMessageQueues | None = None
 
     def prepare_dead_messages(self, config: model.Bridge) -> None:
-        """Make the dead message queues of another configuration, for :meth:`replace` to put in force. Raises what they cannot be made for."""
+        """Make the dead message queues of another configuration, for :meth:`replace` to put in
+        force. Raises what they cannot be made for.
+        """
         self._prepared = self._queues(config)
 
     def replace(
@@ -116,7 +127,8 @@ class Parts:
     ) -> list[JMSLink | RefusedLink]:
         """Put another configuration in force.
 
-        :param anew: the names of links to be made anew; those that are there by these names, or are in ``config`` no more, have been stopped.
+        :param anew: the names of links to be made anew; those that are there by these names, or are
+            in ``config`` no more, have been stopped.
         :param connection_factories: whose connections are not to be used any more.
         :returns: the links made.
         """
@@ -139,7 +151,9 @@ class Parts:
         return fresh
 
     def resource_managers(self) -> Sequence[AdministeredFactory]:
-        """The connection factories of the file that can be made, of which some may have XA resource managers."""
+        """The connection factories of the file that can be made, of which some may have XA resource
+        managers.
+        """
         made = []
         for config in self.config.connection_factories:
             try:
@@ -200,7 +214,9 @@ def refusal_of(link: JMSLink | RefusedLink) -> str:
 
 
 def credentials_of(settings: Settings, name: str) -> Credentials:
-    """As whom the bridge is at the broker of this instance. :raises SettingsError: it is not said."""
+    """As whom the bridge is at the broker of this instance. :raises SettingsError: it is not
+    said.
+    """
     expected = {
         general.BRIDGE_ADMIN_USER: f"the user as whom bridge {name} uses the broker of this instance",
         general.BRIDGE_ADMIN_PASSWORD: f"the password with which bridge {name} uses the broker of this instance",

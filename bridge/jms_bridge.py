@@ -1,14 +1,18 @@
-"""One JMS bridge: its configuration, what it consists of, and the order in which that is started and stopped.
+"""One JMS bridge: its configuration, what it consists of, and the order in which that is started
+and stopped.
 
-Owns its state and the life of its parts; what a link does is the link's. The steps are those of the seed, "Starting and Stopping JMS Bridges":
+Owns its state and the life of its parts; what a link does is the link's. The steps are those of the
+seed, "Starting and Stopping JMS Bridges":
 
 start
-    read the XML file · make links and dead message queues · have the dead message queues ready · start all enabled links
+    read the XML file · make links and dead message queues · have the dead message queues ready ·
+    start all enabled links
 stop
     stop the links · wait until connections are given back · close the pools and shared connections
 
-What is asked of a bridge is done one thing after the other, but that a stop ends whatever is under way. A link that cannot be started as it is
-configured harms no other; a file that cannot be used, or a dead message queue that cannot be made, leaves nothing open.
+What is asked of a bridge is done one thing after the other, but that a stop ends whatever is under
+way. A link that cannot be started as it is configured harms no other; a file that cannot be used,
+or a dead message queue that cannot be made, leaves nothing open.
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ from gateway.messaging.provider import Connection, Provider
 
 T = TypeVar("T")
 
-#: Seconds that a start waits for the dead message queues, and then for the links' first attempts to connect; what takes longer goes on by itself.
+#: Seconds that a start waits for the dead message queues, and then for the links' first attempts to
+#: connect; what takes longer goes on by itself.
 START_S: Final = 5.0
 #: How much of the time that a stop may take its links may have; the rest is for connections.
 _FOR_LINKS: Final = 0.7
@@ -67,14 +72,19 @@ class JMSBridge:
 
     :param reactor: Twisted's.
     :param name: as in ``imq.bridge.activelist``.
-    :param settings: gives the settings as they are now; asked at each start and reload. Raises what is wrong with them.
-    :param folder: what a relative ``imq.bridge.NAME.xmlurl`` is relative to: the instance's ``etc`` directory.
+    :param settings: gives the settings as they are now; asked at each start and reload. Raises what
+        is wrong with them.
+    :param folder: what a relative ``imq.bridge.NAME.xmlurl`` is relative to: the instance's ``etc``
+        directory.
     :param provider: the broker of this instance.
-    :param load_transformer: makes a message transformer from the name of its class; the second argument says where that was given. May raise
-        anything, whose text is told.
-    :param coordination: makes what coordinates its transactions, at each start; raises SettingsError. :param log: what the bridge logs to.
-    :param redaction: is told the passwords that the configuration has, as far as :func:`~gateway.instance.redaction.hidden_by_value` goes.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: tell the journal.
+    :param load_transformer: makes a message transformer from the name of its class; the second
+        argument says where that was given. May raise anything, whose text is told.
+    :param coordination: makes what coordinates its transactions, at each start; raises
+        SettingsError. :param log: what the bridge logs to.
+    :param redaction: is told the passwords that the configuration has, as far as
+        :func:`~gateway.instance.redaction.hidden_by_value` goes.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: tell the
+        journal.
     """
 
     type: Final = "JMS"
@@ -134,7 +144,9 @@ class JMSBridge:
 
     @property
     def coordinator(self) -> Coordinator | None:
-        """What coordinates its transactions; None where nothing has needed it, or the bridge is stopped."""
+        """What coordinates its transactions; None where nothing has needed it, or the bridge is
+        stopped.
+        """
         return None if self._parts is None else self._parts.coordination.opened
 
     def _state_of(self, name: str) -> LinkState | None:
@@ -162,16 +174,18 @@ class JMSBridge:
     def start(self) -> Deferred[None]:
         """Read the XML file and start, or resume what is paused.
 
-        :returns: fires when each enabled link has tried to connect, or :data:`START_S` seconds later. Links that cannot connect retry, and are no
-            failure. Fails with SettingsError or ConfigurationError, each of which says everything that is wrong, with what a dead message queue
-            cannot be made for, and with WrongState when it is stopped meanwhile.
+        :returns: fires when each enabled link has tried to connect, or :data:`START_S` seconds
+            later. Links that cannot connect retry, and are no failure. Fails with SettingsError or
+            ConfigurationError, each of which says everything that is wrong, with what a dead
+            message queue cannot be made for, and with WrongState when it is stopped meanwhile.
         """
         return self._in_turn("start", self._start)
 
     def stop(self, seconds: float = STOP_S) -> Deferred[None]:
         """Stop, ending whatever else is under way.
 
-        :param seconds: in which links and connections may end; what has not by then is abandoned, and logged.
+        :param seconds: in which links and connections may end; what has not by then is abandoned,
+            and logged.
         """
         self._stop_s = seconds
         # Each once: what is cancelled clears up, and that must not be cancelled.
@@ -181,7 +195,9 @@ class JMSBridge:
         return self._in_turn("stop", partial(self._stop, seconds))
 
     def pause(self) -> Deferred[None]:
-        """Pause the links that run; it is PAUSING until the last of them is paused, and waited for no longer than a stop. Fails as :meth:`resume`."""
+        """Pause the links that run; it is PAUSING until the last of them is paused, and waited for
+        no longer than a stop. Fails as :meth:`resume`.
+        """
         return self._in_turn("pause", self._pause)
 
     def resume(self) -> Deferred[None]:
@@ -189,10 +205,11 @@ class JMSBridge:
         return self._in_turn("resume", self._resume)
 
     def reload(self) -> Deferred[Changes]:
-        """Read the XML file again. Links whose configuration is the same run on; the others are stopped and started anew, if they ran.
+        """Read the XML file again. Links whose configuration is the same run on; the others are
+        stopped and started anew, if they ran.
 
-        :returns: what has changed. Fails as :meth:`start` where the file cannot be used, and then nothing is changed; with WrongState where the bridge
-            is stopped.
+        :returns: what has changed. Fails as :meth:`start` where the file cannot be used, and then
+            nothing is changed; with WrongState where the bridge is stopped.
         """
         return self._in_turn("reload", self._reload)
 
@@ -409,7 +426,8 @@ class JMSBridge:
         if different.dmqs:
             # What may be refused comes first.
             parts.prepare_dead_messages(config)
-        # Of a paused bridge, those that it has paused; else what an operator has paused or stopped by itself is not started.
+        # Of a paused bridge, those that it has paused; else what an operator has paused or stopped
+        # by itself is not started.
         run = (
             (*_RUNNING, LinkState.FAILED)
             if self.state is BridgeState.STARTED

@@ -1,7 +1,8 @@
 """What the lines of a batch say of each of its messages: ids, sizes, times and hashes.
 
-Owns what is found once for all lines of a batch. All of it takes long, so it is called on the journal's thread, except the constructor. When a line is told, and of
-which messages, is :mod:`bridge.journal_lines`'s.
+Owns what is found once for all lines of a batch. All of it takes long, so it is called on the
+journal's thread, except the constructor. When a line is told, and of which messages, is
+:mod:`bridge.journal_lines`'s.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Places: TypeAlias = Sequence[int]
 
 
 class BatchContents:
-    """A batch as it was received. Keeps hold of what its messages have now: a provider may change what it was given."""
+    """A batch as it was received. Keeps hold of what its messages have now: a provider may change
+    what it was given.
+    """
 
     __slots__ = ("_hashes", "_messages", "_named", "octets", "said")
 
@@ -32,7 +35,8 @@ class BatchContents:
         #: What is said about them.
         self.said = [message.headers for message in messages]
         self._hashes: list[str] | None = None
-        #: What the ids begin with and the numbers that they end in, or None; empty before that is known.
+        #: What the ids begin with and the numbers that they end in, or None; empty before that is
+        #: known.
         self._named: list[tuple[str, list[int]] | None] = []
 
     def ids(self, places: Places) -> list[str] | None:
@@ -81,7 +85,9 @@ class BatchContents:
     def sent_bodies(
         self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]
     ) -> list[str]:
-        """Hashes of bodies as sent. :param given: the headers that they are sent with, which say what kind of body that is."""
+        """Hashes of bodies as sent. :param given: the headers that they are sent with, which say
+        what kind of body that is.
+        """
         octets, received, known = self.octets, self.said, self.bodies(range(len(self.octets)))
         return [
             known[place]

@@ -1,7 +1,9 @@
 """What the journal is told of messages on links: each step of a batch as one line.
 
-Owns which steps are told, what a line has, and the numbers of transfers. When a step is taken is the pumps' to know. Nothing here waits, and what takes long is done on
-the journal's thread: hashes, and lists of what each message says. What may change meanwhile, as a provider owns what it was given, is kept hold of at once.
+Owns which steps are told, what a line has, and the numbers of transfers. When a step is taken is
+the pumps' to know. Nothing here waits, and what takes long is done on the journal's thread: hashes,
+and lists of what each message says. What may change meanwhile, as a provider owns what it was
+given, is kept hold of at once.
 
 =====================  ====================================================  ======================================================================
 Steps of a line        When                                                  What it has besides ids, transfers, link, destination and provider
@@ -21,8 +23,8 @@ expired                their time was over, and no dead message queue has    rea
                        them
 =====================  ====================================================  ======================================================================
 
-A message is called by its id at the source in all of them, and destination and provider are the source's but in *sent* and *arrived*. One line has one destination, and
-one reason.
+A message is called by its id at the source in all of them, and destination and provider are the
+source's but in *sent* and *arrived*. One line has one destination, and one reason.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ class BridgeLines:
         target: AdministeredFactory,
         transforms: bool,
     ) -> LinkLines:
-        """Those of one link. :param source: the source's connection factory. :param target: likewise. :param transforms: whether it has a transformer."""
+        """Those of one link. :param source: the source's connection factory. :param target:
+        likewise. :param transforms: whether it has a transformer.
+        """
         name = f"{bridge}/{link}"
         numbers = self._numbers.setdefault(name, _Numbers())
         # A STOMP broker does not say which id it gives a message.
@@ -151,9 +155,11 @@ class LinkLines:
 
 
 class Transfers:
-    """The messages of a batch, and what the journal is told of them. Made by :meth:`LinkLines.transfers`.
+    """The messages of a batch, and what the journal is told of them. Made by
+    :meth:`LinkLines.transfers`.
 
-    A message is named by its place in the batch. What is told is as the journal's level was when the batch was received.
+    A message is named by its place in the batch. What is told is as the journal's level was when
+    the batch was received.
     """
 
     __slots__ = (
@@ -205,7 +211,9 @@ class Transfers:
     # --- the steps
 
     def judged(self, items: Sequence[Item]) -> None:
-        """The transformer has had all of them that it is to have, in the order of the batch. May be called again when there are more."""
+        """The transformer has had all of them that it is to have, in the order of the batch. May be
+        called again when there are more.
+        """
         begin, self._judged = self._judged, len(items)
         if not self.everything or not self._lines.transforms:
             return
@@ -219,7 +227,9 @@ class Transfers:
         self._tell((Step.TRANSFORMED, Step.NOT_TRANSFERRED), dropped)
 
     def sent(self, items: Sequence[Item], messages: Sequence[Message]) -> None:
-        """These are handed to the target. :param messages: as sent, one for each; the target does not have them yet."""
+        """These are handed to the target. :param messages: as sent, one for each; the target does
+        not have them yet.
+        """
         if not self.everything:
             return
         given = [message.headers for message in messages]
@@ -244,11 +254,15 @@ class Transfers:
     def arrived(
         self, items: Sequence[Item], messages: Sequence[Message], remembered: bool = False
     ) -> None:
-        """The target has these. :param messages: as sent. :param remembered: it keeps of several with one duplicate id one."""
+        """The target has these. :param messages: as sent. :param remembered: it keeps of several
+        with one duplicate id one.
+        """
         self._arrived((Step.ARRIVED,), items, messages, DUPLICATE_ID if remembered else "")
 
     def committed(self, items: Sequence[Item]) -> None:
-        """The target has these, and the source has forgotten all of the batch. :param items: those that were sent."""
+        """The target has these, and the source has forgotten all of the batch. :param items: those
+        that were sent.
+        """
         if not self.everything:
             return
         messages = [item.outgoing for item in items if item.outgoing is not None]
@@ -263,12 +277,16 @@ class Transfers:
         self._tell((Step.SETTLED,), range(len(self._messages)))
 
     def rolled_back(self, items: Iterable[Item] | None, reason: str, comment: str = "") -> None:
-        """What was handed over of these never took effect. :param items: None for the whole batch."""
+        """What was handed over of these never took effect. :param items: None for the whole
+        batch.
+        """
         places = range(len(self._messages)) if items is None else [item.place for item in items]
         self._tell((Step.ROLLED_BACK,), places, reason=reason, comment=comment)
 
     def given_back(self, items: Sequence[Item], reason: str) -> None:
-        """The source gives all of them out again; those that may have arrived all the same are not told of."""
+        """The source gives all of them out again; those that may have arrived all the same are not
+        told of.
+        """
         gone = {item.place for item in items if item.sent or item.doubtful}
         places = [place for place in range(len(self._messages)) if place not in gone]
         self._tell((Step.ROLLED_BACK,), places, reason=reason)
@@ -298,7 +316,9 @@ class Transfers:
             )
 
     def written(self) -> Deferred[None] | None:
-        """Fires when the kernel has the lines that tell what was received and sent, or the journal has stopped; None where that is so already."""
+        """Fires when the kernel has the lines that tell what was received and sent, or the journal
+        has stopped; None where that is so already.
+        """
         if not self.everything:
             return None
         if self._written is None:
@@ -310,7 +330,9 @@ class Transfers:
     def _tell(
         self, steps: tuple[str, ...], places: Places, whole: bool = False, **said: str
     ) -> None:
-        """Lines of the source's side. :param whole: of the level ``dead``, and with headers and bodies where these are wanted."""
+        """Lines of the source's side. :param whole: of the level ``dead``, and with headers and
+        bodies where these are wanted.
+        """
         if not places or not (self.everything or whole):
             return
         messages = self._messages
@@ -409,7 +431,9 @@ def reason_of(error: BaseException) -> str:
 
 
 async def known(transfers: Transfers, check: Callable[[], None]) -> None:
-    """Wait until what was received and sent is known whatever becomes of this process. :param check: called after a wait, which may raise."""
+    """Wait until what was received and sent is known whatever becomes of this process. :param
+    check: called after a wait, which may raise.
+    """
     waiting = transfers.written()
     if waiting is not None:
         await waiting

@@ -1,7 +1,8 @@
-"""The bridge service manager: the bridges of an instance by name and type, and what an operator does to them.
+"""The bridge service manager: the bridges of an instance by name and type, and what an operator
+does to them.
 
-Owns which bridges there are, and that the failure of one harms no other. What a bridge does belongs to the bridge; who may ask for what, and how it
-is shown, belongs to the admin service.
+Owns which bridges there are, and that the failure of one harms no other. What a bridge does belongs
+to the bridge; who may ask for what, and how it is shown, belongs to the admin service.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class BridgeLink(Protocol):
     def name(self) -> str: ...
 
     def start(self) -> Deferred[None]:
-        """Start it, or resume it if it is paused. Fails with :class:`~bridge.status.WrongState` where it is disabled."""
+        """Start it, or resume it if it is paused. Fails with :class:`~bridge.status.WrongState`
+        where it is disabled.
+        """
 
     def stop(self) -> Deferred[None]: ...
 
@@ -52,8 +55,9 @@ class BridgeLink(Protocol):
 class Bridge(Protocol):
     """What a bridge of any type is to an operator.
 
-    All four operations may be asked for at any time. They fail with :class:`~bridge.status.WrongState` where they make no sense, and change nothing
-    then; what is so already is no failure.
+    All four operations may be asked for at any time. They fail with
+    :class:`~bridge.status.WrongState` where they make no sense, and change nothing then; what is so
+    already is no failure.
     """
 
     @property
@@ -68,7 +72,9 @@ class Bridge(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why it did not start when it was last to, one line for each reason; "" when it did, or never was to."""
+        """Why it did not start when it was last to, one line for each reason; "" when it did, or
+        never was to.
+        """
 
     def start(self) -> Deferred[None]:
         """Start it, or resume it if it is paused; a failure leaves nothing open."""
@@ -87,7 +93,9 @@ class Bridge(Protocol):
         """Its links, the disabled ones too; none of a bridge that has none or is stopped."""
 
     def reload(self) -> Deferred[Changes]:
-        """Read its configuration again, disturbing only what changed. What cannot be used changes nothing, and is the failure."""
+        """Read its configuration again, disturbing only what changed. What cannot be used changes
+        nothing, and is the failure.
+        """
 
 
 class NotReloadable(Exception):
@@ -123,7 +131,9 @@ class UnknownType(Exception):
 
 
 class OtherType(Exception):
-    """The bridge is not of the type asked for. :param name: the bridge's. :param type: its own. :param wanted: the other."""
+    """The bridge is not of the type asked for. :param name: the bridge's. :param type: its own.
+    :param wanted: the other.
+    """
 
     def __init__(self, name: str, type: str, wanted: str) -> None:
         super().__init__(f"bridge {name} is of type {type or 'unknown'}, not {wanted}")
@@ -133,7 +143,9 @@ class OtherType(Exception):
 
 
 class NotInTime(Exception):
-    """The bridge has not done in time what it was asked; it may still. :param name: the bridge's."""
+    """The bridge has not done in time what it was asked; it may still. :param name: the
+    bridge's.
+    """
 
     def __init__(self, name: str, operation: str, seconds: float) -> None:
         super().__init__(
@@ -148,7 +160,8 @@ class NotInTime(Exception):
 class Outcome:
     """What became of one operation on one bridge.
 
-    :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param error: None when it was done.
+    :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param error: None when it was
+        done.
     """
 
     bridge: Bridge
@@ -165,7 +178,8 @@ class BridgeServiceManager:
     """All bridges of an instance.
 
     :param reactor: the clock.
-    :param bridges: those of ``imq.bridge.activelist``, in its order; none where ``imq.bridge.enabled`` is false.
+    :param bridges: those of ``imq.bridge.activelist``, in its order; none where
+        ``imq.bridge.enabled`` is false.
     :param automatic: the names of those whose ``imq.bridge.NAME.autostart`` is true.
     """
 
@@ -191,7 +205,8 @@ class BridgeServiceManager:
     def matching(self, name: str | None = None, type: str | None = None) -> list[Bridge]:
         """The bridges of a name, of a type in any case, of both, or all.
 
-        :raises UnknownType: there is no such type. :raises UnknownBridge: there is none of that name. :raises OtherType: it is of another type.
+        :raises UnknownType: there is no such type. :raises UnknownBridge: there is none of that
+            name. :raises OtherType: it is of another type.
         """
         wanted = None if type is None else type.upper()
         if type is not None and wanted not in TYPES:
@@ -204,12 +219,15 @@ class BridgeServiceManager:
         return [bridge]
 
     def autostart(self) -> Deferred[list[Outcome]]:
-        """Start those that are to start with the instance, each whatever becomes of the others. Failures are the caller's to tell of."""
+        """Start those that are to start with the instance, each whatever becomes of the others.
+        Failures are the caller's to tell of.
+        """
         chosen = [bridge for bridge in self.bridges if bridge.name in self._automatic]
         return Deferred.fromCoroutine(self._each("start", chosen, lambda bridge: bridge.start()))
 
     def start(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
-        """Start, or resume, the bridges of :meth:`matching`; all of them are tried, and what became of each is told.
+        """Start, or resume, the bridges of :meth:`matching`; all of them are tried, and what became
+        of each is told.
 
         :returns: fails as :meth:`matching` raises, and for nothing else.
         """
@@ -228,11 +246,15 @@ class BridgeServiceManager:
         return self._asked("resume", name, type, lambda bridge: bridge.resume())
 
     def reload(self, name: str) -> Deferred[Changes]:
-        """Have one bridge read its configuration again. :returns: fails with UnknownBridge, and as :meth:`Bridge.reload`."""
+        """Have one bridge read its configuration again. :returns: fails with UnknownBridge, and as
+        :meth:`Bridge.reload`.
+        """
         return Deferred.fromCoroutine(self._reload(name))
 
     def shut_down(self, seconds: float = STOP_S) -> Deferred[list[Outcome]]:
-        """Stop all, at the same time. :param seconds: how long that may take at most; it goes on in what has not stopped by then."""
+        """Stop all, at the same time. :param seconds: how long that may take at most; it goes on in
+        what has not stopped by then.
+        """
         return Deferred.fromCoroutine(self._shut_down(seconds))
 
     async def _shut_down(self, seconds: float) -> list[Outcome]:

@@ -1,6 +1,8 @@
-"""The settings of JMS bridges that are not those of every bridge: seed table 12-2, and those that it needed and did not have.
+"""The settings of JMS bridges that are not those of every bridge: seed table 12-2, and those that
+it needed and did not have.
 
-Owns their names, defaults and meaning. Those that every bridge has (``imq.bridge.NAME.type``, ``.autostart``, ``.level``, ``.logfile.*``) are in
+Owns their names, defaults and meaning. Those that every bridge has (``imq.bridge.NAME.type``,
+``.autostart``, ``.level``, ``.logfile.*``) are in
 :mod:`gateway.instance.settings_general`.
 """
 

@@ -48,7 +48,9 @@ class LinkState(Enum):
 
 
 class Doing(Enum):
-    """What the batch under way on a link waits for, so that one which looks well and moves nothing can be told."""
+    """What the batch under way on a link waits for, so that one which looks well and moves nothing
+    can be told.
+    """
 
     NOTHING = "nothing"
     RECEIVING = "receiving"
@@ -70,7 +72,8 @@ class OnceBy(Enum):
 class WrongState(Exception):
     """What was asked cannot be done in this state.
 
-    :param what: ``bridge NAME`` or ``link NAME``. :param operation: such as ``pause``. :param state: the state's word.
+    :param what: ``bridge NAME`` or ``link NAME``. :param operation: such as ``pause``. :param
+        state: the state's word.
     :param remedy: what to do instead, "" for nothing.
     """
 
@@ -89,11 +92,14 @@ class LinkCounters:
     :param sent: messages that the target has made its own. :param octets: of their bodies.
     :param acknowledged: messages that the source has been told are done with, and has confirmed.
     :param batches: rounds of sending and acknowledging.
-    :param expired: messages that were too old. :param not_transferred: those that a transformer dropped.
-    :param transform_failures: messages on which the transformer failed. :param refused: messages that the target refused.
+    :param expired: messages that were too old. :param not_transferred: those that a transformer
+        dropped.
+    :param transform_failures: messages on which the transformer failed. :param refused: messages
+        that the target refused.
     :param dead: messages that went to a dead message queue, by reason.
     :param reconnects: how often a provider was lost after it had been there.
-    :param possible_duplicates: messages that were, or may have been, sent and that the source gives out again: the target may have them twice.
+    :param possible_duplicates: messages that were, or may have been, sent and that the source gives
+        out again: the target may have them twice.
     """
 
     received: int = 0
@@ -114,20 +120,24 @@ class LinkCounters:
 class LinkStatus:
     """A link at one moment.
 
-    :param source: ``CFREF:KIND:queue:NAME``; KIND is D, P or S, and empty until connected. :param target: the same, or ``CFREF:KIND:AS_SOURCE``.
+    :param source: ``CFREF:KIND:queue:NAME``; KIND is D, P or S, and empty until connected. :param
+        target: the same, or ``CFREF:KIND:AS_SOURCE``.
     :param since_ms: when it entered its state, epoch milliseconds, as all that end in ``_ms``.
-    :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when that was, 0 for never.
-    :param attempt: how many attempts in a row have failed. :param next_try_ms: when the next one is made, 0 if none is due.
+    :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when
+        that was, 0 for never.
+    :param attempt: how many attempts in a row have failed. :param next_try_ms: when the next one is
+        made, 0 if none is due.
     :param in_flight: messages received and not yet acknowledged.
     :param doing: what it waits for. :param doing_since_ms: since when.
     :param last_transfer_ms: when the last message was moved, 0 for never.
-    :param lag_ms: the age of the oldest message that waits at the source, by its JMSTimestamp, in milliseconds, messages under way included; 0 when none
-        waits, -1 when unknown.
+    :param lag_ms: the age of the oldest message that waits at the source, by its JMSTimestamp, in
+        milliseconds, messages under way included; 0 when none waits, -1 when unknown.
     :param waiting: how many messages wait at the source, those under way included; -1 when unknown.
     :param received_rate: messages a second over the last minute. :param sent_rate: likewise.
-    :param once_by: what a transacted link relies on; None until it has connected, and of other links.
-    :param transaction: the id of the transaction under way, "" if there is none. :param transaction_state: a word of
-        :class:`bridge.xa.status.TransactionState`, or "".
+    :param once_by: what a transacted link relies on; None until it has connected, and of other
+        links.
+    :param transaction: the id of the transaction under way, "" if there is none. :param
+        transaction_state: a word of :class:`bridge.xa.status.TransactionState`, or "".
     """
 
     bridge: str

@@ -1,4 +1,5 @@
-"""The steps of starting and stopping a bridge: its links and the rest at once, for so long and no longer, and what is told of those that failed or are late.
+"""The steps of starting and stopping a bridge: its links and the rest at once, for so long and no
+longer, and what is told of those that failed or are late.
 
 Owns that waiting and what the log is told. Which steps there are is :mod:`bridge.jms_bridge`'s.
 """
@@ -32,7 +33,8 @@ class Steps:
     async def take(self, operation: str, awaited: dict[str, Deferred[Any]], seconds: float) -> None:
         """Wait for these at most so long, and tell of what failed or is late.
 
-        :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param awaited: by what they are called, a link as :func:`key` says.
+        :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param awaited: by what they
+            are called, a link as :func:`key` says.
         """
         ended = await together(self._reactor, awaited, max(0.0, seconds), self._failed)
         for name, failure in ended.failures.items():

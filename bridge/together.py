@@ -1,6 +1,7 @@
 """Waiting for several things at once, for so long and no longer, without ending any of them.
 
-Owns the waiting. What is awaited goes on when nobody waits for it any more: a link that stops late still stops.
+Owns the waiting. What is awaited goes on when nobody waits for it any more: a link that stops late
+still stops.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ T = TypeVar("T")
 class Ended:
     """What became of what was awaited, by name.
 
-    :param results: of those that succeeded. :param failures: of those that failed. :param late: the names of those that had not ended in time.
+    :param results: of those that succeeded. :param failures: of those that failed. :param late: the
+        names of those that had not ended in time.
     """
 
     results: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +37,8 @@ def together(
 ) -> Deferred[Ended]:
     """Wait until all have ended, at most so many seconds.
 
-    :param clock: the reactor. :param awaited: by name; nobody else may wait for them. :param late: called for each that fails after the waiting ended.
+    :param clock: the reactor. :param awaited: by name; nobody else may wait for them. :param late:
+        called for each that fails after the waiting ended.
     :returns: never fails by itself. To cancel it ends the waiting only.
     """
     ended = Ended()
@@ -75,7 +78,9 @@ def together(
 
 
 def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None]) -> None:
-    """Call ``over`` once, as soon as all have ended, well or not; at once where there are none. Others may wait for them, too."""
+    """Call ``over`` once, as soon as all have ended, well or not; at once where there are none.
+    Others may wait for them, too.
+    """
     left = set(awaited)
 
     def ended(result: Any, name: str) -> Any:
@@ -91,7 +96,9 @@ def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None
 
 
 def shielded(doing: Deferred[T]) -> Deferred[T]:
-    """The result of ``doing`` for one who waits for it; that one may give up, and ``doing`` goes on."""
+    """The result of ``doing`` for one who waits for it; that one may give up, and ``doing`` goes
+    on.
+    """
     given_up = False
 
     def give_up(_: Deferred[T]) -> None:

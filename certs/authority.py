@@ -1,6 +1,7 @@
 """A certificate authority, as values: certificates go in, certificates come out.
 
-Owns what is in a certificate: names, validity, and extensions with their criticality (RFC 5280, section 4.2). Knows no files.
+Owns what is in a certificate: names, validity, and extensions with their criticality (RFC 5280,
+section 4.2). Knows no files.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ LEAF_DAYS: Final = 365
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Certificates are valid from a little before they are made: other machines' clocks are never quite right.
+#: Certificates are valid from a little before they are made: other machines' clocks are never quite
+#: right.
 _SKEW: Final = timedelta(minutes=10)
 #: ub-common-name of RFC 5280, appendix A.1.
 _LONGEST_COMMON_NAME: Final = 64
@@ -104,7 +106,9 @@ class Authority:
         return cls(builder.sign(key, SHA256()), key)
 
     def renewed(self, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:
-        """The same authority, name and key, with a new certificate: what it issued before stays valid."""
+        """The same authority, name and key, with a new certificate: what it issued before stays
+        valid.
+        """
         return Authority.create(common_name(self.certificate) or "", now, days, self.key)
 
     @property
@@ -124,9 +128,11 @@ class Authority:
         """A certificate for a server. It ends with the authority's at the latest.
 
         :param name: its common name, which clients ignore: they look at ``dns`` and ``ips``.
-        :param dns: host names in ASCII; the first label may be ``*``. :param ips: addresses that clients connect to by number.
+        :param dns: host names in ASCII; the first label may be ``*``. :param ips: addresses that
+            clients connect to by number.
         :param key: its key; None makes an EC key.
-        :raises ValueError: a name cannot be one, there is neither a host name nor an address, or ``days`` is not above 0.
+        :raises ValueError: a name cannot be one, there is neither a host name nor an address, or
+            ``days`` is not above 0.
         """
         names: list[x509.GeneralName] = [x509.DNSName(check_dns(host)) for host in dns]
         names += [x509.IPAddress(ip) for ip in ips]
@@ -147,9 +153,11 @@ class Authority:
     def renew(
         self, old: x509.Certificate, now: datetime, days: int = LEAF_DAYS
     ) -> x509.Certificate:
-        """A certificate with the names, the purpose and the key of ``old``, and a serial number and validity of its own.
+        """A certificate with the names, the purpose and the key of ``old``, and a serial number and
+        validity of its own.
 
-        :raises ValueError: ``old`` is neither a server's nor a client's certificate, or ``days`` is not above 0.
+        :raises ValueError: ``old`` is neither a server's nor a client's certificate, or ``days`` is
+            not above 0.
         """
         purpose = purpose_of(old)
         key = old.public_key()
@@ -168,7 +176,8 @@ class Authority:
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
             .last_update(now - _SKEW)
-            # A list that ran out would lock every client out, and nobody publishes these every week.
+            # A list that ran out would lock every client out, and nobody publishes these every
+            # week.
             .next_update(max(self.certificate.not_valid_after_utc, now))
             .add_extension(x509.CRLNumber(number), critical=False)
             .add_extension(self._authority_key_identifier(), critical=False)
@@ -241,7 +250,9 @@ def identifier_of(certificate: x509.Certificate) -> str:
 
 
 def common_name(certificate: x509.Certificate) -> str | None:
-    """The subject's common name; None if it has none, or several, or an empty one: which of several is meant nobody can say."""
+    """The subject's common name; None if it has none, or several, or an empty one: which of several
+    is meant nobody can say.
+    """
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1 or not isinstance(names[0].value, str):
         return None

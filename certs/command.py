@@ -1,9 +1,11 @@
 """The ``imqkeytool`` command.
 
-Owns the command line: options, what is printed, exit codes. What is done is :mod:`certs.keystore`'s.
+Owns the command line: options, what is printed, exit codes. What is done is
+:mod:`certs.keystore`'s.
 
-Exit codes: 0 done; 1 it could not be done, or ``check`` found something that ends, is revoked or is missing; 2 the command line is wrong, or ``check`` could not
-read the files. An error is one line on the standard error.
+Exit codes: 0 done; 1 it could not be done, or ``check`` found something that ends, is revoked or is
+missing; 2 the command line is wrong, or ``check`` could not read the files. An error is one line on
+the standard error.
 """
 
 from __future__ import annotations
@@ -295,8 +297,9 @@ def list_(place: _Place, /, **where: Any) -> None:
 )
 @click.pass_context
 def check(context: click.Context, /, days: int, **where: Any) -> None:
-    """Say which certificates have ended or end within some days, whether the server's is revoked, and whether the revocation list is missing or
-    lacks what was revoked. The exit code is then 1, else 0.
+    """Say which certificates have ended or end within some days, whether the server's is revoked,
+    and whether the revocation list is missing or lacks what was revoked. The exit code is then 1,
+    else 0.
     """
     store, now = _store(**where), context.obj.now
     try:
@@ -356,7 +359,9 @@ def revoke(place: _Place, /, name: str, reason: str, **where: Any) -> None:
 @_with_store
 @click.pass_obj
 def crl(place: _Place, /, **where: Any) -> None:
-    """Write the revocation list, crl.pem, anew from the register of certificates, where it is missing or damaged."""
+    """Write the revocation list, crl.pem, anew from the register of certificates, where it is
+    missing or damaged.
+    """
     store = _store(**where)
     count = store.publish(place.now)
     click.echo(

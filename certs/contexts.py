@@ -1,7 +1,8 @@
 """TLS contexts for Twisted, from files.
 
-Owns what a listener and a client accept: TLS 1.2 and 1.3, forward-secret AEAD ciphers, verified certificates, revocation. Does not
-know what is spoken over the connection, nor when files change: it is told to reload.
+Owns what a listener and a client accept: TLS 1.2 and 1.3, forward-secret AEAD ciphers, verified
+certificates, revocation. Does not know what is spoken over the connection, nor when files change:
+it is told to reload.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from certs.revocations import difference
 if TYPE_CHECKING:
     from twisted.protocols.tls import TLSMemoryBIOProtocol
 
-# The stubs of types-pyOpenSSL are of a time when it did not take certificates and keys of cryptography's.
+# The stubs of types-pyOpenSSL are of a time when it did not take certificates and keys of
+# cryptography's.
 _ssl: Any = SSL
 
 #: For TLS 1.2; those of TLS 1.3 are all good.
@@ -59,7 +61,9 @@ _REASONS: Final = {
 
 
 class ClientCertificates(Enum):
-    """Whether a listener asks its clients for certificates. One that is presented is always verified."""
+    """Whether a listener asks its clients for certificates. One that is presented is always
+    verified.
+    """
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -72,10 +76,13 @@ class ServerFiles:
 
     :param certificate: the server's certificate, then those between it and the authority, if any.
     :param key: the private key of the first of them. :param password: decrypts it.
-    :param authorities: certificates of the authorities whose client certificates are accepted; needed to ask for any.
-    :param revocations: their revocation lists. Where the file does not exist nothing is revoked; where it does, it has a list of every
-        authority that issues client certificates: those of another are refused.
-    :param register: what the authority issued and revoked. Where it says that there was a revocation list, a missing one is an error.
+    :param authorities: certificates of the authorities whose client certificates are accepted;
+        needed to ask for any.
+    :param revocations: their revocation lists. Where the file does not exist nothing is revoked;
+        where it does, it has a list of every authority that issues client certificates: those of
+        another are refused.
+    :param register: what the authority issued and revoked. Where it says that there was a
+        revocation list, a missing one is an error.
     """
 
     certificate: Path
@@ -92,10 +99,11 @@ def _utc_now() -> datetime:
 
 @implementer(IOpenSSLContextFactory, IOpenSSLServerConnectionCreator)
 class ServerContextFactory:
-    """What ``reactor.listenSSL``, ``SSL4ServerEndpoint`` and ``TLSMemoryBIOFactory`` take for a listener.
+    """What ``reactor.listenSSL``, ``SSL4ServerEndpoint`` and ``TLSMemoryBIOFactory`` take for a
+    listener.
 
-    There are no session tickets, and no session is resumed: each connection is verified against what is revoked now, also when that changed
-    during its handshake.
+    There are no session tickets, and no session is resumed: each connection is verified against
+    what is revoked now, also when that changed during its handshake.
 
     :param files: what to read, now and with each :meth:`reload`.
     :param client_certificates: whether clients are asked for certificates.
@@ -117,14 +125,16 @@ class ServerContextFactory:
         self._context, self._revoked = self._read()
 
     def reload(self) -> None:
-        """Read the files again. Connections that are made from now on use them; those that exist are left alone: see :meth:`is_revoked`.
+        """Read the files again. Connections that are made from now on use them; those that exist
+        are left alone: see :meth:`is_revoked`.
 
         :raises CertificateFileError: the files cannot be used; what was read before stays in use.
         """
         self._context, self._revoked = self._read()
 
     def is_revoked(self, certificate: x509.Certificate) -> bool:
-        """Whether a certificate that was verified when its connection was made is revoked by the lists as they were last read.
+        """Whether a certificate that was verified when its connection was made is revoked by the
+        lists as they were last read.
 
         That a list has ended, or the certificate, does not make it so.
         """
@@ -137,8 +147,9 @@ class ServerContextFactory:
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """A connection with the files as they were last read.
 
-        A ``tlsProtocol`` that has a method ``certificate_refused(name, serial, reason)`` is told of a client's certificate that is refused,
-        with its subject's common name, its serial number and why; else the log is.
+        A ``tlsProtocol`` that has a method ``certificate_refused(name, serial, reason)`` is told of
+        a client's certificate that is refused, with its subject's common name, its serial number
+        and why; else the log is.
         """
         connection = SSL.Connection(self._context, None)
         connection.set_app_data(tlsProtocol)
@@ -196,7 +207,8 @@ class ServerContextFactory:
     def _verified(
         self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
     ) -> bool:
-        """Agree with OpenSSL, and say why a client was refused: the client itself learns a TLS alert only.
+        """Agree with OpenSSL, and say why a client was refused: the client itself learns a TLS
+        alert only.
 
         OpenSSL knows the lists of when the handshake began; those of now are asked, too.
         """
@@ -219,7 +231,9 @@ class ServerContextFactory:
         return bool(ok) and not revoked
 
     def _warn_of_revocation(self, certificate: x509.Certificate) -> None:
-        """Say if the server's own certificate is revoked by the lists there are. It is shown all the same: without it nobody could connect."""
+        """Say if the server's own certificate is revoked by the lists there are. It is shown all
+        the same: without it nobody could connect.
+        """
         files = self._files
         if files.revocations is None:
             return
@@ -249,7 +263,8 @@ class ServerContextFactory:
     def _compare_with_register(self) -> None:
         """Warn where register and revocation list differ.
 
-        :raises CertificateFileError: the list is missing, and clients are asked for certificates: revoked ones would be accepted.
+        :raises CertificateFileError: the list is missing, and clients are asked for certificates:
+            revoked ones would be accepted.
         """
         files = self._files
         if files.register is None or files.revocations is None or files.authorities is None:
@@ -289,13 +304,17 @@ def client_options(
     key: Path | None = None,
     password: bytes | None = None,
 ) -> IOpenSSLClientConnectionCreator:
-    """What ``wrapClientTLS`` and ``TLSMemoryBIOFactory`` take to connect to a server, whose certificate and name are verified.
+    """What ``wrapClientTLS`` and ``TLSMemoryBIOFactory`` take to connect to a server, whose
+    certificate and name are verified.
 
     :param hostname: the host name or IP address that the server's certificate must have.
-    :param authorities: certificates of the authorities that are trusted; None trusts those of the platform.
-    :param certificate: the client's certificate, then those between it and the authority, if any; None presents none.
+    :param authorities: certificates of the authorities that are trusted; None trusts those of the
+        platform.
+    :param certificate: the client's certificate, then those between it and the authority, if any;
+        None presents none.
     :param key: the key of ``certificate``. :param password: decrypts it.
-    :raises CertificateFileError: a file cannot be used. :raises ValueError: only one of ``certificate`` and ``key`` is given.
+    :raises CertificateFileError: a file cannot be used. :raises ValueError: only one of
+        ``certificate`` and ``key`` is given.
     """
     if (certificate is None) != (key is None):
         raise ValueError("a client's certificate and its key are given together")
@@ -321,9 +340,10 @@ def client_options(
 def peer_common_name(transport: object) -> str | None:
     """The name that the peer's verified certificate vouches for: its subject's common name.
 
-    :param transport: of a connection to a listener with a :class:`ServerContextFactory`, which lets no certificate pass that it did not
-        verify; once the handshake is done.
-    :returns: None where the connection has no TLS, no certificate was presented, or it has not exactly one common name.
+    :param transport: of a connection to a listener with a :class:`ServerContextFactory`, which lets
+        no certificate pass that it did not verify; once the handshake is done.
+    :returns: None where the connection has no TLS, no certificate was presented, or it has not
+        exactly one common name.
     """
     get = getattr(transport, "getPeerCertificate", None)
     certificate = None if get is None else get()
@@ -346,7 +366,9 @@ def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:
 
 
 def _revoked(lists: Sequence[x509.CertificateRevocationList]) -> frozenset[tuple[x509.Name, int]]:
-    """The certificates that the lists have, by issuer and serial number. A list itself is searched from end to end each time."""
+    """The certificates that the lists have, by issuer and serial number. A list itself is searched
+    from end to end each time.
+    """
     return frozenset(
         (revocations.issuer, revoked.serial_number)
         for revocations in lists

@@ -15,7 +15,9 @@ from certs.keystore import SERVER_NAME, KeyStore
 
 @dataclass(frozen=True)
 class Ending:
-    """Something that ends. :param name: ``ca``, ``server``, a client's name, or ``crl``. :param left: how long it lasts; not above zero: it has ended."""
+    """Something that ends. :param name: ``ca``, ``server``, a client's name, or ``crl``. :param
+    left: how long it lasts; not above zero: it has ended.
+    """
 
     name: str
     path: Path
@@ -31,7 +33,9 @@ class Ending:
 
 @dataclass(frozen=True)
 class Revoked:
-    """The server's certificate is revoked, and its file is still there to be shown to clients. :param when: when it was revoked."""
+    """The server's certificate is revoked, and its file is still there to be shown to clients.
+    :param when: when it was revoked.
+    """
 
     name: str
     path: Path
@@ -57,7 +61,8 @@ def revoked_in_use(store: KeyStore) -> list[Revoked]:
 
 
 def ending(store: KeyStore, now: datetime, within: timedelta) -> list[Ending]:
-    """What of the key store ends within that time or has ended, the first first. A revoked certificate has no end to wait for.
+    """What of the key store ends within that time or has ended, the first first. A revoked
+    certificate has no end to wait for.
 
     :raises CertificateFileError: a file cannot be read.
     """

@@ -1,7 +1,7 @@
 """Certificates, keys and revocation lists in PEM files.
 
-Owns writing them so that they are whole, durable and their owner's alone, and reading them with errors that name the file. Does not
-know which file is for what.
+Owns writing them so that they are whole, durable and their owner's alone, and reading them with
+errors that name the file. Does not know which file is for what.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder and those above it that are missing, for their owner alone, whatever the umask; those that are there stay as they are.
+    """Make the folder and those above it that are missing, for their owner alone, whatever the
+    umask; those that are there stay as they are.
 
     :raises CertificateFileError: one cannot be made, or is no folder.
     """
@@ -114,7 +115,8 @@ def read_key(path: Path, password: bytes | None = None) -> PrivateKey:
     """The private key of the file.
 
     :param password: decrypts it; not needed, and ignored, where it is not encrypted.
-    :raises CertificateFileError: it cannot be read, is encrypted with another password, or is neither an EC nor an RSA key.
+    :raises CertificateFileError: it cannot be read, is encrypted with another password, or is
+        neither an EC nor an RSA key.
     """
     data = read(path)
     try:

@@ -1,4 +1,5 @@
-"""The folder where an instance keeps its keys and certificates, and the register of what its authority issued.
+"""The folder where an instance keeps its keys and certificates, and the register of what its
+authority issued.
 
 Owns the names of the files, and that folder and register stay in step::
 
@@ -50,7 +51,8 @@ from certs.files import (
 )
 from certs.register import Register
 
-#: What the authority and the server are called where a client's name could stand; no client has these names.
+#: What the authority and the server are called where a client's name could stand; no client has
+#: these names.
 AUTHORITY_NAME: Final = "ca"
 SERVER_NAME: Final = "server"
 
@@ -63,7 +65,8 @@ class KeyStoreError(Exception):
 class Entry:
     """A certificate of the key store.
 
-    :param name: ``ca``, ``server`` or a client's name. :param kind: ``ca``, ``server`` or ``client``. :param path: its file.
+    :param name: ``ca``, ``server`` or a client's name. :param kind: ``ca``, ``server`` or
+        ``client``. :param path: its file.
     :param revoked: when it was revoked, or None.
     """
 
@@ -78,11 +81,12 @@ class KeyStore:
     """The key store in a folder.
 
     :param folder: ``etc/tls`` of an instance; made when something is first written.
-    :param password: encrypts and decrypts the keys of the authority and the server; none, or an empty one: they are not encrypted.
-        Client keys leave this machine, so they have passphrases of their own.
+    :param password: encrypts and decrypts the keys of the authority and the server; none, or an
+        empty one: they are not encrypted. Client keys leave this machine, so they have passphrases
+        of their own.
 
-    Whatever reads or writes may raise :class:`~certs.files.CertificateFileError`. Two processes that change one key store wait for each
-    other.
+    Whatever reads or writes may raise :class:`~certs.files.CertificateFileError`. Two processes
+    that change one key store wait for each other.
     """
 
     def __init__(self, folder: Path, password: bytes | None = None) -> None:
@@ -97,7 +101,9 @@ class KeyStore:
         self.register: Final = folder / "register.json"
 
     def client_files(self, name: str) -> tuple[Path, Path]:
-        """Where a client's certificate and key are. :raises KeyStoreError: the name cannot be a client's."""
+        """Where a client's certificate and key are. :raises KeyStoreError: the name cannot be a
+        client's.
+        """
         try:
             check_common_name(name)
         except ValueError as error:
@@ -118,7 +124,8 @@ class KeyStore:
     ) -> x509.Certificate:
         """Make the authority, and its empty revocation list.
 
-        :param name: its common name. :param force: replace one that is there; nothing that it issued is trusted any more.
+        :param name: its common name. :param force: replace one that is there; nothing that it
+            issued is trusted any more.
         :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
         """
         with self._changing() as register:
@@ -129,7 +136,8 @@ class KeyStore:
                     )
             with _refusals():
                 authority = Authority.create(name, now, days, make_key(key_type))
-            # The key first: a certificate without its key would look like an authority that is whole.
+            # The key first: a certificate without its key would look like an authority that is
+            # whole.
             self.authority_certificate.unlink(missing_ok=True)
             write_private(self.authority_key, key_pem(authority.key, self._password))
             self._publish(authority, register, now)
@@ -148,7 +156,8 @@ class KeyStore:
     ) -> x509.Certificate:
         """Make the server's certificate and key.
 
-        :param force: replace those that are there; the replaced certificate stays valid until it ends or is revoked.
+        :param force: replace those that are there; the replaced certificate stays valid until it
+            ends or is revoked.
         :raises KeyStoreError: there is one, or a name or ``days`` cannot be.
         """
         with self._changing() as register:
@@ -172,8 +181,10 @@ class KeyStore:
     ) -> x509.Certificate:
         """Make a client's certificate and key.
 
-        :param name: the user that the client connects as. :param passphrase: encrypts the client's key.
-        :param force: replace those that are there; not needed when the certificate that is there is revoked.
+        :param name: the user that the client connects as. :param passphrase: encrypts the client's
+            key.
+        :param force: replace those that are there; not needed when the certificate that is there is
+            revoked.
         :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
         """
         certificate, key = self.client_files(name)
@@ -196,7 +207,8 @@ class KeyStore:
 
         The authority's can be renewed, too: what it issued stays valid.
 
-        :param name: ``ca``, ``server`` or a client's. :param days: None takes the default of its kind.
+        :param name: ``ca``, ``server`` or a client's. :param days: None takes the default of its
+            kind.
         :raises KeyStoreError: there is none, or it is revoked, or ``days`` cannot be.
         """
         with self._changing() as register:
@@ -220,7 +232,8 @@ class KeyStore:
             return renewed
 
     def revoke(self, name: str, now: datetime, reason: x509.ReasonFlags | None = None) -> list[int]:
-        """Revoke every certificate of that name that the authority issued and that has not ended, also those whose files were replaced.
+        """Revoke every certificate of that name that the authority issued and that has not ended,
+        also those whose files were replaced.
 
         :param name: ``server`` or a client's. :returns: their serial numbers.
         :raises KeyStoreError: there is none.
@@ -236,7 +249,8 @@ class KeyStore:
             return serials
 
     def publish(self, now: datetime) -> int:
-        """Write the revocation list anew, from the register. :returns: how many certificates it has.
+        """Write the revocation list anew, from the register. :returns: how many certificates it
+        has.
 
         :raises KeyStoreError: there is no authority, or no register.
         """
@@ -248,7 +262,9 @@ class KeyStore:
             return self._publish(self.authority(), register, now)
 
     def entries(self) -> list[Entry]:
-        """The certificates whose files are in the key store: the authority's, the server's, the clients' by name."""
+        """The certificates whose files are in the key store: the authority's, the server's, the
+        clients' by name.
+        """
         register = self._loaded()
         found: list[tuple[str, str, Path]] = [
             (AUTHORITY_NAME, AUTHORITY_NAME, self.authority_certificate),
@@ -271,7 +287,9 @@ class KeyStore:
         return entries
 
     def authority(self) -> Authority:
-        """The authority. :raises KeyStoreError: there is none, or its key is not that of its certificate."""
+        """The authority. :raises KeyStoreError: there is none, or its key is not that of its
+        certificate.
+        """
         if not self.authority_certificate.exists():
             if self.authority_key.exists():
                 raise KeyStoreError(
@@ -321,14 +339,17 @@ class KeyStore:
         issued: Issued,
         now: datetime,
     ) -> None:
-        """Register a certificate, before there is a file of it: one that is in nobody's books could not be revoked."""
+        """Register a certificate, before there is a file of it: one that is in nobody's books could
+        not be revoked.
+        """
         register.add(name, purpose.value, issued.certificate, authority.identifier)
         self._save(register)
         if not self.revocation_list.exists():
             self._publish(authority, register, now)
 
     def _publish(self, authority: Authority, register: Register, now: datetime) -> int:
-        """Write the register, and the revocation list that follows from it. :returns: how many certificates it has.
+        """Write the register, and the revocation list that follows from it. :returns: how many
+        certificates it has.
 
         What only the list there has stays on it: the register may have been lost since.
         """
@@ -349,7 +370,9 @@ class KeyStore:
     def _listed(
         self, authority: Authority, register: Register
     ) -> list[x509.CertificateRevocationList]:
-        """The authority's lists in the file. A file that cannot be read is written over if the register says all that was on it."""
+        """The authority's lists in the file. A file that cannot be read is written over if the
+        register says all that was on it.
+        """
         if not self.revocation_list.exists():
             return []
         try:
@@ -363,7 +386,8 @@ class KeyStore:
     def _write_pair(
         self, certificate: Path, key: Path, issued: Issued, password: bytes | None
     ) -> None:
-        # Without a certificate in between, whoever reads finds that something is missing, never a pair that does not fit.
+        # Without a certificate in between, whoever reads finds that something is missing, never a
+        # pair that does not fit.
         certificate.unlink(missing_ok=True)
         write_private(key, key_pem(issued.key, password))
         write_private(certificate, certificate_pem(issued.certificate))

@@ -1,6 +1,7 @@
 """The key store's password, from a passfile.
 
-Owns reading that one line. A passfile is a .properties file in UTF-8, of which one line is ``imq.keystore.password=PASSWORD``.
+Owns reading that one line. A passfile is a .properties file in UTF-8, of which one line is
+``imq.keystore.password=PASSWORD``.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ _WRITTEN: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_password(passfile: Path) -> bytes | None:
-    """The password, in UTF-8; None where the passfile has no such line, or an empty one. Of several lines the last counts.
+    """The password, in UTF-8; None where the passfile has no such line, or an empty one. Of several
+    lines the last counts.
 
-    :raises CertificateFileError: the passfile cannot be read, is not its owner's alone, or is not in UTF-8.
+    :raises CertificateFileError: the passfile cannot be read, is not its owner's alone, or is not
+        in UTF-8.
     """
     data = read(passfile)
     mode = stat.S_IMODE(passfile.stat().st_mode)

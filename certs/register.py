@@ -45,7 +45,9 @@ class _Record:
 
 
 class Register:
-    """All certificates that were issued, by serial number, and the number of the last revocation list."""
+    """All certificates that were issued, by serial number, and the number of the last revocation
+    list.
+    """
 
     def __init__(self) -> None:
         self.list_number = 0
@@ -53,7 +55,9 @@ class Register:
 
     @classmethod
     def load(cls, path: Path) -> Register:
-        """The register in a file. :raises CertificateFileError: it cannot be read, or is no register."""
+        """The register in a file. :raises CertificateFileError: it cannot be read, or is no
+        register.
+        """
         register = cls()
         try:
             document: Any = json.loads(read(path))
@@ -92,7 +96,9 @@ class Register:
     def revoke(
         self, name: str, now: datetime, reason: x509.ReasonFlags | None, authority: str
     ) -> list[int]:
-        """Mark that authority's certificates of that name that neither have ended nor are revoked. :returns: their serial numbers."""
+        """Mark that authority's certificates of that name that neither have ended nor are revoked.
+        :returns: their serial numbers.
+        """
         serials = []
         for serial, record in self._records.items():
             if record.name != name or record.authority != authority or record.revoked is not None:
@@ -114,7 +120,9 @@ class Register:
         )
 
     def revoked_serials(self, authority: str | None = None) -> list[int]:
-        """The serial numbers of the certificates that are revoked. :param authority: only those of this one; None: of any."""
+        """The serial numbers of the certificates that are revoked. :param authority: only those of
+        this one; None: of any.
+        """
         return [
             serial
             for serial, record in self._records.items()

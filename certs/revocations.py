@@ -1,6 +1,7 @@
 """Whether the revocation list still says what the register of certificates says.
 
-Owns the comparison, and what to do about a difference. A list that is missing or out of date makes revoked certificates valid again.
+Owns the comparison, and what to do about a difference. A list that is missing or out of date makes
+revoked certificates valid again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from certs.register import Register
 class Difference:
     """What one of the two files lacks.
 
-    :param path: the file. :param text: what is wrong with it, and what to do. :param list_missing: the whole revocation list is missing.
+    :param path: the file. :param text: what is wrong with it, and what to do. :param list_missing:
+        the whole revocation list is missing.
     """
 
     path: Path
@@ -36,7 +38,8 @@ class Difference:
 def difference(register: Path, revocations: Path, authority: Path) -> Difference | None:
     """Compare the revocation list with the register.
 
-    :param authority: the authority's certificates; its key, where it is kept here, is beside them. :returns: None where nothing is amiss.
+    :param authority: the authority's certificates; its key, where it is kept here, is beside them.
+        :returns: None where nothing is amiss.
     :raises CertificateFileError: a file cannot be read.
     """
     if not register.exists():

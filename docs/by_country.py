@@ -1,4 +1,6 @@
-"""A message transformer of a link: orders go where their country says, without the property that says so; what is a test goes nowhere."""
+"""A message transformer of a link: orders go where their country says, without the property that
+says so; what is a test goes nowhere.
+"""
 
 from gateway.messaging.transformer import MessageTransformer
 

@@ -1,4 +1,6 @@
-"""Sphinx's settings, and the pages that are made from the code itself: settings and the STOMP state table."""
+"""Sphinx's settings, and the pages that are made from the code itself: settings and the STOMP state
+table.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def settings_page() -> str:
 
 
 def states_page() -> str:
-    """The rows of the table (state, command) -> state, from the mapping that the session itself obeys."""
+    """The rows of the table (state, command) -> state, from the mapping that the session itself
+    obeys.
+    """
     from gateway.stomp.session.states import TRANSITIONS, Command
 
     table: Mapping[Any, Mapping[Any, Any]] = TRANSITIONS

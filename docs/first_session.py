@@ -1,6 +1,7 @@
 """A first session: send a message to a queue, receive it, acknowledge it.
 
-Needs ``pip install stomp.py`` and a gateway on this machine; another port can be given as the argument.
+Needs ``pip install stomp.py`` and a gateway on this machine; another port can be given as the
+argument.
 """
 
 import queue

@@ -1,4 +1,6 @@
-"""A provider for a STOMP broker that moves: the environment variable that the property ``variable`` names has its address."""
+"""A provider for a STOMP broker that moves: the environment variable that the property ``variable``
+names has its address.
+"""
 
 import os
 

@@ -1,4 +1,5 @@
-"""THE COMPOSITION ROOT: builds the gateway from its configuration, starts it, reloads it and stops it.
+"""THE COMPOSITION ROOT: builds the gateway from its configuration, starts it, reloads it and stops
+it.
 
 The only place that knows every part. Below it reactor, clock and randomness are parameters.
 """
@@ -72,11 +73,13 @@ from gateway.tls import server_contexts
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
 
-#: Seconds that bridges may take to stop before what is left of them is cut off; the store is closed in order all the same.
+#: Seconds that bridges may take to stop before what is left of them is cut off; the store is closed
+#: in order all the same.
 STOP_SECONDS: Final = 8.0
 #: Seconds that the rest may take after them.
 CLOSE_SECONDS: Final = 1.0
-#: A thread that wants the interpreter waits this long for the busy one; the store's thread must not wait five milliseconds a step.
+#: A thread that wants the interpreter waits this long for the busy one; the store's thread must not
+#: wait five milliseconds a step.
 SWITCH_INTERVAL: Final = 0.0005
 #: Objects made between two collections of the youngest: messages are made in runs and die young.
 GC_THRESHOLD: Final = 50_000
@@ -85,7 +88,8 @@ GC_THRESHOLD: Final = 50_000
 class Gateway(Service):
     """One instance, as a service.
 
-    Made from a good configuration; making it reads users, access rules, certificates and transformer, and starts nothing.
+    Made from a good configuration; making it reads users, access rules, certificates and
+    transformer, and starts nothing.
 
     :param reactor: the reactor it runs in.
     :raises StartRefused: a file that it needs cannot be used.
@@ -158,7 +162,9 @@ class Gateway(Service):
     # --- starting
 
     def run(self) -> None:
-        """Start in the foreground; what fails is announced, and ends the reactor with an exit code."""
+        """Start in the foreground; what fails is announced, and ends the reactor with an exit
+        code.
+        """
         try:
             self.startService()
         except StartRefused as refused:
@@ -168,14 +174,16 @@ class Gateway(Service):
             self.log.failure("the gateway could not be started")
             self._refuse(StartRefused([f"the gateway could not be started: {error!r}"]))
         else:
-            # Else Twisted keeps the last events for ever, and prints critical ones beside what is announced.
+            # Else Twisted keeps the last events for ever, and prints critical ones beside what is
+            # announced.
             globalLogBeginner.beginLoggingTo((), discardBuffer=True, redirectStandardIO=False)
         self._reactor.addSystemEventTrigger("before", "shutdown", self.stopService)
 
     def startService(self) -> None:
         """Take the instance, open the store, and begin to listen.
 
-        :raises StartRefused: the instance is in use, or the store cannot be used. Nothing is left running.
+        :raises StartRefused: the instance is in use, or the store cannot be used. Nothing is left
+            running.
         """
         if self.running:
             return
@@ -374,7 +382,8 @@ class Gateway(Service):
     def _end(self, exit_code: int) -> None:
         """End the process with this code, whoever runs the reactor."""
         self.exit_code = exit_code
-        # twistd has no way to be told a code: registered now, this runs after all its own clearing up.
+        # twistd has no way to be told a code: registered now, this runs after all its own clearing
+        # up.
         atexit.register(_exit_with, exit_code)
         if self._reactor.running:
             self._reactor.callLater(0, self._stop_reactor)
@@ -388,9 +397,11 @@ class Gateway(Service):
     # --- while it runs
 
     def reload(self) -> None:
-        """Read users, access rules, certificates and the levels of the logs again, and reopen the log files. What cannot be used stays as it was.
+        """Read users, access rules, certificates and the levels of the logs again, and reopen the
+        log files. What cannot be used stays as it was.
 
-        Connections stay, but for those of users who may no longer connect and of clients whose certificates are revoked.
+        Connections stay, but for those of users who may no longer connect and of clients whose
+        certificates are revoked.
         """
         logs = self._logs
         if self._stopping is not None or logs is None:
@@ -440,7 +451,9 @@ class Gateway(Service):
     # --- stopping
 
     def stopService(self) -> Deferred[None]:
-        """Accept no more, tell clients, make durable what was asked, let go of the instance; within ten seconds."""
+        """Accept no more, tell clients, make durable what was asked, let go of the instance; within
+        ten seconds.
+        """
         if self._stopping is None:
             super().stopService()  # type: ignore[no-untyped-call]
             self._stopping = Deferred.fromCoroutine(self._stop())

@@ -1,7 +1,8 @@
 """The bridges of an instance, made from its settings and given to their manager.
 
-Part of the composition: it joins the JMS bridges, which know no STOMP, and the STOMP bridge, which knows no other bridge. What JMS bridges need is
-imported when there is one, as it takes its time to import.
+Part of the composition: it joins the JMS bridges, which know no STOMP, and the STOMP bridge, which
+knows no other bridge. What JMS bridges need is imported when there is one, as it takes its time to
+import.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class UnusableBridge:
 
 
 class StompBridge:
-    """The STOMP bridge as one of the bridges. :param hostname: where it listens, for errors and announcements."""
+    """The STOMP bridge as one of the bridges. :param hostname: where it listens, for errors and
+    announcements.
+    """
 
     type: Final = "STOMP"
 
@@ -111,7 +114,9 @@ class StompBridge:
         ]
 
     def start(self) -> Deferred[None]:
-        """As :meth:`~gateway.stomp.service.StompService.start`. :returns: fails with BridgeFailed, WrongState."""
+        """As :meth:`~gateway.stomp.service.StompService.start`. :returns: fails with BridgeFailed,
+        WrongState.
+        """
         return Deferred.fromCoroutine(self._start())
 
     async def _start(self) -> None:
@@ -145,7 +150,9 @@ class StompBridge:
         return Deferred.fromCoroutine(self._translated(self.service.pause))
 
     def resume(self) -> Deferred[None]:
-        """As :meth:`~gateway.stomp.service.StompService.resume`. :returns: fails with BridgeFailed, WrongState."""
+        """As :meth:`~gateway.stomp.service.StompService.resume`. :returns: fails with BridgeFailed,
+        WrongState.
+        """
         return Deferred.fromCoroutine(self._resume())
 
     async def _resume(self) -> None:
@@ -183,7 +190,8 @@ def _failed_late(name: str, failure: Failure) -> None:
 class StompParts:
     """What the STOMP bridge is made with, besides what all have.
 
-    :param tls: makes TLS connections; None where TLS is off. :param transformer: the operator's, or None.
+    :param tls: makes TLS connections; None where TLS is off. :param transformer: the operator's, or
+        None.
     :param register_port: the port mapper's. :param memory: the process's budget; None is no bound.
     """
 
@@ -202,7 +210,8 @@ def load_bridges(
     stomp: StompParts,
     journal: Journal | None = None,
 ) -> BridgeServiceManager:
-    """The bridges of ``imq.bridge.activelist``, none of them started; with their log files, which are open.
+    """The bridges of ``imq.bridge.activelist``, none of them started; with their log files, which
+    are open.
 
     One that cannot be made is an :class:`UnusableBridge`.
 
@@ -352,7 +361,9 @@ def _jms(
 
 
 def _crash_point() -> Callable[[str], None]:
-    """A hook for tests; :mod:`bridge.crash_points` has the points. :raises StartRefused: the environment names one that there is not."""
+    """A hook for tests; :mod:`bridge.crash_points` has the points. :raises StartRefused: the
+    environment names one that there is not.
+    """
     point = os.environ.get(crash_points.VARIABLE)
     if not point:
         return lambda passed: None
@@ -381,7 +392,8 @@ def announcements(bridge: Bridge) -> list[str]:
 
 
 def refusals(outcome: Outcome) -> list[str]:
-    """What to tell of a bridge that was not started: a line for each reason, each of which names the bridge and says so.
+    """What to tell of a bridge that was not started: a line for each reason, each of which names
+    the bridge and says so.
 
     A warning is no reason; the bridge logs it as what it is.
     """
@@ -400,9 +412,11 @@ def refusals(outcome: Outcome) -> list[str]:
 
 
 def unlisted(settings: Settings) -> list[str]:
-    """A warning for each bridge that has settings and is not in ``imq.bridge.activelist``, so that nothing comes of them.
+    """A warning for each bridge that has settings and is not in ``imq.bridge.activelist``, so that
+    nothing comes of them.
 
-    Not for the STOMP bridge, as a new instance has settings for it; and for none where bridges are switched off altogether.
+    Not for the STOMP bridge, as a new instance has settings for it; and for none where bridges are
+    switched off altogether.
     """
     if not settings[settings_general.BRIDGE_ENABLED]:
         return []
@@ -420,7 +434,9 @@ def unlisted(settings: Settings) -> list[str]:
 
 
 def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
-    """What has it that no bridge runs, to be read after what follows from it; empty where that has been told."""
+    """What has it that no bridge runs, to be read after what follows from it; empty where that has
+    been told.
+    """
     if not settings[settings_general.BRIDGE_ENABLED]:
         return f": {settings_general.BRIDGE_ENABLED.name} is false"
     if not bridges:

@@ -9,7 +9,8 @@ from gateway.refusal import EXIT_REFUSED
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the gateway until it is stopped, and exit: 0 stopped, 2 not started, 3 the store has failed.
+    """Run the gateway until it is stopped, and exit: 0 stopped, 2 not started, 3 the store has
+    failed.
 
     :param arguments: of the command; None takes the process's.
     """

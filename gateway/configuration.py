@@ -1,6 +1,7 @@
 """The settings of an instance, read and judged before anything is started.
 
-Owns which packages declare settings, and the making of a new instance. Knows nothing of what is built from them.
+Owns which packages declare settings, and the making of a new instance. Knows nothing of what is
+built from them.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
 class Configuration:
     """What a start needs to know.
 
-    :param broker: the broker's options. :param stomp: the STOMP bridge's, None when the bridge is not to run.
-    :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for the log and for whoever starts it.
-    :param notes: for the log and for whoever started a new instance. :param made_admin: the user ``admin`` is new, with a password in the
-        instance's passfile. :param overrides: settings of the command line.
-    :param passfile: the one that the command line gave; None where the settings say which one there is.
+    :param broker: the broker's options. :param stomp: the STOMP bridge's, None when the bridge is
+        not to run.
+    :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for
+        the log and for whoever starts it.
+    :param notes: for the log and for whoever started a new instance. :param made_admin: the user
+        ``admin`` is new, with a password in the instance's passfile. :param overrides: settings of
+        the command line.
+    :param passfile: the one that the command line gave; None where the settings say which one there
+        is.
     """
 
     layout: Layout
@@ -83,7 +88,8 @@ def configure(
         exposed = _exposed(layout)
         oversized = settings_general.memory_warnings(settings, machine.memory())
         broker = broker_options(settings, instance)
-        # That the admin service would speak in the clear on a network is told before anything starts.
+        # That the admin service would speak in the clear on a network is told before anything
+        # starts.
         admin_settings.AdminOptions.read(settings)
         active = (
             settings[settings_general.BRIDGE_ENABLED]
@@ -123,9 +129,11 @@ def configure(
 
 
 def reread(configuration: Configuration) -> Settings:
-    """The settings as their file has them now, for those that may be changed while the instance runs; the command line stays over them.
+    """The settings as their file has them now, for those that may be changed while the instance
+    runs; the command line stays over them.
 
-    :raises SettingsError: with everything that would be wrong at the next start, settings of the STOMP bridge included.
+    :raises SettingsError: with everything that would be wrong at the next start, settings of the
+        STOMP bridge included.
     """
     settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides)
     problems = settings.bridge_problems(settings_general.STOMP)
@@ -135,9 +143,11 @@ def reread(configuration: Configuration) -> Settings:
 
 
 def settings_now(configuration: Configuration) -> Settings:
-    """The settings as their file and the passfile have them now, for a bridge that is started or reloaded; the command line stays over them.
+    """The settings as their file and the passfile have them now, for a bridge that is started or
+    reloaded; the command line stays over them.
 
-    :raises SettingsError: with everything that would be wrong at the next start, but for other bridges.
+    :raises SettingsError: with everything that would be wrong at the next start, but for other
+        bridges.
     :raises PassfileError: the passfile cannot be used.
     """
     settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides)
@@ -146,9 +156,11 @@ def settings_now(configuration: Configuration) -> Settings:
 
 
 def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Make the instance if it is new: users and rules first, its settings last, so that one that has settings is whole.
+    """Make the instance if it is new: users and rules first, its settings last, so that one that
+    has settings is whole.
 
-    :returns: what was made, and a warning if it is not the instance that is new, but only its settings.
+    :returns: what was made, and a warning if it is not the instance that is new, but only its
+        settings.
     """
     if layout.exists:
         return (), ()
@@ -198,7 +210,9 @@ def _exposed(layout: Layout) -> list[str]:
 def _with_passwords(
     settings: Settings, layout: Layout, given: Path | None
 ) -> tuple[Settings, list[Problem]]:
-    """The settings with the passwords of the passfile that is in force, if one is, and warnings of it."""
+    """The settings with the passwords of the passfile that is in force, if one is, and warnings of
+    it.
+    """
     path = given or passfile.location(settings, layout)
     return (
         (settings, [])

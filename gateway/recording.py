@@ -1,4 +1,5 @@
-"""The journal of one instance: opened from the settings, given to the broker, changed by a reload, closed last.
+"""The journal of one instance: opened from the settings, given to the broker, changed by a reload,
+closed last.
 
 Owns that; what is told is the broker's and the links' business.
 """
@@ -44,7 +45,9 @@ class Recording:
         tell(broker, self.journal)
 
     def set_level(self, settings: Settings) -> None:
-        """The level that the settings ask for holds from now on; the other settings of the journal are for the next start."""
+        """The level that the settings ask for holds from now on; the other settings of the journal
+        are for the next start.
+        """
         level = Level(settings[journal_settings.LEVEL])
         if level is not self.journal.level:
             self.journal.level = level

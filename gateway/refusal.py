@@ -22,5 +22,7 @@ class StartRefused(Exception):
         self.lines = tuple(lines)
 
     def shown(self) -> None:
-        """The lines have been shown. From now on ``str`` refers to them, for those that show no more than the beginning of it."""
+        """The lines have been shown. From now on ``str`` refers to them, for those that show no
+        more than the beginning of it.
+        """
         self.args = ("not started, for the reason above",)

@@ -13,7 +13,8 @@ from typing import Any, Final
 class Signals:
     """What the gateway hears. On the main thread only.
 
-    :param reactor: the reactor, to be stopped once: it calls a second time an error, and its own handlers stop it at each signal.
+    :param reactor: the reactor, to be stopped once: it calls a second time an error, and its own
+        handlers stop it at each signal.
     """
 
     def __init__(self, reactor: Any) -> None:
@@ -30,7 +31,9 @@ class Signals:
             signal.signal(signal.SIGHUP, hang_up)
 
     def end_once(self) -> None:
-        """Let the first of SIGTERM and SIGINT do what the reactor has it do, and the others nothing. To be called when the reactor runs."""
+        """Let the first of SIGTERM and SIGINT do what the reactor has it do, and the others
+        nothing. To be called when the reactor runs.
+        """
 
         def once(stop: Callable[[int, Any], object]) -> Callable[[int, Any], None]:
             def heard(number: int, frame: object) -> None:

@@ -1,6 +1,7 @@
 """``twistd stomp-gateway``: the options, and the service made from them.
 
-Imports nothing heavy: listing the plugins must stay cheap. ``gateway.command`` takes the same options.
+Imports nothing heavy: listing the plugins must stay cheap. ``gateway.command`` takes the same
+options.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Options(usage.Options):
         return synopsis if self.parent is not None else f"Usage: stomp-gateway {synopsis}"
 
     def opt_define(self, definition: str) -> None:
-        """A setting, as name=value, over the instance's file. May be given again. Not for passwords, which others on the machine could see."""
+        """A setting, as name=value, over the instance's file. May be given again. Not for
+        passwords, which others on the machine could see.
+        """
         self.overrides.append(definition)
 
     opt_D = opt_define
@@ -90,7 +93,9 @@ class Options(usage.Options):
 
     @property
     def foreground(self) -> bool:
-        """Whether warnings are to be seen on the standard error, which nobody reads of a daemon's."""
+        """Whether warnings are to be seen on the standard error, which nobody reads of a
+        daemon's.
+        """
         if self.parent is None:
             return True
         # Where twistd shows all of its log, and in the same place, nothing is shown twice.
@@ -106,9 +111,11 @@ def _same_file(one: int, other: int) -> bool:
 
 
 def makeService(options: Options) -> Gateway:
-    """The gateway as a service, configured and not started. Ends the process with code 2 when it cannot be configured.
+    """The gateway as a service, configured and not started. Ends the process with code 2 when it
+    cannot be configured.
 
-    A start that is refused later ends it so, too, where nobody catches :class:`StartRefused`, as in ``twistd``.
+    A start that is refused later ends it so, too, where nobody catches :class:`StartRefused`, as in
+    ``twistd``.
     """
     from dataclasses import replace
 
@@ -125,7 +132,8 @@ def makeService(options: Options) -> Gateway:
         _announce(configuration)
         from twisted.internet import reactor
 
-        # Its log is not open while it is made: what is said meanwhile, such as that a certificate ends soon, would be lost.
+        # Its log is not open while it is made: what is said meanwhile, such as that a certificate
+        # ends soon, would be lost.
         said: list[LogEvent] = []
         observer = cast(ILogObserver, said.append)
         globalLogPublisher.addObserver(observer)
@@ -150,10 +158,11 @@ def makeService(options: Options) -> Gateway:
 
 
 def _tell_terminal(descriptor: int) -> Callable[[StartRefused | None], None]:
-    """Show why the start of a daemon is refused where it was asked for: ``twistd`` itself shows 100 octets of it.
+    """Show why the start of a daemon is refused where it was asked for: ``twistd`` itself shows 100
+    octets of it.
 
-    :param descriptor: a copy of the standard error, which is no terminal any more in the background; closed when the start has an outcome, since
-        others may wait for its end.
+    :param descriptor: a copy of the standard error, which is no terminal any more in the
+        background; closed when the start has an outcome, since others may wait for its end.
     """
 
     def tell(refused: StartRefused | None) -> None:
@@ -167,7 +176,9 @@ def _tell_terminal(descriptor: int) -> Callable[[StartRefused | None], None]:
 
 
 def _announce(configuration: Configuration) -> None:
-    """Tell whoever starts it what was made; the password of ``admin`` to a terminal only, for what else it is may keep it."""
+    """Tell whoever starts it what was made; the password of ``admin`` to a terminal only, for what
+    else it is may keep it.
+    """
     from gateway.broker.security.first_users import password_of_admin
 
     for note in configuration.notes:
@@ -180,7 +191,9 @@ def _announce(configuration: Configuration) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """``twistd`` lets what a service's start raises end the process: a refusal is told in its own lines, and by its code."""
+    """``twistd`` lets what a service's start raises end the process: a refusal is told in its own
+    lines, and by its code.
+    """
     if not isinstance(error, StartRefused):
         sys.__excepthook__(kind, error, trace)
         return

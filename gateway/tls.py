@@ -1,6 +1,8 @@
-"""The TLS contexts of the STOMP bridge, as the settings of its instance want them, from the files in its key store.
+"""The TLS contexts of the STOMP bridge, as the settings of its instance want them, from the files
+in its key store.
 
-Part of the composition: it joins settings, which know no certificates, and certificates, which know no settings.
+Part of the composition: it joins settings, which know no certificates, and certificates, which know
+no settings.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from gateway.stomp import settings as stomp_settings
 
 
 def way_to_certificate(layout: Layout) -> str:
-    """What to do where the server's certificate or its key is missing: commands that work with the other files that are there."""
+    """What to do where the server's certificate or its key is missing: commands that work with the
+    other files that are there.
+    """
     folder = layout.tls
     missing = [name for name in ("server.pem", "server.key") if not (folder / name).exists()]
     said = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; "

@@ -1,1 +1,3 @@
-"""The data pipeline: reads, audits, archives and replays with Spark what passed through the gateway."""
+"""The data pipeline: reads, audits, archives and replays with Spark what passed through the
+gateway.
+"""

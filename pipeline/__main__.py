@@ -1,4 +1,5 @@
-"""``python -m pipeline JOB ...``, and the file that spark-submit is given: ``spark-submit ... pipeline/__main__.py JOB ...``.
+"""``python -m pipeline JOB ...``, and the file that spark-submit is given:
+``spark-submit ... pipeline/__main__.py JOB ...``.
 
 Owns nothing: it is the command by another way.
 """

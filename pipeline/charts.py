@@ -1,6 +1,7 @@
 """Tables that the reports of several jobs have: traffic over time, and how much there is of what.
 
-Owns that what comes to the driver for a plot is bounded, whatever the time and the names are. How it is counted is :mod:`pipeline.transforms.traffic`'s.
+Owns that what comes to the driver for a plot is bounded, whatever the time and the names are. How
+it is counted is :mod:`pipeline.transforms.traffic`'s.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def traffic(
     by: str | None = None,
     unit: str = "",
 ) -> list[Table]:
-    """Tables for a report, not for the terminal: each amount over time as columns; none where no row has a time.
+    """Tables for a report, not for the terminal: each amount over time as columns; none where no
+    row has a time.
 
     The rows are read twice: once for how long the time is.
 
-    :param at: the column with the time. :param amounts: what is summed up, by its name. :param title: what the plot is of; it gets "per hour", or whatever it is per.
+    :param at: the column with the time. :param amounts: what is summed up, by its name. :param
+        title: what the plot is of; it gets "per hour", or whatever it is per.
     :param by: the column that is told apart. :param unit: of a single amount; else their names are.
     """
     ends = span(rows, at).collect()[0]
@@ -83,9 +86,11 @@ def _per(seconds: int) -> str:
 
 
 def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None = None) -> Table:
-    """A table for a report, not for the terminal: how many rows there are of each value of a column, the most first, as bars.
+    """A table for a report, not for the terminal: how many rows there are of each value of a
+    column, the most first, as bars.
 
-    :param by: the column. :param what: the rows are: the name of the number. :param within: a column whose values are told apart in each bar.
+    :param by: the column. :param what: the rows are: the name of the number. :param within: a
+        column whose values are told apart in each bar.
     """
     found = largest(rows, by, what, within).limit(MOST_BARS * (MOST_NAMES + 1)).collect()
     columns = (by, what) if within is None else (by, within, what)

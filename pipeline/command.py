@@ -1,9 +1,11 @@
 """The ``gateway-pipeline`` command: which jobs there are, and how their failures are told.
 
-Owns the table of jobs and the exit codes. A job's own options, and what it does, are beside the job in :mod:`pipeline.jobs`; its module is imported only
-when that job is asked for, so that ``--help`` needs neither Spark nor patience.
+Owns the table of jobs and the exit codes. A job's own options, and what it does, are beside the job
+in :mod:`pipeline.jobs`; its module is imported only when that job is asked for, so that ``--help``
+needs neither Spark nor patience.
 
-Exit codes: 0 done; 1 the job's answer is no, where it says so; 2 it could not be done, in one line on the standard error; 130 interrupted.
+Exit codes: 0 done; 1 the job's answer is no, where it says so; 2 it could not be done, in one line
+on the standard error; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ JOBS: Final = {
 class JobTable(click.Group):
     """The commands of :data:`JOBS`, each imported when it is used.
 
-    :raises PipelineError: by :meth:`get_command`, when a package that the job needs is not installed.
+    :raises PipelineError: by :meth:`get_command`, when a package that the job needs is not
+        installed.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

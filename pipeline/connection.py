@@ -1,6 +1,8 @@
-"""Which broker a job speaks to, and as whom: the options of the command, and those of the data source that they become.
+"""Which broker a job speaks to, and as whom: the options of the command, and those of the data
+source that they become.
 
-Owns the names on the command line. A passcode is none of them: it would be in the history of the shell and in the list of processes.
+Owns the names on the command line. A passcode is none of them: it would be in the history of the
+shell and in the list of processes.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ _HELP: Final = {
 class Connection:
     """A broker and who speaks to it.
 
-    :param options: of the data source ``stomp``, those that were given. :param prefix: of the command's options for it.
+    :param options: of the data source ``stomp``, those that were given. :param prefix: of the
+        command's options for it.
     """
 
     options: dict[str, str]
@@ -60,7 +63,8 @@ class Connection:
         return f"{self.options.get('host', '127.0.0.1')}:{port}"
 
     def check(self) -> None:
-        """Connect once, and go: so an operator is told of a mistake at once, and not when Spark has started.
+        """Connect once, and go: so an operator is told of a mistake at once, and not when Spark has
+        started.
 
         :raises PipelineError: an option is wrong, there is no connection, or the login is refused.
         """
@@ -82,7 +86,8 @@ def connection_options(
 ) -> Callable[[_Function], _Function]:
     """Gives a click command the options of a connection, and a parameter, a :class:`Connection`.
 
-    :param parameter: its name. :param prefix: of the options' names, as ``target-``. :param of: whose they are, for ``--help``.
+    :param parameter: its name. :param prefix: of the options' names, as ``target-``. :param of:
+        whose they are, for ``--help``.
     """
 
     def decorate(command: _Function) -> _Function:

@@ -1,6 +1,8 @@
-"""What a report draws of journeys, besides what the terminal has: their number over time, their latencies, and the slowest as time lines.
+"""What a report draws of journeys, besides what the terminal has: their number over time, their
+latencies, and the slowest as time lines.
 
-Owns which plots there are, and that each is of a bounded number of rows. What a journey is, is :mod:`pipeline.transforms.journeys`'s.
+Owns which plots there are, and that each is of a bounded number of rows. What a journey is, is
+:mod:`pipeline.transforms.journeys`'s.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def drawn(found: DataFrame) -> list[Table]:
 
 
 def slowest(found: DataFrame, count: int = _SLOWEST) -> Table:
-    """The journeys that took longest, one of each destination, step by step: the first and the last time of each step.
+    """The journeys that took longest, one of each destination, step by step: the first and the last
+    time of each step.
 
     :param found: of :func:`pipeline.transforms.journeys.journeys`. :param count: of journeys.
     """

@@ -1,6 +1,7 @@
 """What a report draws of a replay: where messages would go, or went, when, and what became of each.
 
-Owns which plots there are, and that each is of a bounded number of rows. What becomes of a message is :mod:`pipeline.transforms.replay`'s.
+Owns which plots there are, and that each is of a bounded number of rows. What becomes of a message
+is :mod:`pipeline.transforms.replay`'s.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Return when what is at ``path``, a file or a folder, is on the disk. :raises OSError: it cannot be."""
+    """Return when what is at ``path``, a file or a folder, is on the disk. :raises OSError: it
+    cannot be.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
 """Spark's failures as sentences.
 
-Owns which of the many exceptions around a failure is its cause, and how that reads in one line. Needs no Spark to be imported: what was raised by Spark
-knows itself.
+Owns which of the many exceptions around a failure is its cause, and how that reads in one line.
+Needs no Spark to be imported: what was raised by Spark knows itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _RAISED: Final = re.compile(
 
 
 def sentence(error: BaseException) -> str | None:
-    """What to tell the operator of a failure that Spark, or its Java machine, has raised: one line. None where it is not one of theirs."""
+    """What to tell the operator of a failure that Spark, or its Java machine, has raised: one line.
+    None where it is not one of theirs.
+    """
     module = type(error).__module__.split(".")[0]
     # That nobody listens there any more is said by the socket, and not by py4j, which has asked it.
     if (module == "py4j" and type(error).__name__ != "Py4JJavaError") or (
@@ -91,7 +93,9 @@ def _line(message: str) -> str:
 
 
 def _raised(text: str) -> str:
-    """What a Python worker has raised, of all that Spark says of it; of our own errors the sentence alone."""
+    """What a Python worker has raised, of all that Spark says of it; of our own errors the sentence
+    alone.
+    """
     found = _RAISED.search(_STATE.sub("", text.rpartition(_TRACEBACK)[2]))
     if found is None:
         return "a Python worker failed; --spark-log FILE keeps what it says"

@@ -1,10 +1,13 @@
 """The ledger of replays: which messages were to be sent again, and which were.
 
-Owns one file, to which is only ever appended, and the lock that lets one replay at a time write it. What :meth:`Ledger.append` has returned from is on the disk. Knows nothing of
-Spark, nor of how messages are sent: whoever sends appends ``intended`` before, and ``sent`` once the broker has confirmed. What is intended and not sent, after a
-crash, may be at the target or not; sent again under the same duplicate id, it is there once.
+Owns one file, to which is only ever appended, and the lock that lets one replay at a time write it.
+What :meth:`Ledger.append` has returned from is on the disk. Knows nothing of Spark, nor of how
+messages are sent: whoever sends appends ``intended`` before, and ``sent`` once the broker has
+confirmed. What is intended and not sent, after a crash, may be at the target or not; sent again
+under the same duplicate id, it is there once.
 
-The file ``ledger.jsonl`` is text in UTF-8, a JSON object on each line: first ``{"ledger": 1, "id": ...}``, then records by the names of :data:`RECORDS`. A last line without its
+The file ``ledger.jsonl`` is text in UTF-8, a JSON object on each line: first
+``{"ledger": 1, "id": ...}``, then records by the names of :data:`RECORDS`. A last line without its
 end was cut short by a crash; nothing was done on the strength of it, so it is dropped.
 """
 
@@ -24,7 +27,8 @@ from pipeline.errors import PipelineError
 
 VERSION: Final = 1
 FILE: Final = "ledger.jsonl"
-#: A record, as Spark SQL writes the type. ``at`` is in microseconds since 1970-01-01 UTC; ``plan`` is the digest of the plan that was carried out.
+#: A record, as Spark SQL writes the type. ``at`` is in microseconds since 1970-01-01 UTC; ``plan``
+#: is the digest of the plan that was carried out.
 RECORDS: Final = "state string, at bigint, key string, twin string, message_id string, target string, plan string"
 
 
@@ -82,12 +86,14 @@ def opened(folder: Path, new_id: str) -> Iterator[Ledger]:
     """The ledger of this folder, made if there is none, to be written by nobody else meanwhile.
 
     :param new_id: becomes the id of a new one.
-    :raises PipelineError: it is in use, damaged, of a version that is not known here, or the folder cannot be written.
+    :raises PipelineError: it is in use, damaged, of a version that is not known here, or the folder
+        cannot be written.
     """
     path = folder / FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Without a buffer: what a full disk has refused is not tried once more when the file is closed.
+        # Without a buffer: what a full disk has refused is not tried once more when the file is
+        # closed.
         file = path.open("a+b", buffering=0)
     except OSError as error:
         raise PipelineError(f"--ledger {folder}: {error.strerror}") from None

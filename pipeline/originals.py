@@ -1,10 +1,13 @@
 """What a dead or archived message was, and the SEND that brings it back.
 
-Owns how the original is restored from a row, and what of it a broker other than the gateway cannot be given. Needs no Spark: it runs in Spark's Python workers, and
-a test calls it as it is. Knows neither where a message is sent nor whether it should be.
+Owns how the original is restored from a row, and what of it a broker other than the gateway cannot
+be given. Needs no Spark: it runs in Spark's Python workers, and a test calls it as it is. Knows
+neither where a message is sent nor whether it should be.
 
-An envelope has everything, to the type of each property. A message without one was read as a frame: its properties are text, but for those that the broker itself
-reads as booleans. Of either, what the broker has added at its death is taken away. A bridge's dead message holds its original in an envelope of its own.
+An envelope has everything, to the type of each property. A message without one was read as a frame:
+its properties are text, but for those that the broker itself reads as booleans. Of either, what the
+broker has added at its death is taken away. A bridge's dead message holds its original in an
+envelope of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ FRAME_HEADERS: Final = frozenset(
         *("ttl", "expiration", "JMSXDeliveryCount", "JMSXUserID"),
     )
 )
-#: These, and what else to STOMP or to one of the brokers is not the message's own: no SEND of a plain message has a property or header of its under these names.
+#: These, and what else to STOMP or to one of the brokers is not the message's own: no SEND of a
+#: plain message has a property or header of its under these names.
 RESERVED: Final = FRAME_HEADERS | frozenset(
     (
         *(
@@ -106,15 +110,19 @@ Row = Mapping[str, Any]
 
 
 class NotRestorable(Exception):
-    """The original cannot be had from this row. ``str`` says why; it is the same for all rows with that trouble."""
+    """The original cannot be had from this row. ``str`` says why; it is the same for all rows with
+    that trouble.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """A SEND, in the columns that the data source writes.
 
-    :param body_type: TEXT or BYTES. :param expires: epoch milliseconds; 0 is never. :param headers: the other headers.
-    :param lost: what of the message this does not carry; each text is the same for all messages that lose it.
+    :param body_type: TEXT or BYTES. :param expires: epoch milliseconds; 0 is never. :param headers:
+        the other headers.
+    :param lost: what of the message this does not carry; each text is the same for all messages
+        that lose it.
     """
 
     body: bytes
@@ -132,7 +140,8 @@ class Send:
 def original_of(row: Row) -> Message:
     """The message that a row holds, as it was before it died.
 
-    :param row: the columns of :data:`pipeline.columns.MESSAGES`, but ``timestamp`` and ``expires`` in epoch milliseconds, and ``headers`` a mapping or pairs.
+    :param row: the columns of :data:`pipeline.columns.MESSAGES`, but ``timestamp`` and ``expires``
+        in epoch milliseconds, and ``headers`` a mapping or pairs.
     :raises NotRestorable: it holds none, or not the whole of it.
     """
     headers: dict[str, str] = dict(row["headers"] or ())
@@ -143,7 +152,8 @@ def original_of(row: Row) -> Message:
     if row["envelope"] is not None:
         envelope, body = bytes(row["envelope"]), bytes(row["body"] or b"")
         found = _opened(envelope)
-        # A body that is the envelope came as a frame. Else the envelope is of the message that was read, and longer than its body.
+        # A body that is the envelope came as a frame. Else the envelope is of the message that was
+        # read, and longer than its body.
         if envelope == body:
             return found
         if dead.BRIDGE_REASON not in headers:
@@ -212,7 +222,9 @@ def _of_frame(row: Row, headers: Mapping[str, str]) -> Message:
 
 
 def destination_of(text: str) -> Destination | None:
-    """The destination that ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or ``/temp-queue/NAME`` is; None where it is none of these."""
+    """The destination that ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or
+    ``/temp-queue/NAME`` is; None where it is none of these.
+    """
     for kind, word in ((Kind.QUEUE, "queue"), (Kind.TOPIC, "topic")):
         for prefix, temporary in (
             (f"{word}:", False),
@@ -229,7 +241,8 @@ def enveloped(message: Message, now_ms: int, new_id: bool) -> Send:
 
     One that has expired is sent to live for ever. Its duplicate id is not in it.
 
-    :param now_ms: epoch milliseconds now. :param new_id: have the broker give it an id and a timestamp of its own.
+    :param now_ms: epoch milliseconds now. :param new_id: have the broker give it an id and a
+        timestamp of its own.
     """
     again = Message(
         _without_duplicate_id(message.headers),

@@ -1,6 +1,7 @@
 """What every job can do with its answer: show a summary, write a table, hand both to a report.
 
-Owns the options ``--output``, ``--format`` and ``--report``, what a terminal shows of a :mod:`summary <pipeline.summary>`, and progress on long work. Knows no job.
+Owns the options ``--output``, ``--format`` and ``--report``, what a terminal shows of a
+:mod:`summary <pipeline.summary>`, and progress on long work. Knows no job.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _CREDENTIALS: Final = re.compile(r"://[^/@\s]*@")
 class Output:
     """Where a job's answer goes besides the terminal.
 
-    :param path: a folder to write, anything that Spark can write to; None: nowhere. :param format: of :data:`FORMATS`.
+    :param path: a folder to write, anything that Spark can write to; None: nowhere. :param format:
+        of :data:`FORMATS`.
     :param report: the folder for a page; None: none.
     """
 
@@ -53,9 +55,11 @@ class Output:
     def write(self, frame: DataFrame, name: str = "", by: Sequence[str] = ()) -> str | None:
         """Write a table whole, in place of what the folder had before.
 
-        CSV has no maps and arrays, and no octets: the former are written as JSON texts, the latter as Base64.
+        CSV has no maps and arrays, and no octets: the former are written as JSON texts, the latter
+        as Base64.
 
-        :param name: of a folder below the path, where a job writes several tables. :param by: columns that the folder is partitioned by.
+        :param name: of a folder below the path, where a job writes several tables. :param by:
+            columns that the folder is partitioned by.
         :returns: where it is; None where no path was given, and nothing was done.
         """
         if self.path is None:
@@ -98,7 +102,9 @@ class Output:
 
 
 def report_option(command: _Function) -> _Function:
-    """Gives a click command the option ``--report`` alone, and the parameter ``report``, a path or None."""
+    """Gives a click command the option ``--report`` alone, and the parameter ``report``, a path or
+    None.
+    """
     path = click.Path(file_okay=False, path_type=Path)
     return click.option(
         "--report", type=path, metavar="DIR", help="A page with tables and plots, there."
@@ -106,7 +112,9 @@ def report_option(command: _Function) -> _Function:
 
 
 def output_options(command: _Function) -> _Function:
-    """Gives a click command the options of an output, and the parameter ``output``, an :class:`Output`."""
+    """Gives a click command the options of an output, and the parameter ``output``, an
+    :class:`Output`.
+    """
 
     def with_output(
         *arguments: Any, output: str | None, output_format: str, report: Path | None, **others: Any
@@ -135,7 +143,9 @@ def output_options(command: _Function) -> _Function:
 
 
 def _asked() -> tuple[str, dict[str, str]]:
-    """The job that runs, and what it was given on the command line, with nothing that may be secret; of no command a name that stands for it."""
+    """The job that runs, and what it was given on the command line, with nothing that may be
+    secret; of no command a name that stands for it.
+    """
     context = click.get_current_context(silent=True)
     if context is None:
         return "report", {}
@@ -157,7 +167,9 @@ def _asked() -> tuple[str, dict[str, str]]:
 
 
 def flat(frame: DataFrame) -> DataFrame:
-    """The same rows with columns that a CSV file can have: maps, arrays and structures as JSON texts, octets as Base64."""
+    """The same rows with columns that a CSV file can have: maps, arrays and structures as JSON
+    texts, octets as Base64.
+    """
     from pyspark.sql import functions as sql
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
@@ -175,7 +187,9 @@ def flat(frame: DataFrame) -> DataFrame:
 def top(
     frame: DataFrame, count: int, title: str, chart: Chart | None = None, long: bool = False
 ) -> Table:
-    """The first rows of a frame as a table of a summary. No more than ``count`` + 1 of them come to the driver."""
+    """The first rows of a frame as a table of a summary. No more than ``count`` + 1 of them come to
+    the driver.
+    """
     rows = frame.limit(count + 1).collect()
     note = f"The first {count}; there are more." if len(rows) > count else ""
     return Table(
@@ -204,7 +218,8 @@ def show(summary: Summary, console: Console) -> None:
     for table in summary.tables:
         if not table.rows or table.long:
             continue
-        # The title and the note are lines of their own: in the table they would be broken where it is narrow.
+        # The title and the note are lines of their own: in the table they would be broken where it
+        # is narrow.
         console.print()
         console.print(Text(table.title, style="bold"))
         drawn = RichTable()
@@ -219,7 +234,9 @@ def show(summary: Summary, console: Console) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as people read it: numbers in groups of three digits, times in UTC to the millisecond, nothing for None."""
+    """A value as people read it: numbers in groups of three digits, times in UTC to the
+    millisecond, nothing for None.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,9 +1,13 @@
-"""A plan of a replay: a file that says which messages go where, to be read, approved, and carried out as it stands.
+"""A plan of a replay: a file that says which messages go where, to be read, approved, and carried
+out as it stands.
 
-Owns the file's form and whether it was changed. Knows nothing of Spark, nor of what the messages are; a plan may name millions, so it is never held in memory.
+Owns the file's form and whether it was changed. Knows nothing of Spark, nor of what the messages
+are; a plan may name millions, so it is never held in memory.
 
-The file is text in UTF-8, a JSON object on each line: first ``{"plan": 1, "made": ..., "request": {...}}``, what was asked for and when; then a message on each line, by the
-names of :data:`ROWS`; last ``{"messages": N, "sha256": ...}``, the digest of all octets before that line, which is also the plan's name. The digest finds what was changed by
+The file is text in UTF-8, a JSON object on each line: first
+``{"plan": 1, "made": ..., "request": {...}}``, what was asked for and when; then a message on each
+line, by the names of :data:`ROWS`; last ``{"messages": N, "sha256": ...}``, the digest of all
+octets before that line, which is also the plan's name. The digest finds what was changed by
 mistake; whoever can write the file can also write a new digest.
 """
 
@@ -21,7 +25,8 @@ from typing import Any, Final
 from pipeline.errors import PipelineError
 
 VERSION: Final = 1
-#: A message of a plan, as Spark SQL writes the type. ``place`` is its place in the order of sending, from 1 on; ``digest`` is that of the whole original, ``died`` in epoch milliseconds.
+#: A message of a plan, as Spark SQL writes the type. ``place`` is its place in the order of
+#: sending, from 1 on; ``digest`` is that of the whole original, ``died`` in epoch milliseconds.
 ROWS: Final = "place bigint, key string, twin string, message_id string, queue string, target string, digest string, size bigint, died bigint"
 
 
@@ -29,7 +34,8 @@ ROWS: Final = "place bigint, key string, twin string, message_id string, queue s
 class Plan:
     """A plan that was read to its end and is as it was written.
 
-    :param request: what was asked for, by names that are the job's. :param messages: how many it names.
+    :param request: what was asked for, by names that are the job's. :param messages: how many it
+        names.
     :param digest: names the plan: SHA-256 in hexadecimal.
     """
 
@@ -76,7 +82,8 @@ def write_plan(
 def read_plan(path: Path) -> Plan:
     """Look at a plan, all of it.
 
-    :raises PipelineError: it cannot be read, is none, is of a version that is not known here, or was changed since it was written.
+    :raises PipelineError: it cannot be read, is none, is of a version that is not known here, or
+        was changed since it was written.
     """
     try:
         digest, messages, first, last = _looked_at(path)
@@ -101,7 +108,9 @@ def read_plan(path: Path) -> Plan:
 
 
 def copy_plan(plan: Plan, folder: Path) -> Path:
-    """Copy a plan that was read into a folder, which is made. :returns: the copy. :raises PipelineError: it cannot be made, or the plan is not what it was."""
+    """Copy a plan that was read into a folder, which is made. :returns: the copy. :raises
+    PipelineError: it cannot be made, or the plan is not what it was.
+    """
     copy = folder / "plan"
     try:
         folder.mkdir()

@@ -1,7 +1,7 @@
 """Dead messages that were sent again are taken from their queue.
 
-Owns how exactly those are found among whatever else is there: by a selector on their ids, and by when they died, since one that died twice has the same id. Runs in
-Spark's Python workers.
+Owns how exactly those are found among whatever else is there: by a selector on their ids, and by
+when they died, since one that died twice has the same id. Runs in Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pipeline.datasource.client import Client
 from pipeline.datasource.dialect import Place
 from pipeline.datasource.options import Options
 
-#: What :func:`removing` takes and gives: ``died`` is in epoch milliseconds, 0 where the message does not say.
+#: What :func:`removing` takes and gives: ``died`` is in epoch milliseconds, 0 where the message
+#: does not say.
 DEAD: Final = "message_id string, died bigint"
 _SCHEMA: Final = pa.schema([("message_id", pa.string()), ("died", pa.int64())])
 #: Characters of a selector, of 8,192 that the gateway allows.
@@ -33,7 +34,8 @@ Name = tuple[str, int]
 def removing(
     options: Options, queue: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For ``mapInArrow``: from rows of :data:`DEAD` to those that are gone from the queue for it, confirmed.
+    """For ``mapInArrow``: from rows of :data:`DEAD` to those that are gone from the queue for it,
+    confirmed.
 
     What is not there, or with another consumer, is left out.
 
@@ -56,7 +58,8 @@ def removing(
 
 
 def remove(options: Options, queue: Place, wanted: list[Name]) -> list[Name]:
-    """Take these messages from the queue. :returns: those that were there; the broker has confirmed that they are gone.
+    """Take these messages from the queue. :returns: those that were there; the broker has confirmed
+    that they are gone.
 
     :param wanted: with ids whose selector is no longer than a broker allows.
     """

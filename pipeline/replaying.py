@@ -1,10 +1,13 @@
 """A replay, from the choice to the last record of the ledger.
 
-Owns the order of the steps, on which it depends that no message is replayed twice: *intended* is on the disk before a message is sent, *sent* once the broker has
-confirmed it, and only then the dead message may be taken away. Between intended and sent a crash leaves a doubt; to the gateway it is resolved by sending
-again under the same duplicate id, which the gateway drops if it has it. What is asked for, and what is shown, is :mod:`pipeline.jobs.replay`'s.
+Owns the order of the steps, on which it depends that no message is replayed twice: *intended* is on
+the disk before a message is sent, *sent* once the broker has confirmed it, and only then the dead
+message may be taken away. Between intended and sent a crash leaves a doubt; to the gateway it is
+resolved by sending again under the same duplicate id, which the gateway drops if it has it. What is
+asked for, and what is shown, is :mod:`pipeline.jobs.replay`'s.
 
-Messages are sent by Spark's tasks through the data source, a portion at a time; the driver sees no more of them than the names of one portion.
+Messages are sent by Spark's tasks through the data source, a portion at a time; the driver sees no
+more of them than the names of one portion.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ from pipeline.transforms.replay import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-#: Messages between two records on the disk. The gateway remembers 20,000 duplicate ids of a ledger for each destination: what is in doubt must be well among them.
+#: Messages between two records on the disk. The gateway remembers 20,000 duplicate ids of a ledger
+#: for each destination: what is in doubt must be well among them.
 PORTION: Final = 5_000
 MOST_IN_A_PORTION: Final = 10_000
 #: What a run keeps beside the ledger while it is at work.
@@ -57,9 +61,12 @@ _SHOWN: Final = 3
 class Request:
     """What an operator asked for; what a plan keeps.
 
-    :param queue: where the dead messages are, ``queue:NAME``; None with an archive. :param archive: a folder of Parquet files with messages.
-    :param where: an SQL predicate. :param to: ``queue:NAME`` or ``topic:NAME``; None is where each was first.
-    :param new_ids: have the gateway give new message ids. :param source: options of the data source, for the queue; and :param target: for sending.
+    :param queue: where the dead messages are, ``queue:NAME``; None with an archive. :param archive:
+        a folder of Parquet files with messages.
+    :param where: an SQL predicate. :param to: ``queue:NAME`` or ``topic:NAME``; None is where each
+        was first.
+    :param new_ids: have the gateway give new message ids. :param source: options of the data
+        source, for the queue; and :param target: for sending.
     """
 
     queue: str | None
@@ -73,7 +80,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a replay has done: messages sent now, sent before it, left alone because nobody knows whether they were sent, and dead messages removed."""
+    """What a replay has done: messages sent now, sent before it, left alone because nobody knows
+    whether they were sent, and dead messages removed.
+    """
 
     sent: int = 0
     before: int = 0
@@ -84,7 +93,8 @@ class Outcome:
 def looked_at(
     spark: SparkSession, request: Request, target: Target, ledger: Path | None
 ) -> DataFrame:
-    """All messages that the request wants, with ``replayed``, ``problem`` and the other columns of :func:`pipeline.transforms.replay.planned`.
+    """All messages that the request wants, with ``replayed``, ``problem`` and the other columns of
+    :func:`pipeline.transforms.replay.planned`.
 
     :param ledger: the file; None where there is none yet.
     :raises PipelineError: the predicate is none, or the messages cannot be had.
@@ -109,9 +119,11 @@ def _messages(spark: SparkSession, request: Request) -> DataFrame:
 class Replay:
     """The carrying out of one plan.
 
-    :param ledger: opened, so that nobody else replays by it. :param rate: messages a second. :param portion: messages between two records in the ledger.
+    :param ledger: opened, so that nobody else replays by it. :param rate: messages a second. :param
+        portion: messages between two records in the ledger.
     :param now_us: the clock, microseconds since the epoch.
-    :param reached: called with ``intended``, ``sending``, ``sent`` and ``removed``; the one that tests end the process by.
+    :param reached: called with ``intended``, ``sending``, ``sent`` and ``removed``; the one that
+        tests end the process by.
     """
 
     def __init__(
@@ -140,7 +152,8 @@ class Replay:
         )
         self._reached: Final = reached
         self._address: Final = parse(request.target, Use.WRITE).address
-        # Another one for each run: Spark's Java machine may go on for a moment when the process that drove it was killed.
+        # Another one for each run: Spark's Java machine may go on for a moment when the process
+        # that drove it was killed.
         self._stage: Final = ledger.path.parent / f"{_STAGE}{token_hex(8)}"
 
     def run(
@@ -153,10 +166,13 @@ class Replay:
         """Send what was not sent yet, each message once.
 
         :param remove: take the dead messages that were sent from their queue.
-        :param in_doubt: ``send`` or ``skip`` messages of which nobody knows whether an earlier replay has sent them; None refuses the plan if there are any.
-        :param advanced: told of messages that were sent. :param told: at the end, of all messages of the plan, as :func:`pipeline.transforms.replay.outcomes` has them.
-        :raises PipelineError: a message that the plan names is gone or not what it was; there are doubts; the broker cannot be reached or refuses. What was
-            sent until then is in the ledger.
+        :param in_doubt: ``send`` or ``skip`` messages of which nobody knows whether an earlier
+            replay has sent them; None refuses the plan if there are any.
+        :param advanced: told of messages that were sent. :param told: at the end, of all messages
+            of the plan, as :func:`pipeline.transforms.replay.outcomes` has them.
+        :raises PipelineError: a message that the plan names is gone or not what it was; there are
+            doubts; the broker cannot be reached or refuses. What was sent until then is in the
+            ledger.
         """
         began = datetime.fromtimestamp(self._now_us() / 1_000_000, UTC)
         with self._named() as rows:
@@ -183,7 +199,9 @@ class Replay:
 
     @contextmanager
     def _named(self) -> Iterator[DataFrame]:
-        """The rows of the plan, which are counted and read once, and ``replayed``. Whatever is kept for this run is gone at the end."""
+        """The rows of the plan, which are counted and read once, and ``replayed``. Whatever is kept
+        for this run is gone at the end.
+        """
         for left in self._ledger.path.parent.glob(f"{_STAGE}*"):
             # Of a run that was killed: this one has the ledger.
             rmtree(left, ignore_errors=True)
@@ -212,12 +230,15 @@ class Replay:
         )
 
     def _staged(self, pending: DataFrame) -> Iterator[DataFrame]:
-        """What is to be sent, in portions, in order, as it is when all of it was looked at: nothing is sent as long as anything is amiss."""
+        """What is to be sent, in portions, in order, as it is when all of it was looked at: nothing
+        is sent as long as anything is amiss.
+        """
         wanted = pending.select("key", "target", "place", sql.col("digest").alias("planned"))
         rows = candidates(_messages(self._spark, self._request)).join(wanted, "key")
         now_ms = self._now_us() // 1000
         made = sends(rows, _PASSED, self._target.gateway, now_ms, self._request.new_ids)
-        # An archive may hold one by this name that is not what was approved, beside the one that is.
+        # An archive may hold one by this name that is not what was approved, beside the one that
+        # is.
         made = made.where("digest = planned").dropDuplicates(["key"])
         made = made.withColumn(
             "portion", sql.floor((sql.col("place") - 1) / self._portion).cast("int")
@@ -239,7 +260,9 @@ class Replay:
             yield part.coalesce(1).sortWithinPartitions("place")
 
     def _send(self, part: DataFrame, remove: bool) -> tuple[int, int]:
-        """Send one portion. :returns: how many messages that were, and how many dead ones were removed."""
+        """Send one portion. :returns: how many messages that were, and how many dead ones were
+        removed.
+        """
         names = part.select(
             "key", "twin", "message_id", "queue", "target", sql.unix_millis("time").alias("died")
         ).collect()
@@ -303,7 +326,9 @@ class Replay:
         return len(taken)
 
     def _remove_rest(self, rows: DataFrame) -> int:
-        """What an earlier run of this plan has sent, and did not come to remove. :param rows: of the plan."""
+        """What an earlier run of this plan has sent, and did not come to remove. :param rows: of
+        the plan.
+        """
         of_plan = sql.col("plan") == self._plan.digest
         sent = (
             records(self._spark, self._ledger.path, State.SENT)

@@ -1,9 +1,11 @@
 """The Spark session of a job: where it runs, how much memory it has, and that it is quiet.
 
-Owns the options that every job has for it, and what is told where Spark or Java is missing. Knows no job. Imports Spark only when a session is started.
+Owns the options that every job has for it, and what is told where Spark or Java is missing. Knows
+no job. Imports Spark only when a session is started.
 
-On this machine (``local[...]``) Spark listens on 127.0.0.1 only and has no web page. Everywhere the session's time zone is UTC. What Spark and its
-Java machine write to their log goes to ``--spark-log``, else nowhere: what an operator needs to know is in the error.
+On this machine (``local[...]``) Spark listens on 127.0.0.1 only and has no web page. Everywhere the
+session's time zone is UTC. What Spark and its Java machine write to their log goes to
+``--spark-log``, else nowhere: what an operator needs to know is in the error.
 """
 
 from __future__ import annotations
@@ -37,11 +39,13 @@ LOCAL: Final = "local[*]"
 _ANSWER_SECONDS: Final = 10
 _JAVA: Final = "Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is"
 
-#: Columns of :data:`pipeline.columns.MESSAGES` whose values have nothing in common: Parquet would look each up in a dictionary, and compare all.
+#: Columns of :data:`pipeline.columns.MESSAGES` whose values have nothing in common: Parquet would
+#: look each up in a dictionary, and compare all.
 _UNLIKE: Final = ("body", "text", "envelope")
-#: What all sessions have. Small files are cheap to open here, so that a task reads many of them; a listing of a journal is not worth a job of its own; what is
-#: kept to be asked again is put into as few partitions as fit its size, as is what is asked once. Where in our code an expression was made is of no use to an operator,
-#: and finding out takes a second of each job.
+#: What all sessions have. Small files are cheap to open here, so that a task reads many of them; a
+#: listing of a journal is not worth a job of its own; what is kept to be asked again is put into as
+#: few partitions as fit its size, as is what is asked once. Where in our code an expression was
+#: made is of no use to an operator, and finding out takes a second of each job.
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
@@ -72,7 +76,8 @@ class SessionOptions:
     """Where Spark runs.
 
     :param master: of Spark; None: what spark-submit says, else :data:`LOCAL`.
-    :param memory: of the driver, which is all there is on this machine, as Spark writes sizes; None: Spark's own choice where spark-submit has started it.
+    :param memory: of the driver, which is all there is on this machine, as Spark writes sizes;
+        None: Spark's own choice where spark-submit has started it.
     :param settings: Spark's own, over all others.
     :param log: where Spark's log goes.
     """
@@ -84,7 +89,9 @@ class SessionOptions:
 
 
 def session_options(command: _Function) -> _Function:
-    """Gives a click command the options of a session, and the parameter ``session``, a :class:`SessionOptions`."""
+    """Gives a click command the options of a session, and the parameter ``session``, a
+    :class:`SessionOptions`.
+    """
 
     def start(
         context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
@@ -142,7 +149,8 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
     One that runs in this process already is used as it is, and not stopped.
 
     :param name: of the application, as Spark shows it.
-    :raises PipelineError: when there is no PySpark, no Java, or Spark does not start; and for what Spark raises in the body, whose reason cannot be asked for later.
+    :raises PipelineError: when there is no PySpark, no Java, or Spark does not start; and for what
+        Spark raises in the body, whose reason cannot be asked for later.
     """
     options = options or SessionOptions()
     try:
@@ -179,8 +187,9 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
         if not submitted:
             if conf.get("spark.master").startswith("local"):  # type: ignore[union-attr]
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            # The workers need what this process has, and not what python3 on the path happens to have; on a cluster at the same place, as the driver has workers of
-            # its own. PySpark heeds the setting of that name only where spark-submit has started Python.
+            # The workers need what this process has, and not what python3 on the path happens to
+            # have; on a cluster at the same place, as the driver has workers of its own. PySpark
+            # heeds the setting of that name only where spark-submit has started Python.
             os.environ.setdefault(
                 "PYSPARK_PYTHON", conf.get("spark.pyspark.python", None) or sys.executable
             )
@@ -213,7 +222,8 @@ def settings(
 ) -> dict[str, str]:
     """Spark's settings for a job.
 
-    :param submitted: spark-submit has started the driver's Java machine, so its master, memory and addresses are settled.
+    :param submitted: spark-submit has started the driver's Java machine, so its master, memory and
+        addresses are settled.
     :param master: of spark-submit.
     """
     chosen = options.master or master or LOCAL
@@ -229,7 +239,9 @@ def settings(
 
 @contextmanager
 def _log(path: Path | None) -> Iterator[IO[bytes]]:
-    """The file for what the Java machine says; one without a name, which is gone with it, where none was asked for."""
+    """The file for what the Java machine says; one without a name, which is gone with it, where
+    none was asked for.
+    """
     if path is None:
         with tempfile.TemporaryFile() as file:
             yield file
@@ -258,7 +270,9 @@ def _check_java() -> None:
 
 
 def _check_master(master: str | None) -> None:
-    """Whether a standalone master answers; Spark would try for a minute, and then say something else."""
+    """Whether a standalone master answers; Spark would try for a minute, and then say something
+    else.
+    """
     if master is None or not master.startswith("spark://"):
         return
     failed: OSError | ValueError | None = None
@@ -276,8 +290,9 @@ def _check_master(master: str | None) -> None:
 class _Deaf(dict[str, Any]):
     """How the Java machine is started: deaf to SIGTERM, too.
 
-    PySpark has it ignore SIGINT. But a service is ended by a SIGTERM to all of its processes, and a job that ends in an orderly way needs its Java machine until
-    it has; the machine ends when this process does, however that ends.
+    PySpark has it ignore SIGINT. But a service is ended by a SIGTERM to all of its processes, and a
+    job that ends in an orderly way needs its Java machine until it has; the machine ends when this
+    process does, however that ends.
     """
 
     def __setitem__(self, name: str, value: Any) -> None:

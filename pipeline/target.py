@@ -1,6 +1,8 @@
-"""The broker that messages are sent to again: what it is, and whether it restores envelopes for who is asking.
+"""The broker that messages are sent to again: what it is, and whether it restores envelopes for who
+is asking.
 
-Owns the questions, which are asked on the driver before anything is sent. Sends nothing that anybody else could see.
+Owns the questions, which are asked on the driver before anything is sent. Sends nothing that
+anybody else could see.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _PROBE: Final = "/temp-queue/envelope"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """:param broker: what it is, as the data source calls it. :param gateway: it is the gateway, which restores envelopes and knows duplicate ids."""
+    """:param broker: what it is, as the data source calls it. :param gateway: it is the gateway,
+    which restores envelopes and knows duplicate ids.
+    """
 
     broker: str
     gateway: bool
@@ -34,7 +38,8 @@ def look_at(options: Mapping[str, str]) -> Target:
     """Connect, and find out.
 
     :param options: of the data source, about the connection.
-    :raises PipelineError: there is no connection, or it is the gateway and the user may not have envelopes restored.
+    :raises PipelineError: there is no connection, or it is the gateway and the user may not have
+        envelopes restored.
     """
     parsed = parse(options, Use.WRITE)
     with Client(parsed).open() as client:
@@ -50,7 +55,9 @@ def look_at(options: Mapping[str, str]) -> Target:
 
 
 def _restores(client: Client, options: Options) -> bool:
-    """Whether an envelope that is sent becomes the message in it: seen at one to a queue that is this connection's, and gone with it."""
+    """Whether an envelope that is sent becomes the message in it: seen at one to a queue that is
+    this connection's, and gone with it.
+    """
     client.confirm(
         [("SUBSCRIBE", [("id", "probe"), ("destination", _PROBE), ("ack", "auto")], b"")]
     )

@@ -1,4 +1,5 @@
-"""Run by ``make test-compiled`` together with the tests of the modules that are compiled: that those are the ones tested.
+"""Run by ``make test-compiled`` together with the tests of the modules that are compiled: that
+those are the ones tested.
 
 Not collected otherwise, since from a checkout the modules are pure.
 """

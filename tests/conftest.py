@@ -1,4 +1,6 @@
-"""What all tests share: Hypothesis profiles, the ``--long`` option, free ports, gateways in child processes."""
+"""What all tests share: Hypothesis profiles, the ``--long`` option, free ports, gateways in child
+processes.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from tests import tiers
 from tests.crash import once_table
 from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
 
-# No deadline: the first example of a test also pays for imports, and a busy machine is no defect of the code.
-# The quick ones are the same at each run, so that a run fails for what was changed; it is the long ones that explore.
+# No deadline: the first example of a test also pays for imports, and a busy machine is no defect of
+# the code. The quick ones are the same at each run, so that a run fails for what was changed; it is
+# the long ones that explore.
 settings.register_profile("small", deadline=None, max_examples=15, derandomize=True)
 settings.register_profile("usual", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile(
@@ -116,7 +119,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def start_gateway(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
-    """Starts a gateway with the options of :class:`GatewayProcess` and waits until it is ready; none outlives the test."""
+    """Starts a gateway with the options of :class:`GatewayProcess` and waits until it is ready;
+    none outlives the test.
+    """
     with ExitStack() as running:
 
         def start(varhome: Path | None = None, **options: Any) -> GatewayProcess:

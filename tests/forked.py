@@ -1,7 +1,9 @@
-"""Gateways that are forked from a process which has imported what they need: that takes a third of the time, and there are hundreds.
+"""Gateways that are forked from a process which has imported what they need: that takes a third of
+the time, and there are hundreds.
 
-Owns that process and its children, of which each runs ``gateway.command.main`` and ends as an interpreter does. How modules are imported these do
-not show: :mod:`tests.test_process` and :mod:`tests.test_process_bridges` start the command as its users do.
+Owns that process and its children, of which each runs ``gateway.command.main`` and ends as an
+interpreter does. How modules are imported these do not show: :mod:`tests.test_process` and
+:mod:`tests.test_process_bridges` start the command as its users do.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: Whatever takes long to import and leaves the choice of a reactor open, as no two processes may share one.
+#: Whatever takes long to import and leaves the choice of a reactor open, as no two processes may
+#: share one.
 _IMPORTED: Final = (
     "argon2",
     "gateway.admin.service.ports",
@@ -57,7 +60,9 @@ _MOST: Final = 1 << 20
 
 
 class Forked:
-    """One child, with as much of :class:`subprocess.Popen` as :class:`~tests.gateway_process.GatewayProcess` needs."""
+    """One child, with as much of :class:`subprocess.Popen` as
+    :class:`~tests.gateway_process.GatewayProcess` needs.
+    """
 
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str], output: int
@@ -140,7 +145,9 @@ def _origin() -> _Origin:
 
 
 def _serve(asks: socket.socket) -> list[str]:
-    """Fork a child for each request. :returns: in each child, its arguments; in this process never, as it ends with who asks."""
+    """Fork a child for each request. :returns: in each child, its arguments; in this process never,
+    as it ends with who asks.
+    """
     for name in _IMPORTED:
         importlib.import_module(name)
     if "twisted.internet.reactor" in sys.modules:

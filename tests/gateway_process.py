@@ -1,7 +1,8 @@
-"""A real ``stomp-gateway`` in a child process: started on free ports, waited for, killed and started again.
+"""A real ``stomp-gateway`` in a child process: started on free ports, waited for, killed and
+started again.
 
-Owns the child and its output. Blocks, so it is for tests that run no reactor of their own, and for fixtures. Nothing here reads the
-gateway's own modules: what is tested is the process.
+Owns the child and its output. Blocks, so it is for tests that run no reactor of their own, and for
+fixtures. Nothing here reads the gateway's own modules: what is tested is the process.
 """
 
 from __future__ import annotations
@@ -29,16 +30,20 @@ INSTANCE: Final = "test"
 
 #: As its users start it.
 COMMAND: Final = (sys.executable, "-c", "from gateway.command import main; main()")
-#: How long a start, an end or an expected line of output may take before the test fails, in seconds.
+#: How long a start, an end or an expected line of output may take before the test fails, in
+#: seconds.
 PATIENCE: Final = 30.0
 
-# Below the ports that Linux hands out for outgoing connections, so that nobody's connection takes one before its server does.
+# Below the ports that Linux hands out for outgoing connections, so that nobody's connection takes
+# one before its server does.
 _PORTS: Final = range(20_000, 32_000)
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface where nobody listens; never the same one twice in a test run."""
+    """A TCP port of the loopback interface where nobody listens; never the same one twice in a test
+    run.
+    """
     for port in random.sample(_PORTS, len(_PORTS)):
         if port in _given:
             continue
@@ -58,7 +63,8 @@ class GatewayFailed(Exception):
 
 @dataclass(frozen=True)
 class Certificates:
-    """A key store as ``imqkeytool`` makes it: an authority, a certificate for localhost and 127.0.0.1, and one for a client.
+    """A key store as ``imqkeytool`` makes it: an authority, a certificate for localhost and
+    127.0.0.1, and one for a client.
 
     :param directory: where it is. :param client: the common name of the client's certificate.
     """
@@ -80,7 +86,8 @@ class Certificates:
 
 
 def make_certificates(directory: Path, client: str = "guest") -> Certificates:
-    """Have ``imqkeytool`` make an authority with a server's and a client's certificate in ``directory``.
+    """Have ``imqkeytool`` make an authority with a server's and a client's certificate in
+    ``directory``.
 
     The client's key is an RSA key, because Ruby's client reads no other.
 
@@ -100,20 +107,26 @@ def make_certificates(directory: Path, client: str = "guest") -> Certificates:
 
 
 def heed_interrupts() -> None:
-    """A shell that runs the tests in the background lets them, and so their children, ignore SIGINT."""
+    """A shell that runs the tests in the background lets them, and so their children, ignore
+    SIGINT.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class GatewayProcess:
-    """One instance of the gateway, as a child process that can be ended and started again over the same files.
+    """One instance of the gateway, as a child process that can be ended and started again over the
+    same files.
 
     :param varhome: the directory for its files.
     :param tls: listen with TLS as well; a copy of this key store becomes the instance's.
     :param require_client_certificate: refuse TLS clients without one.
     :param store: ``sqlite`` or ``memory``, for ``imq.persist.store``.
-    :param settings: more settings, given by ``-D``; they win over those that the other parameters make.
-    :param environment: the child's environment; None for this process's own. What is heeded before ``main``, such as LD_PRELOAD, needs a command.
-    :param command: starts the gateway, as :data:`COMMAND` or with something in front of it; None to fork it from a process that has imported it.
+    :param settings: more settings, given by ``-D``; they win over those that the other parameters
+        make.
+    :param environment: the child's environment; None for this process's own. What is heeded before
+        ``main``, such as LD_PRELOAD, needs a command.
+    :param command: starts the gateway, as :data:`COMMAND` or with something in front of it; None to
+        fork it from a process that has imported it.
 
     As a context manager it starts the gateway, and at the end kills what is left of it.
     """
@@ -176,7 +189,9 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        """The text of the log files of the instance and its bridges, for messages of failed tests."""
+        """The text of the log files of the instance and its bridges, for messages of failed
+        tests.
+        """
         files = [*self.directory.glob("log/*.txt"), *self.directory.glob("bridges/*/*.log")]
         return "".join(path.read_text(errors="replace") for path in sorted(files))
 
@@ -211,7 +226,8 @@ class GatewayProcess:
             os.close(says)
 
     def start(self) -> None:
-        """Start the process and return once its port mapper names every port that it is to listen on.
+        """Start the process and return once its port mapper names every port that it is to listen
+        on.
 
         :raises GatewayFailed: it ended, or was not ready within :data:`PATIENCE`.
         """
@@ -237,7 +253,9 @@ class GatewayProcess:
                 self._printed.wait(0.05)
 
     def mapped_ports(self) -> set[int]:
-        """The ports of the STOMP bridge that the port mapper names now; none while nobody answers there."""
+        """The ports of the STOMP bridge that the port mapper names now; none while nobody answers
+        there.
+        """
         try:
             with socket.create_connection(
                 (HOST, self.port_mapper_port), timeout=PATIENCE
@@ -252,7 +270,8 @@ class GatewayProcess:
     def wait_for_output(self, text: str) -> None:
         """Wait until the gateway has printed ``text``.
 
-        :raises GatewayFailed: its output ended without it, or it did not come within :data:`PATIENCE`.
+        :raises GatewayFailed: its output ended without it, or it did not come within
+            :data:`PATIENCE`.
         """
         with self._printed:
             self._printed.wait_for(lambda: self._silent or text in "".join(self.output), PATIENCE)
@@ -291,7 +310,9 @@ class GatewayProcess:
         self._running().send_signal(number)
 
     def restart(self, *, crash: bool = False) -> None:
-        """Start it again over the same files and ports, after SIGTERM, or after SIGKILL if ``crash``."""
+        """Start it again over the same files and ports, after SIGTERM, or after SIGKILL if
+        ``crash``.
+        """
         if crash:
             self.kill()
         else:

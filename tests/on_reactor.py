@@ -10,7 +10,8 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import ensureDeferred
 
-#: Seconds after which a test has hung; on a busy machine one that has not may take a good part of them.
+#: Seconds after which a test has hung; on a busy machine one that has not may take a good part of
+#: them.
 _LONGEST_TEST: Final = 60.0
 
 _clock: Any = reactor

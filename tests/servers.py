@@ -1,9 +1,12 @@
-"""Real brokers for tests: ActiveMQ (OpenWire and STOMP in one process) and RabbitMQ (STOMP), each started once in a test run.
+"""Real brokers for tests: ActiveMQ (OpenWire and STOMP in one process) and RabbitMQ (STOMP), each
+started once in a test run.
 
-Owns when they start and end. How each is started is :mod:`benchmarks.peers`' to know, which measures the same servers. A test that needs one
-starts it here; it is never skipped because the server is missing. Data are in a temporary folder, which goes with the server.
+Owns when they start and end. How each is started is :mod:`benchmarks.peers`' to know, which
+measures the same servers. A test that needs one starts it here; it is never skipped because the
+server is missing. Data are in a temporary folder, which goes with the server.
 
-Starting blocks for some seconds; from a coroutine call :func:`started` with :func:`twisted.internet.threads.deferToThread`.
+Starting blocks for some seconds; from a coroutine call :func:`started` with
+:func:`twisted.internet.threads.deferToThread`.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class RabbitMQ(peers.RabbitMQ):
     def sync_queues(self) -> None:
         """Write the declarations of all queues to disk.
 
-        RabbitMQ does so some seconds after it has told the client. A queue whose declaration was lost by SIGKILL loses its confirmed messages too.
+        RabbitMQ does so some seconds after it has told the client. A queue whose declaration was
+        lost by SIGKILL loses its confirmed messages too.
         """
         command = [
             "/usr/lib/rabbitmq/bin/rabbitmqctl",
@@ -72,11 +76,13 @@ _starting: Final = threading.Lock()
 
 
 def started(server: type[AnyPeer]) -> AnyPeer:
-    """The one server of this class that this test run shares, started by the first who asks and stopped when the run ends.
+    """The one server of this class that this test run shares, started by the first who asks and
+    stopped when the run ends.
 
     May be called from any thread.
 
-    :raises NotInstalled, NotReady: of :mod:`benchmarks.peers`, which say what is missing or what the server printed.
+    :raises NotInstalled, NotReady: of :mod:`benchmarks.peers`, which say what is missing or what
+        the server printed.
     """
     with _starting:
         found = _running.get(server)

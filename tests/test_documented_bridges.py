@@ -1,4 +1,6 @@
-"""What the pages about JMS bridges show is right: their tables name what there is, their XML is read, their examples work."""
+"""What the pages about JMS bridges show is right: their tables name what there is, their XML is
+read, their examples work.
+"""
 
 from __future__ import annotations
 

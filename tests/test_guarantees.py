@@ -1,4 +1,6 @@
-"""The table of the documentation, which pairs of providers transfer exactly once and by what, is what a link decides for each of them."""
+"""The table of the documentation, which pairs of providers transfer exactly once and by what, is
+what a link decides for each of them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def factory(ref_name: str, name: str) -> AdministeredFactory:
 
 
 def decided(source: str, target: str) -> tuple[str, str]:
-    """What a link between the two relies on when both are connected, in the table's words; and why it is refused."""
+    """What a link between the two relies on when both are connected, in the table's words; and why
+    it is refused.
+    """
     factories = factory("from", source), factory("to", target)
     destination = model.Destination("q", "q", Kind.QUEUE)
     link = model.Link(

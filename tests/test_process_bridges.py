@@ -1,4 +1,6 @@
-"""Bridges of the gateway as a process: links that move messages, what is said of those that fail, and ends in time whatever a link is doing."""
+"""Bridges of the gateway as a process: links that move messages, what is said of those that fail,
+and ends in time whatever a link is doing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def written(
     port: int = 0,
     attributes: str = 'transacted="false"',
 ) -> Path:
-    """The file of a bridge with a link from queue A to queue B. :param port: of a STOMP broker called ``there``."""
+    """The file of a bridge with a link from queue A to queue B. :param port: of a STOMP broker
+    called ``there``.
+    """
     path = folder / f"{bridge}.xml"
     link = LINK.format(name="ab", target=target, attributes=attributes)
     there = (
@@ -101,7 +105,9 @@ def test_a_link_takes_what_a_stomp_client_sends_to_where_another_receives_it(
 
 
 def test_a_link_drains_a_queue_that_is_named_like_several(tmp_path: Path) -> None:
-    """Older versions made such a queue of ``SEND destination:/queue/B,/queue/C``. To STOMP it is two destinations now, to a link it is a name."""
+    """Older versions made such a queue of ``SEND destination:/queue/B,/queue/C``. To STOMP it is
+    two destinations now, to a link it is a name.
+    """
     process = gateway(tmp_path, settings("stomp", "fill", "drain"))
     fill, drain = (written(process.directory / "etc", name) for name in ("fill", "drain"))
     fill.write_text(fill.read_text().replace('name="B"', 'name="B,/queue/C"'))

@@ -1,4 +1,6 @@
-"""The journal of a gateway as a process: what its segments tell of real traffic, after an orderly end, a kill, a full disk and a reload."""
+"""The journal of a gateway as a process: what its segments tell of real traffic, after an orderly
+end, a kill, a full disk and a reload.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def journal_of(gateway: GatewayProcess) -> Path:
 
 
 def events(gateway: GatewayProcess) -> list[Event]:
-    """Every event of a gateway that has ended in order. :raises AssertionError: a line is missing, or a segment is left open."""
+    """Every event of a gateway that has ended in order. :raises AssertionError: a line is missing,
+    or a segment is left open.
+    """
     folder = journal_of(gateway)
     assert not [path for path in folder.iterdir() if path.name.endswith(OPEN)]
     lines = lines_of(folder)

@@ -1,4 +1,6 @@
-"""What a running gateway tells its operator: who connected and how it ended, who was refused and why, and what is wrong with the start."""
+"""What a running gateway tells its operator: who connected and how it ended, who was refused and
+why, and what is wrong with the start.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,8 @@ def test_who_was_refused_and_from_where_is_a_warning(tmp_path: Path) -> None:
                 third.error()
             line = the_line(gateway, "too many connections from")
             assert fits(rf"WARNING .* {SESSION} at {HOST}:\d+ ends with ERROR: .*", line), line
-        # Warnings are in the instance's log as well, and whoever runs it in the foreground sees them.
+        # Warnings are in the instance's log as well, and whoever runs it in the foreground sees
+        # them.
         for text in ("mallory", "too many connections of user", "too many connections from"):
             assert text in (gateway.directory / "log" / "log.txt").read_text()
             gateway.wait_for_output(text)

@@ -1,4 +1,6 @@
-"""The wheel, compiled and pure: what is in it, and that it works where nothing else is installed."""
+"""The wheel, compiled and pure: what is in it, and that it works where nothing else is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 
 def built(folder: Path, pure: str) -> Path:
-    """A wheel, from a copy, because setuptools leaves files beside the sources; the copy has the tests too. The compiler does not optimise, which takes most of its time."""
+    """A wheel, from a copy, because setuptools leaves files beside the sources; the copy has the
+    tests too. The compiler does not optimise, which takes most of its time.
+    """
     shutil.copytree(ROOT, folder / "source", ignore=NOT_SOURCES)
     compiler = folder / "cc"
     compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
@@ -73,7 +77,8 @@ def built(folder: Path, pure: str) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With compiled modules: that which ``make compiled`` has made of these very sources, or one that is built now.
+    """With compiled modules: that which ``make compiled`` has made of these very sources, or one
+    that is built now.
 
     ``tests/install-packages`` sees to the compiler.
     """
@@ -83,7 +88,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ``bin`` of a virtual environment in which only the wheel and what it needs are installed."""
+    """The ``bin`` of a virtual environment in which only the wheel and what it needs are
+    installed.
+    """
     folder = tmp_path_factory.mktemp("empty")
     run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
     run(folder / "venv/bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)

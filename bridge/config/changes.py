@@ -1,4 +1,5 @@
-"""What differs between two configurations of one bridge, so that a reload disturbs only the links that changed.
+"""What differs between two configurations of one bridge, so that a reload disturbs only the links
+that changed.
 
 Owns the comparison. What is done about it is the bridge's business.
 """
@@ -13,17 +14,23 @@ from bridge.config.model import Bridge, ConnectionFactory, Destination, Dmq, Lin
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The names of what is not the same, each in the order of the new file, what was removed in that of the old one.
+    """The names of what is not the same, each in the order of the new file, what was removed in
+    that of the old one.
 
-    A link is the same only if all that it uses is: its connection factories and destinations too, and where it has a message transformer, which can
-    send anywhere by name, every destination of the file. Descriptions, and the order of links in the file, make no difference.
+    A link is the same only if all that it uses is: its connection factories and destinations too,
+    and where it has a message transformer, which can send anywhere by name, every destination of
+    the file. Descriptions, and the order of links in the file, make no difference.
 
-    :param added: links that are new. :param removed: links that are there no more. :param changed: links that must start anew.
+    :param added: links that are new. :param removed: links that are there no more. :param changed:
+        links that must start anew.
     :param unchanged: links that run on.
-    :param connection_factories: those that changed, came or went: pooled and shared connections of them are not to be used any more.
+    :param connection_factories: those that changed, came or went: pooled and shared connections of
+        them are not to be used any more.
     :param destinations: those that changed, came or went.
-    :param dmqs: whether the chain of dead message queues is another: one of them changed, or their order.
-    :param message_transfer_tag_bridge_name: whether this attribute changed; links that run on heed it from their next message.
+    :param dmqs: whether the chain of dead message queues is another: one of them changed, or their
+        order.
+    :param message_transfer_tag_bridge_name: whether this attribute changed; links that run on heed
+        it from their next message.
     :param log_message_transfer: the same of this one.
     """
 

@@ -1,6 +1,8 @@
-"""The DTD as values: which elements there are, what is in them, and their attributes with what the DTD says of each.
+"""The DTD as values: which elements there are, what is in them, and their attributes with what the
+DTD says of each.
 
-Owns nothing but the reading of the DTD that ships with the package, which is where attributes and their defaults are declared, once.
+Owns nothing but the reading of the DTD that ships with the package, which is where attributes and
+their defaults are declared, once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""From the bytes of an XML file to elements that are as the DTD says, or to everything about them that is not.
+"""From the bytes of an XML file to elements that are as the DTD says, or to everything about them
+that is not.
 
-Owns the safety of reading what somebody else may have written, and the sentences about the document's form. Knows no element by its meaning.
+Owns the safety of reading what somebody else may have written, and the sentences about the
+document's form. Knows no element by its meaning.
 
-Nothing is fetched: no DTD, whatever the DOCTYPE names, and no entity of another file. Entities that the document itself declares are expanded
-as long as they expand to little; the document's size and its depth are bounded.
+Nothing is fetched: no DTD, whatever the DOCTYPE names, and no entity of another file. Entities that
+the document itself declares are expanded as long as they expand to little; the document's size and
+its depth are bounded.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ def parse(data: bytes, origin: str) -> tuple[Element | None, list[Problem]]:
     """Read a document, in whatever encoding its XML declaration says.
 
     :param origin: its file or URL, for problems.
-    :return: its root, and everything in its form that is wrong; None where it is no document of a bridge at all.
+    :return: its root, and everything in its form that is wrong; None where it is no document of a
+        bridge at all.
     """
     if len(data) > LARGEST:
         return None, [too_large(origin)]
@@ -113,7 +117,8 @@ def parse(data: bytes, origin: str) -> tuple[Element | None, list[Problem]]:
     problems += islice(_structure(root, origin), _MOST_PROBLEMS)
     grammar = dtd()
     if not problems and not grammar.validate(tree):
-        # What is said above says all that the DTD demands; should it ever not, this is still no document for a bridge.
+        # What is said above says all that the DTD demands; should it ever not, this is still no
+        # document for a bridge.
         wrong = grammar.error_log[0]
         problems.append(
             Problem(

@@ -1,7 +1,9 @@
-"""The attributes of one element as values: numbers, names, flags and secrets, with the DTD's defaults.
+"""The attributes of one element as values: numbers, names, flags and secrets, with the DTD's
+defaults.
 
-Owns what is said of a single value that is wrong, and the reference to the passfile in place of a secret. What the DTD says of a value was said
-before (:mod:`bridge.config.document`), so a bad one of that kind reads as its default here, without another word.
+Owns what is said of a single value that is wrong, and the reference to the passfile in place of a
+secret. What the DTD says of a value was said before (:mod:`bridge.config.document`), so a bad one
+of that kind reads as its default here, without another word.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Report:
         severity: Severity = Severity.BRIDGE,
         shown: str | None = None,
     ) -> None:
-        """One thing that is wrong with an attribute, or with the element where ``attribute`` is empty.
+        """One thing that is wrong with an attribute, or with the element where ``attribute`` is
+        empty.
 
         :param shown: what to show as its value, if not the value as it may be shown.
         """
@@ -92,7 +95,9 @@ class Given:
         return value
 
     def name(self, attribute: str, *reserved: str) -> str:
-        """The name of the element itself, which is none of the reserved ones and none of ``reserved``; empty where it is missing."""
+        """The name of the element itself, which is none of the reserved ones and none of
+        ``reserved``; empty where it is missing.
+        """
         value = self.element.attributes.get(attribute, "")
         if not self.has(attribute):
             return ""

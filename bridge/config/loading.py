@@ -1,4 +1,5 @@
-"""Loading the configuration of a bridge: from the settings that name it to the values it holds, without ever holding up the reactor.
+"""Loading the configuration of a bridge: from the settings that name it to the values it holds,
+without ever holding up the reactor.
 
 Owns the order of the steps and the thread they happen on.
 """
@@ -38,10 +39,11 @@ def load(
     Files are read, and documents are taken apart, on a thread of the reactor's pool.
 
     :param folder: what a relative path is relative to: the instance's ``etc`` directory.
-    :param reactor: Twisted's. :param trust: which certificates of web servers are believed; None is those that the system trusts.
+    :param reactor: Twisted's. :param trust: which certificates of web servers are believed; None is
+        those that the system trusts.
     :param timeout_s: seconds in which the file or URL must have been read.
-    :return: fires with both; or fails with :class:`~gateway.instance.settings.SettingsError` where the settings do not say well where the
-        file is, and else with :class:`ConfigurationError`.
+    :return: fires with both; or fails with :class:`~gateway.instance.settings.SettingsError` where
+        the settings do not say well where the file is, and else with :class:`ConfigurationError`.
     """
     return ensureDeferred(_loaded(settings, name, folder, reactor, trust, timeout_s))
 
@@ -51,7 +53,8 @@ def read_path(
 ) -> tuple[Bridge, list[Problem]]:
     """The same of a file, at once and on the thread that calls: for commands.
 
-    :param name: the name that the bridge must have; None where any will do. :param passwords: as :func:`passwords` gives them.
+    :param name: the name that the bridge must have; None where any will do. :param passwords: as
+        :func:`passwords` gives them.
     :raises ConfigurationError: with everything that is wrong.
     """
     data, exposed = read_file(path)

@@ -1,6 +1,8 @@
-"""Where the XML configuration of a bridge is, as ``imq.bridge.NAME.xmlurl`` says, and the reading of files.
+"""Where the XML configuration of a bridge is, as ``imq.bridge.NAME.xmlurl`` says, and the reading
+of files.
 
-Owns what may be written there: a path, a ``file:`` URL, and where the operator has allowed it an ``http:`` or ``https:`` URL.
+Owns what may be written there: a path, a ``file:`` URL, and where the operator has allowed it an
+``http:`` or ``https:`` URL.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def locate(settings: Settings, name: str, folder: Path) -> Location:
     """Where the configuration of the bridge called ``name`` is.
 
     :param folder: what a relative path is relative to: the instance's ``etc`` directory.
-    :raises SettingsError: it is not said, or badly, or by a URL though ``imq.bridge.config.remote`` does not allow that.
+    :raises SettingsError: it is not said, or badly, or by a URL though ``imq.bridge.config.remote``
+        does not allow that.
     """
     url, xml = settings.named(XMLURL, name), settings.named(XML, name)
     setting = XMLURL if url else XML

@@ -1,9 +1,12 @@
-"""What the configuration of a JMS bridge says, as values: the elements of its XML file with references resolved.
+"""What the configuration of a JMS bridge says, as values: the elements of its XML file with
+references resolved.
 
-Owns the names, the defaults and the units. Knows neither XML nor files, and no provider: what a look-up name or a property means is for the
-provider to say. The names are those of the attributes (seed tables 12-3 to 12-9, and HornetQ's parameters), with a unit where one is needed.
+Owns the names, the defaults and the units. Knows neither XML nor files, and no provider: what a
+look-up name or a property means is for the provider to say. The names are those of the attributes
+(seed tables 12-3 to 12-9, and HornetQ's parameters), with a unit where one is needed.
 
-Values are equal if they configure the same: descriptions, and the lines they were read from, make no difference.
+Values are equal if they configure the same: descriptions, and the lines they were read from, make
+no difference.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from gateway.messaging import destination as messaging
 from gateway.messaging.destination import Kind
 
 AS_SOURCE: Final = "AS_SOURCE"
-"""As a target's ``destination-ref``: each message goes to a destination of the name and type that it came from."""
+"""As a target's ``destination-ref``: each message goes to a destination of the name and type that
+it came from.
+"""
 BRIDGE_NAME_PROPERTY: Final = "JMS_SUN_JMSBRIDGE_NAME"
 """The message property that has the name of the bridge."""
 PROVIDER_PROPERTY: Final = "provider"
@@ -43,7 +48,9 @@ class QualityOfService(Enum):
     DUPLICATES_OK = "DUPLICATES_OK"
     """Acknowledged after it was sent: it may arrive twice. What ``transacted="false"`` asks for."""
     ONCE_AND_ONLY_ONCE = "ONCE_AND_ONLY_ONCE"
-    """Sent and acknowledged in one transaction. What ``transacted="true"`` asks for, which is the default."""
+    """Sent and acknowledged in one transaction. What ``transacted="true"`` asks for, which is the
+    default.
+    """
 
     @property
     def transacted(self) -> bool:
@@ -56,14 +63,18 @@ class ConnectionFactory:
     """Where connections come from: the element ``connection-factory``, seed table 12-8.
 
     :param ref_name: what sources, targets and dead message queues call it.
-    :param lookup_name: what its provider finds it by; None is the broker of this instance, if :attr:`embedded`.
+    :param lookup_name: what its provider finds it by; None is the broker of this instance, if
+        :attr:`embedded`.
     :param multi_rm: whether its connections may be to more than one XA resource manager.
     :param connect_attempts: how often to try to connect; -1 is for ever.
     :param connect_attempt_interval_s: seconds to wait before the next attempt.
-    :param idle_timeout_s: seconds after which an unused connection of a pool, or a shared one, is closed; 0 is never.
-    :param username: None connects without user and password, or to the broker of this instance as ``imq.bridge.admin.user``.
+    :param idle_timeout_s: seconds after which an unused connection of a pool, or a shared one, is
+        closed; 0 is never.
+    :param username: None connects without user and password, or to the broker of this instance as
+        ``imq.bridge.admin.user``.
     :param password: given where ``username`` is; never in ``repr``.
-    :param properties: the JNDI environment, or what else its provider wants to know. They may hold secrets, and are not in ``repr``.
+    :param properties: the JNDI environment, or what else its provider wants to know. They may hold
+        secrets, and are not in ``repr``.
     :param line: the line of the XML file; 0 where there is none.
     """
 
@@ -81,7 +92,9 @@ class ConnectionFactory:
 
     @property
     def provider(self) -> str | None:
-        """The provider that the property ``provider`` names; None where the look-up name decides."""
+        """The provider that the property ``provider`` names; None where the look-up name
+        decides.
+        """
         return self.properties.get(PROVIDER_PROPERTY)
 
     @property
@@ -94,9 +107,11 @@ class ConnectionFactory:
 class Destination:
     """A queue or topic: the element ``destination``, seed table 12-9.
 
-    :param ref_name: what sources, targets, dead message queues and a transformer's ``branch_to`` call it.
+    :param ref_name: what sources, targets, dead message queues and a transformer's ``branch_to``
+        call it.
     :param name: its name at the provider; None where ``lookup_name`` is given.
-    :param kind: queue or topic; None where ``lookup_name`` is given, as it is then known only when it has been looked up.
+    :param kind: queue or topic; None where ``lookup_name`` is given, as it is then known only when
+        it has been looked up.
     :param lookup_name: what the provider finds it by.
     :param properties: the JNDI environment. They may hold secrets, and are not in ``repr``.
     :param line: the line of the XML file; 0 where there is none.
@@ -128,8 +143,10 @@ class Source:
     """Where a link gets its messages: the element ``source``, seed table 12-5.
 
     :param selector: only messages that it matches; None is all.
-    :param durable_sub: the name of a durable subscription; means nothing where the destination is, or turns out to be, a queue.
-    :param clientid: the client identifier of the connection; None is the connection factory's own, without which ``durable_sub`` of a topic cannot be.
+    :param durable_sub: the name of a durable subscription; means nothing where the destination is,
+        or turns out to be, a queue.
+    :param clientid: the client identifier of the connection; None is the connection factory's own,
+        without which ``durable_sub`` of a topic cannot be.
     """
 
     connection_factory: ConnectionFactory
@@ -144,12 +161,14 @@ class Source:
 class Target:
     """Where a link puts its messages: the element ``target``, seed table 12-6.
 
-    :param destination: None is ``AS_SOURCE``: the destination that each message came from, by name and type.
+    :param destination: None is ``AS_SOURCE``: the destination that each message came from, by name
+        and type.
     :param stay_connected: whether the connection is the link's own, and stays.
     :param clientid: the client identifier of the connection, which then is the link's own.
     :param retain_replyto: whether JMSReplyTo is kept.
     :param message_transformer_class: the class that each message passes through; None is none.
-    :param consume_no_transfer_on_transform_error: whether a message on which the transformer fails is dead; if not, the link stops.
+    :param consume_no_transfer_on_transform_error: whether a message on which the transformer fails
+        is dead; if not, the link stops.
     :param properties: for the transformer.
     """
 
@@ -166,16 +185,20 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way from a source to a target: the element ``link``, seed table 12-4 and HornetQ's parameters.
+    """A way from a source to a target: the element ``link``, seed table 12-4 and HornetQ's
+    parameters.
 
     :param enabled: whether it can be started.
     :param quality_of_service: what ``quality-of-service`` or else ``transacted`` says.
-    :param max_batch_size: messages that are sent and acknowledged at once, at least 1; None is as many as have come, see :attr:`batch_size`.
-    :param max_batch_time_ms: milliseconds after which, at the latest, a batch is sent that is not full, at least 1; -1 waits until it is. Of a link
-        without ``max_batch_size`` no batch waits.
-    :param failure_retry_interval_ms: milliseconds between attempts to connect again, at least 1; None is the connection factory's.
+    :param max_batch_size: messages that are sent and acknowledged at once, at least 1; None is as
+        many as have come, see :attr:`batch_size`.
+    :param max_batch_time_ms: milliseconds after which, at the latest, a batch is sent that is not
+        full, at least 1; -1 waits until it is. Of a link without ``max_batch_size`` no batch waits.
+    :param failure_retry_interval_ms: milliseconds between attempts to connect again, at least 1;
+        None is the connection factory's.
     :param max_retries: attempts to connect again, -1 for ever; None is the connection factory's.
-    :param add_message_id_in_header: whether the message's id is appended to its property ``HORNETQ_BRIDGE_MSG_ID_LIST``.
+    :param add_message_id_in_header: whether the message's id is appended to its property
+        ``HORNETQ_BRIDGE_MSG_ID_LIST``.
     :param loop_guard: whether a message that comes back to this link is dead.
     :param line: the line of the XML file; 0 where there is none.
     """
@@ -201,14 +224,18 @@ class Link:
 
     @property
     def batch_size(self) -> int:
-        """Messages of one batch, at most. Where nothing was said of AT_MOST_ONCE it is one: what a crash loses is a batch."""
+        """Messages of one batch, at most. Where nothing was said of AT_MOST_ONCE it is one: what a
+        crash loses is a batch.
+        """
         if self.max_batch_size is not None:
             return self.max_batch_size
         return 1 if self.quality_of_service is QualityOfService.AT_MOST_ONCE else UNSAID_BATCH_SIZE
 
     @property
     def batch_time_ms(self) -> int:
-        """How long the first message of a batch may wait for others, in milliseconds; -1 is until the batch is full."""
+        """How long the first message of a batch may wait for others, in milliseconds; -1 is until
+        the batch is full.
+        """
         return 0 if self.max_batch_size is None else self.max_batch_time_ms
 
 
@@ -216,7 +243,8 @@ class Link:
 class Dmq:
     """A dead message queue: the element ``dmq``, seed table 12-7.
 
-    :param connection_factory: None only for the built-in one, which is on the broker of this instance.
+    :param connection_factory: None only for the built-in one, which is on the broker of this
+        instance.
     :param destination: None only for the built-in one, which is :data:`BUILT_IN_DMQ_DESTINATION`.
     :param stay_connected: whether the connection is its own, and stays.
     :param clientid: the client identifier of the connection, which then is its own.
@@ -262,7 +290,8 @@ class Bridge:
     :param links: in the order of the file, as are the others.
     :param built_in_dmq: always the first that a dead message goes to.
     :param dmqs: those after it, the disabled ones too.
-    :param message_transfer_tag_bridge_name: whether each message gets the property ``JMS_SUN_JMSBRIDGE_NAME``.
+    :param message_transfer_tag_bridge_name: whether each message gets the property
+        ``JMS_SUN_JMSBRIDGE_NAME``.
     :param log_message_transfer: whether each transfer is a line of level INFO in the bridge's log.
     :param origin: the file or URL it was read from; empty where there is none.
     """
@@ -282,18 +311,24 @@ class Bridge:
         return next((link for link in self.links if link.name == name), None)
 
     def destination(self, ref_name: str) -> Destination | None:
-        """The destination of that ``ref-name``, for a transformer's ``branch_to``; None where there is none."""
+        """The destination of that ``ref-name``, for a transformer's ``branch_to``; None where there
+        is none.
+        """
         return next(
             (destination for destination in self.destinations if destination.ref_name == ref_name),
             None,
         )
 
     def secrets(self) -> frozenset[str]:
-        """Every password in it, for the guard that keeps them out of the logs: those of users, and properties named like one."""
+        """Every password in it, for the guard that keeps them out of the logs: those of users, and
+        properties named like one.
+        """
         return frozenset(secret for secret in self._secrets() if secret)
 
     def usernames(self) -> frozenset[str]:
-        """The names of users in it, which the guard leaves readable: those of connection factories, and of properties named like one."""
+        """The names of users in it, which the guard leaves readable: those of connection factories,
+        and of properties named like one.
+        """
         given = [
             name for property, value in self._properties() for name in usernames_in(property, value)
         ]

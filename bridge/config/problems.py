@@ -1,4 +1,5 @@
-"""What is wrong with a bridge's configuration, as values: where, which element and attribute, and what was expected.
+"""What is wrong with a bridge's configuration, as values: where, which element and attribute, and
+what was expected.
 
 Owns the sentence that operators see.
 """
@@ -21,9 +22,11 @@ class Problem:
 
     :param origin: the file or the URL.
     :param line: the line, from 1, on which the element's start tag ends; 0 where none is meant.
-    :param element: the element, with its name where it has one: ``link "orders"``; empty where it is the document.
+    :param element: the element, with its name where it has one: ``link "orders"``; empty where it
+        is the document.
     :param attribute: the attribute; empty where it is the element.
-    :param value: the attribute's value as it was written, :data:`HIDDEN` where it may be a secret; None where it is missing.
+    :param value: the attribute's value as it was written, :data:`HIDDEN` where it may be a secret;
+        None where it is missing.
     :param expected: what should have been there, to be read after "expected".
     :param nearest: the known name that resembles the unknown one most; empty where none does.
     :param severity: ``BRIDGE`` where the bridge cannot start for it, or ``WARNING``.
@@ -44,7 +47,9 @@ class Problem:
         return f"{self.origin}:{self.line}" if self.line else self.origin
 
     def __str__(self) -> str:
-        """``FILE:LINE: ELEMENT, attribute NAME="VALUE": expected EXPECTED; the nearest known name is NEAREST``, always one line."""
+        """``FILE:LINE: ELEMENT, attribute NAME="VALUE": expected EXPECTED; the nearest known name is NEAREST``,
+        always one line.
+        """
         parts = [self.element] if self.element else []
         if self.attribute:
             given = "missing" if self.value is None else f'="{_shortened(self.value)}"'
@@ -55,7 +60,8 @@ class Problem:
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used. ``str`` is one line for each problem, errors before warnings, in the order of their lines.
+    """The configuration cannot be used. ``str`` is one line for each problem, errors before
+    warnings, in the order of their lines.
 
     :param problems: all that was found wrong, at least one of it not only a warning.
     """

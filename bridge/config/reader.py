@@ -1,7 +1,9 @@
-"""From the elements of a bridge's XML configuration to a :class:`~bridge.config.model.Bridge`, or to everything that is wrong with them.
+"""From the elements of a bridge's XML configuration to a :class:`~bridge.config.model.Bridge`, or
+to everything that is wrong with them.
 
-Owns the rules that a DTD cannot say: ranges, names that are unique or reserved, references, attributes that need or contradict each other. Each
-is the original's, seed 003's or HornetQ's (seed 004, section 33.1) where these have one. Knows no provider, and opens no file.
+Owns the rules that a DTD cannot say: ranges, names that are unique or reserved, references,
+attributes that need or contradict each other. Each is the original's, seed 003's or HornetQ's (seed
+004, section 33.1) where these have one. Knows no provider, and opens no file.
 """
 
 from __future__ import annotations
@@ -41,14 +43,17 @@ _MILLISECONDS: Final = Duration("milliseconds", 1, _LARGEST)
 _TIME_TO_LIVE: Final = Duration("milliseconds", 0)
 _SECONDS: Final = Duration("seconds", 0, _LARGEST)
 
-#: What a name was meant to be is looked for among so many names at most, and for so many; it takes time.
+#: What a name was meant to be is looked for among so many names at most, and for so many; it takes
+#: time.
 _MOST_COMPARED: Final = 1000
 _MOST_GUESSES: Final = 100
 #: Lines that one problem names besides its own.
 _MOST_LINES: Final = 20
 
 EMBEDDED_PROPERTIES: Final = ("imqConfiguredClientID", "imqDefaultUsername", "imqDefaultPassword")
-"""The properties of a connection factory to the broker of this instance that have an effect; the original's others have none."""
+"""The properties of a connection factory to the broker of this instance that have an effect; the
+original's others have none.
+"""
 
 T = TypeVar("T", ConnectionFactory, Destination)
 
@@ -68,7 +73,8 @@ def read(
     :param data: the document. :param origin: its file or URL, for problems.
     :param bridge: the name that the bridge must have; None where any will do.
     :param passwords: what ``${passfile:NAME}`` stands for, by NAME.
-    :param exposed: why others may see what is written in the document, such as "others may read this file"; then passwords in it are warned of.
+    :param exposed: why others may see what is written in the document, such as "others may read
+        this file"; then passwords in it are warned of.
     :raises ConfigurationError: with everything that is wrong, warnings included.
     """
     root, problems = parse(data, origin)
@@ -90,7 +96,8 @@ class _Reading:
         self._factories: dict[str, ConnectionFactory] = {}
         self._destinations: dict[str, Destination] = {}
         self._clients: dict[tuple[str, str], str] = {}
-        #: For each name that nothing has: the place of its problem, and the lines of the other references to it.
+        #: For each name that nothing has: the place of its problem, and the lines of the other
+        #: references to it.
         self._unknown: dict[tuple[str, str], tuple[int, list[int]]] = {}
 
     def bridge(self, root: Element, wanted: str | None) -> Bridge:
@@ -361,7 +368,9 @@ class _Reading:
         )
 
     def _referred(self, given: Given, attribute: str, known: Mapping[str, T]) -> T | None:
-        """What a reference refers to; None where it refers to nothing, which is said here unless the DTD has said it."""
+        """What a reference refers to; None where it refers to nothing, which is said here unless
+        the DTD has said it.
+        """
         tag = attribute.removesuffix("-ref")
         wanted = given.element.attributes.get(attribute)
         if wanted is None:
@@ -404,7 +413,9 @@ class _Reading:
         clientid: str | None,
         enabled: bool,
     ) -> None:
-        """Warn where two connections to one provider would have one client identifier, of which the second is refused."""
+        """Warn where two connections to one provider would have one client identifier, of which the
+        second is refused.
+        """
         if clientid is None or not enabled:
             return
         before = self._clients.setdefault((factory.ref_name, clientid), element.label)
@@ -414,7 +425,9 @@ class _Reading:
 
 
 def _has_client_id(factory: ConnectionFactory) -> bool:
-    """Whether the file gives the factory's connections a client identifier. A JMS provider's own configuration may, which shows when it is connected."""
+    """Whether the file gives the factory's connections a client identifier. A JMS provider's own
+    configuration may, which shows when it is connected.
+    """
     names = (
         ("imqConfiguredClientID",) if factory.embedded else ("client-id", "imqConfiguredClientID")
     )

@@ -1,8 +1,10 @@
 """Reading the XML configuration of a bridge from a web server.
 
-Owns that one request. It is made by Twisted's own client: unlike one of the standard library's on a thread, it can be ended at any time and leaves no
-thread behind with a server that does not answer. What is fetched is bounded in size and in time. A redirection is an error that names where it
-leads, because a configuration that may hold passwords comes from where the operator says and from nowhere else.
+Owns that one request. It is made by Twisted's own client: unlike one of the standard library's on a
+thread, it can be ended at any time and leaves no thread behind with a server that does not answer.
+What is fetched is bounded in size and in time. A redirection is an error that names where it leads,
+because a configuration that may hold passwords comes from where the operator says and from nowhere
+else.
 """
 
 from __future__ import annotations
@@ -37,10 +39,11 @@ def fetch(
 ) -> Deferred[bytes]:
     """What is at an ``http:`` or ``https:`` URL.
 
-    :param reactor: Twisted's. :param trust: which certificates are believed; None is those that the system trusts.
+    :param reactor: Twisted's. :param trust: which certificates are believed; None is those that the
+        system trusts.
     :param timeout_s: seconds in which all of it must have arrived.
-    :return: fires with the octets; or fails with :class:`ConfigurationError` when there is no answer, or none with what was asked for, or too
-        large a one. It can be cancelled.
+    :return: fires with the octets; or fails with :class:`ConfigurationError` when there is no
+        answer, or none with what was asked for, or too large a one. It can be cancelled.
     """
     return ensureDeferred(_within(url, reactor, trust, timeout_s))
 
@@ -106,7 +109,8 @@ class _Body(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.whole.called:
             return
-        # Without a length the body ends with the connection; a document that was cut off is not well-formed.
+        # Without a length the body ends with the connection; a document that was cut off is not
+        # well-formed.
         if isinstance(reason.value, (ResponseDone, PotentialDataLoss)):
             self.whole.callback(bytes(self._data))
         else:

@@ -1,8 +1,10 @@
-"""Passwords in the configuration: which values may be one, and the notation for those that are kept in the passfile.
+"""Passwords in the configuration: which values may be one, and the notation for those that are kept
+in the passfile.
 
-In the place of a password, and of any value of a ``property``, there may be ``${passfile:NAME}``: the value of the setting
-``imq.bridge.config.password.NAME``, which belongs in the passfile. It is the whole value, or it is no reference. Everything else is taken as it is
-written, so that the original's files mean what they meant.
+In the place of a password, and of any value of a ``property``, there may be ``${passfile:NAME}``:
+the value of the setting ``imq.bridge.config.password.NAME``, which belongs in the passfile. It is
+the whole value, or it is no reference. Everything else is taken as it is written, so that the
+original's files mean what they meant.
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ class MalformedReference(ValueError):
 
 
 def sounds_secret(name: str) -> bool:
-    """Whether an attribute or property of this name holds a secret, or was meant to: a misspelt one must not be shown, either."""
+    """Whether an attribute or property of this name holds a secret, or was meant to: a misspelt one
+    must not be shown, either.
+    """
     words = [word.lower() for word in _WORD.findall(name)]
     candidates = {name.lower(), *words, *("".join(pair) for pair in itertools.pairwise(words))}
     return any(difflib.get_close_matches(word, _SECRETIVE, n=1, cutoff=0.75) for word in candidates)
 
 
 def secrets_in(name: str, value: str) -> list[str]:
-    """What of a property's value is secret: all of it if its name says so, else the passwords that a URL in it spells."""
+    """What of a property's value is secret: all of it if its name says so, else the passwords that
+    a URL in it spells.
+    """
     if sounds_secret(name):
         return [value]
     found = _USER_INFO.findall(value)
@@ -44,7 +50,9 @@ def secrets_in(name: str, value: str) -> list[str]:
 
 
 def usernames_in(name: str, value: str) -> list[str]:
-    """The users' names in a property's value: all of it if its name says so, else those that a URL in it spells."""
+    """The users' names in a property's value: all of it if its name says so, else those that a URL
+    in it spells.
+    """
     if _sounds_like_a_user(name):
         return [value]
     return _USER.findall(value) + [

@@ -1,7 +1,9 @@
-"""A connection factory as it is used: JMS's administered object (JMS 1.1, section 2.3), with the provider behind it.
+"""A connection factory as it is used: JMS's administered object (JMS 1.1, section 2.3), with the
+provider behind it.
 
-Owns who connects, with which client identifier, and how the destinations of the bridge's file are found. Knows neither which kinds of providers there
-are (:mod:`bridge.connections.factories`) nor who has which connection (:mod:`bridge.connections.connections`).
+Owns who connects, with which client identifier, and how the destinations of the bridge's file are
+found. Knows neither which kinds of providers there are (:mod:`bridge.connections.factories`) nor
+who has which connection (:mod:`bridge.connections.connections`).
 """
 
 from __future__ import annotations
@@ -22,15 +24,19 @@ _log: Final = Logger(namespace="bridge")
 
 #: Finds a destination that has a look-up name.
 LookUp = Callable[[model.Destination], Deferred[Destination]]
-#: Tells what waits for a subscription, the second argument being the client identifier; None where only a browser can.
+#: Tells what waits for a subscription, the second argument being the client identifier; None where
+#: only a browser can.
 Waits = Callable[[Subscription, str | None], Deferred[Waiting | None]]
 
 
 class FactoryError(MessagingError):
-    """The configuration of a connection factory cannot work: trying again is of no use before it is changed, or what it names is installed.
+    """The configuration of a connection factory cannot work: trying again is of no use before it is
+    changed, or what it names is installed.
 
-    :param ref_name: of the ``connection-factory`` element. :param reason: what is wrong, and what was expected; holds no secret.
-    :param where: the attribute or property that is wrong, such as ``property 'provider'``; "" for the element itself.
+    :param ref_name: of the ``connection-factory`` element. :param reason: what is wrong, and what
+        was expected; holds no secret.
+    :param where: the attribute or property that is wrong, such as ``property 'provider'``; "" for
+        the element itself.
     """
 
     def __init__(self, ref_name: str, reason: str, where: str = "") -> None:
@@ -41,18 +47,24 @@ class FactoryError(MessagingError):
 
 
 class AdministeredFactory:
-    """One ``connection-factory`` element with the provider behind it. Made by :class:`~bridge.connections.factories.Factories`.
+    """One ``connection-factory`` element with the provider behind it. Made by
+    :class:`~bridge.connections.factories.Factories`.
 
-    :param config: the element. :param provider: what it connects to. :param credentials: who connects.
+    :param config: the element. :param provider: what it connects to. :param credentials: who
+        connects.
     :param kind: ``embedded``, ``jms``, ``stomp``, or the name of an installed provider.
-    :param client_id: the client identifier that the element configures; None is none, or that of the provider's own configuration.
-    :param client_id_known: whether there is no other; if not, the provider's own configuration has the say, which is known with the first
-        connection.
+    :param client_id: the client identifier that the element configures; None is none, or that of
+        the provider's own configuration.
+    :param client_id_known: whether there is no other; if not, the provider's own configuration has
+        the say, which is known with the first connection.
     :param look_up: finds destinations that have a look-up name; None where there is no such thing.
-    :param remembers: whether ``look_up`` remembers what it has found, and fails once that is gone; if not, it is asked once for each destination.
-    :param find: learns what the provider can do without connecting; None where that is known, or shows only then.
+    :param remembers: whether ``look_up`` remembers what it has found, and fails once that is gone;
+        if not, it is asked once for each destination.
+    :param find: learns what the provider can do without connecting; None where that is known, or
+        shows only then.
     :param waiting: tells what waits without a browser; None where there is no such thing.
-    :param class_name: the class of the provider's factory, "" as long as that is not known. :param log: the bridge's.
+    :param class_name: the class of the provider's factory, "" as long as that is not known. :param
+        log: the bridge's.
     """
 
     def __init__(
@@ -76,7 +88,8 @@ class AdministeredFactory:
         self.provider = provider
         self.waiting = waiting
         self.kind = kind
-        #: The client identifier of connections that ask for none; where it is not :attr:`client_id_known`, None until it is.
+        #: The client identifier of connections that ask for none; where it is not
+        #: :attr:`client_id_known`, None until it is.
         self.client_id = client_id
         #: Whether :attr:`client_id` is final.
         self.client_id_known = client_id_known
@@ -98,11 +111,14 @@ class AdministeredFactory:
 
     @property
     def product(self) -> str:
-        """What the last connection called itself; before the first, the class of the provider's factory, or else its kind. Never empty."""
+        """What the last connection called itself; before the first, the class of the provider's
+        factory, or else its kind. Never empty.
+        """
         return self._product or self._class_name() or self.kind
 
     def find(self) -> Deferred[None]:
-        """Learn what can be known of the provider without connecting: a JMS provider's connection factory is looked up.
+        """Learn what can be known of the provider without connecting: a JMS provider's connection
+        factory is looked up.
 
         :returns: fails as that look-up does.
         """
@@ -113,7 +129,8 @@ class AdministeredFactory:
     ) -> Deferred[Connection]:
         """Make one attempt to connect, as the user that is configured.
 
-        Not to be cancelled, as not every provider would then close what it has opened: wait no longer, and close the connection when it comes.
+        Not to be cancelled, as not every provider would then close what it has opened: wait no
+        longer, and close the connection when it comes.
 
         :param client_id: None is the factory's own one, if it has one.
         :param lost: as in :meth:`gateway.messaging.provider.Provider.connect`.
@@ -126,7 +143,9 @@ class AdministeredFactory:
     def connect_without_client_id(
         self, lost: Callable[[MessagingError], None]
     ) -> Deferred[Connection]:
-        """As :meth:`connect`, with no client identifier, so that it takes none from anybody; but where the provider's own configuration has one."""
+        """As :meth:`connect`, with no client identifier, so that it takes none from anybody; but
+        where the provider's own configuration has one.
+        """
         return Deferred.fromCoroutine(self._connect(None, True, lost))
 
     async def _connect(
@@ -154,9 +173,11 @@ class AdministeredFactory:
         return connection
 
     def destination(self, destination: model.Destination) -> Deferred[Destination]:
-        """The destination that an element of the file means at this provider. What was looked up once is not looked up again, as long as it is known.
+        """The destination that an element of the file means at this provider. What was looked up
+        once is not looked up again, as long as it is known.
 
-        :returns: fails with FactoryError if the provider has no look-up, else as the provider's look-up does: with ProviderUnavailable.
+        :returns: fails with FactoryError if the provider has no look-up, else as the provider's
+            look-up does: with ProviderUnavailable.
         """
         by_name = destination.by_name
         if by_name is not None:

@@ -1,11 +1,13 @@
-"""Which connections links and dead message queues use: dedicated, pooled or shared ones (seed 003, "Pooled, Shared, and Dedicated Connections").
+"""Which connections links and dead message queues use: dedicated, pooled or shared ones (seed 003,
+"Pooled, Shared, and Dedicated Connections").
 
-A source always has a dedicated connection. A target or a dead message queue has one if its ``stay-connected`` is true or it has a ``clientid``;
-else a pooled one if its connection factory has no client identifier, else a shared one. Whether it has one, a JMS provider's own configuration may say:
-then the first connection tells.
+A source always has a dedicated connection. A target or a dead message queue has one if its
+``stay-connected`` is true or it has a ``clientid``; else a pooled one if its connection factory has
+no client identifier, else a shared one. Whether it has one, a JMS provider's own configuration may
+say: then the first connection tells.
 
-Owns these rules and the connections of one bridge. How a connection is lent is :mod:`bridge.connections.pool`'s business; who tries again, and when, is that of
-whoever takes one.
+Owns these rules and the connections of one bridge. How a connection is lent is
+:mod:`bridge.connections.pool`'s business; who tries again, and when, is that of whoever takes one.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class PoolStatus:
     :param factory: its ``ref-name``. :param xa: whether they can take part in XA transactions.
     :param in_use: connections that somebody has. :param idle: connections that nobody has.
     :param idle_timeout_s: seconds after which one that nobody has is closed; 0 is never.
-    :param max_retries: the factory's ``connect-attempts``; -1 is for ever. :param retry_interval_s: seconds between them.
+    :param max_retries: the factory's ``connect-attempts``; -1 is for ever. :param retry_interval_s:
+        seconds between them.
     """
 
     factory: str
@@ -111,11 +114,13 @@ class Connections:
     def dedicated(
         self, factory: AdministeredFactory, client_id: str | None, holder: str = ""
     ) -> Way:
-        """The way of a source: one connection, which stays until the way is closed or the connection lost.
+        """The way of a source: one connection, which stays until the way is closed or the
+        connection lost.
 
         Who takes it several times at once has several leases of one connection.
 
-        :param client_id: None is the factory's own one, if it has one. :param holder: whose it is, for operators.
+        :param client_id: None is the factory's own one, if it has one. :param holder: whose it is,
+            for operators.
         """
         return self._own(factory, client_id, None, holder)
 
@@ -126,9 +131,11 @@ class Connections:
         client_id: str | None,
         holder: str = "",
     ) -> Way:
-        """The way of a target or a dead message queue. A connection that is dedicated only for its ``client_id`` is closed whenever it was given back.
+        """The way of a target or a dead message queue. A connection that is dedicated only for its
+        ``client_id`` is closed whenever it was given back.
 
-        :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if it is not given.
+        :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if
+            it is not given.
         :param holder: as in :meth:`dedicated`.
         """
         if stay_connected or client_id is not None:
@@ -171,7 +178,9 @@ class Connections:
         return _PoolWay(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
-        """A way to this pool was closed. :returns: fires when what nobody needs any more is closed."""
+        """A way to this pool was closed. :returns: fires when what nobody needs any more is
+        closed.
+        """
         if pool.ways:
             return succeed(None)
         if pool in self._dedicated:
@@ -186,8 +195,8 @@ class Connections:
         return succeed(None)
 
     def invalidate(self, ref_name: str) -> None:
-        """The connection factory of that name has become another: pooled and shared connections that are open are lent no more, and each is closed
-        when it has been given back.
+        """The connection factory of that name has become another: pooled and shared connections
+        that are open are lent no more, and each is closed when it has been given back.
         """
         for pool in list(self._common.values()):
             if pool.factory.config.ref_name == ref_name:
@@ -225,7 +234,9 @@ class Connections:
         ]
 
     def open(self) -> Sequence[tuple[Connection, str]]:
-        """The connections that are open, and whose each is: a link's end, a dead message queue's, or a connection factory's, from which it is lent."""
+        """The connections that are open, and whose each is: a link's end, a dead message queue's,
+        or a connection factory's, from which it is lent.
+        """
         pools = (*self._dedicated, *self._common.values(), *self._leaving)
         return [(connection, pool.holder) for pool in pools for connection in pool.open]
 
@@ -235,7 +246,8 @@ class Connections:
     def close(self) -> Deferred[None]:
         """Close every connection. Attempts to connect fail at once, and from now on taking does.
 
-        Whoever has a connection may give it back within :data:`GIVE_BACK_S`; then it is closed all the same, and they are told that it is lost.
+        Whoever has a connection may give it back within :data:`GIVE_BACK_S`; then it is closed all
+        the same, and they are told that it is lost.
 
         :returns: fires, never with an error, when all are closed.
         """

@@ -2,30 +2,37 @@
 
 A ``connection-factory`` element means, in this order:
 
-*A provider of another package*, if it has a ``property`` named ``provider``. The value is the name of an entry point in the group
-``stomp_gateway.providers``, which is a callable ``(config, reactor) -> Provider``: ``config`` is the element, a
-:class:`bridge.config.model.ConnectionFactory` with every attribute and property, ``reactor`` Twisted's; the result is a
-:class:`gateway.messaging.provider.Provider`. It is called once for each element, on the reactor thread, must not block, and raises what is wrong with the
-element. The provider may besides have a method ``destination(config)``, which is given a :class:`bridge.config.model.Destination` that has a
-``lookup-name`` and returns a Deferred of the :class:`gateway.messaging.destination.Destination` that it means; destinations that have a name
-are not asked for. Whoever writes such a package declares in its ``setup.cfg``::
+*A provider of another package*, if it has a ``property`` named ``provider``. The value is the name
+of an entry point in the group ``stomp_gateway.providers``, which is a callable
+``(config, reactor) -> Provider``: ``config`` is the element, a
+:class:`bridge.config.model.ConnectionFactory` with every attribute and property, ``reactor``
+Twisted's; the result is a
+:class:`gateway.messaging.provider.Provider`. It is called once for each element, on the reactor
+thread, must not block, and raises what is wrong with the element. The provider may besides have a
+method ``destination(config)``, which is given a :class:`bridge.config.model.Destination` that has a
+``lookup-name`` and returns a Deferred of the :class:`gateway.messaging.destination.Destination`
+that it means; destinations that have a name are not asked for. Whoever writes such a package
+declares in its ``setup.cfg``::
 
     [options.entry_points]
     stomp_gateway.providers =
         kafka = my_package:provider
 
-*The broker of this instance*, if there is no ``lookup-name`` either. Its properties are ``imqConfiguredClientID``, ``imqDefaultUsername`` and
-``imqDefaultPassword`` (each ``guest`` where the other alone is given, and neither heeded where there is a ``username``). Without any user it connects
-as the bridge's own.
+*The broker of this instance*, if there is no ``lookup-name`` either. Its properties are
+``imqConfiguredClientID``, ``imqDefaultUsername`` and ``imqDefaultPassword`` (each ``guest`` where
+the other alone is given, and neither heeded where there is a ``username``). Without any user it
+connects as the bridge's own.
 
-*A STOMP broker*, if ``lookup-name`` is ``stomp://HOST:PORT`` or ``stomp+tls://HOST:PORT``. Its properties are those of
+*A STOMP broker*, if ``lookup-name`` is ``stomp://HOST:PORT`` or ``stomp+tls://HOST:PORT``. Its
+properties are those of
 :class:`bridge.providers.stomp.options.StompOptions`, and ``client-id``.
 
-*A JMS provider*, if it is anything else: the name of the connection factory in JNDI, whose environment the properties are, but for those of
+*A JMS provider*, if it is anything else: the name of the connection factory in JNDI, whose
+environment the properties are, but for those of
 :mod:`bridge.connections.jms_properties`.
 
-Owns this choice and what is wrong with it. Imports a kind of provider when the first factory of that kind is made, and not before: most installations
-have neither Java nor another broker.
+Owns this choice and what is wrong with it. Imports a kind of provider when the first factory of
+that kind is made, and not before: most installations have neither Java nor another broker.
 """
 
 from __future__ import annotations
@@ -71,7 +78,9 @@ _log: Final = Logger(namespace="bridge")
 
 
 def installed() -> dict[str, EntryPoint]:
-    """The providers of other packages by name; of two that have one name, the one that is first on Python's path."""
+    """The providers of other packages by name; of two that have one name, the one that is first on
+    Python's path.
+    """
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         found.setdefault(point.name, point)
@@ -82,7 +91,8 @@ def installed() -> dict[str, EntryPoint]:
 class Embedded:
     """The broker of this instance.
 
-    :param credentials: the bridge's own, ``imq.bridge.admin.user`` and ``imq.bridge.admin.password``.
+    :param credentials: the bridge's own, ``imq.bridge.admin.user`` and
+        ``imq.bridge.admin.password``.
     """
 
     provider: Provider
@@ -94,7 +104,8 @@ class Factories:
 
     :param reactor: Twisted's.
     :param jvm: how the JVM is started; asked when the first JMS factory is made.
-    :param entry_points: the providers of other packages; asked when a factory names one. :param log: the bridge's.
+    :param entry_points: the providers of other packages; asked when a factory names one. :param
+        log: the bridge's.
     """
 
     def __init__(
@@ -113,7 +124,8 @@ class Factories:
         self._made: dict[str, AdministeredFactory] = {}
 
     def get(self, config: model.ConnectionFactory) -> AdministeredFactory:
-        """The factory of this element: one for each ``ref-name``, and a new one when its element has become another.
+        """The factory of this element: one for each ``ref-name``, and a new one when its element
+        has become another.
 
         :raises FactoryError: it cannot work.
         """
@@ -228,7 +240,8 @@ class Factories:
             provider: Any = make(config, self._reactor)
             missing = _missing(provider)
         except Exception as error:  # noqa: BLE001
-            # It is another package's, which may raise anything; an import that ends the process is its own affair.
+            # It is another package's, which may raise anything; an import that ends the process is
+            # its own affair.
             reason = masked(f"{type(error).__name__}: {error}", config)
             text = f"provider '{name}' ({point.value}) failed with {reason}; {_listed(points)}"
             raise FactoryError(config.ref_name, text, where) from None

@@ -1,4 +1,5 @@
-"""The properties of a JMS connection factory that are for the bridge and not for JNDI: those that begin with ``imq.jms.``.
+"""The properties of a JMS connection factory that are for the bridge and not for JNDI: those that
+begin with ``imq.jms.``.
 
 Owns their names, ranges and meaning. All others are JNDI's environment, and are passed on unread.
 """
@@ -39,7 +40,8 @@ _MOST: Final = 0x7FFF_FFFF
 def split(config: ConnectionFactory) -> tuple[dict[str, str], dict[str, Any]]:
     """The properties, apart.
 
-    :returns: JNDI's environment, and the other fields of :class:`~bridge.providers.jms.provider.JMSFactory` that are given.
+    :returns: JNDI's environment, and the other fields of
+        :class:`~bridge.providers.jms.provider.JMSFactory` that are given.
     :raises FactoryError: one with our prefix that does not exist, or has a value out of range.
     """
     environment: dict[str, str] = {}

@@ -1,6 +1,8 @@
-"""Connections on loan: one that is open, those who have it, and what becomes of them when it is given back or lost.
+"""Connections on loan: one that is open, those who have it, and what becomes of them when it is
+given back or lost.
 
-Owns a single connection's leases, its loss and its end. Who may have it, and how long it stays open, is :mod:`bridge.connections.pool`'s to say.
+Owns a single connection's leases, its loss and its end. Who may have it, and how long it stays
+open, is :mod:`bridge.connections.pool`'s to say.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
     from gateway.messaging.provider import Connection
 
-#: Seconds that closing one connection may take before it is left to itself; providers have shorter limits of their own.
+#: Seconds that closing one connection may take before it is left to itself; providers have shorter
+#: limits of their own.
 CLOSE_S: Final = 30.0
 
 #: As in :meth:`gateway.messaging.provider.Provider.connect`.
@@ -27,7 +30,9 @@ Lost = Callable[[MessagingError], None]
 
 
 class ConnectionKind(Enum):
-    """How a link or a dead message queue has its connection (seed 003, "Pooled, Shared, and Dedicated Connections")."""
+    """How a link or a dead message queue has its connection (seed 003, "Pooled, Shared, and
+    Dedicated Connections").
+    """
 
     #: Its own.
     DEDICATED = "D"
@@ -48,10 +53,12 @@ class Lease:
         self._ending: Deferred[None] | None = None
 
     def give_back(self, broken: bool = False) -> Deferred[None]:
-        """Have it no more: sessions are closed, and ``lost`` is not called from now on. Once more does nothing more.
+        """Have it no more: sessions are closed, and ``lost`` is not called from now on. Once more
+        does nothing more.
 
         :param broken: nobody is to have this connection again.
-        :returns: fires, never with an error, when the connection is closed if this closes it, else at once.
+        :returns: fires, never with an error, when the connection is closed if this closes it, else
+            at once.
         """
         opened, self._opened = self._opened, None
         if opened is not None:
@@ -73,16 +80,22 @@ class Way(Protocol):
 
     @property
     def kind(self) -> ConnectionKind | None:
-        """Which kind of connection; None as long as that depends on the provider, which has not been connected to."""
+        """Which kind of connection; None as long as that depends on the provider, which has not
+        been connected to.
+        """
 
     def take(self, lost: Lost) -> Deferred[Lease]:
-        """Have a connection: one that is open, or else one attempt to connect. It is for whoever calls to try again.
+        """Have a connection: one that is open, or else one attempt to connect. It is for whoever
+        calls to try again.
 
-        A client identifier that is in use is tried a second time after :data:`~bridge.connections.pool.CLIENT_ID_S` seconds, within this attempt. May be
-        cancelled; what comes of the attempt is then for others.
+        A client identifier that is in use is tried a second time after
+        :data:`~bridge.connections.pool.CLIENT_ID_S` seconds, within this attempt. May be cancelled;
+        what comes of the attempt is then for others.
 
-        :param lost: called at most once, and not after the lease was given back, if the connection ends.
-        :returns: fails as :meth:`gateway.messaging.provider.Provider.connect` does; with ProviderUnavailable once this is closed.
+        :param lost: called at most once, and not after the lease was given back, if the connection
+            ends.
+        :returns: fails as :meth:`gateway.messaging.provider.Provider.connect` does; with
+            ProviderUnavailable once this is closed.
         """
 
     def close(self) -> Deferred[None]:
@@ -163,7 +176,9 @@ class Opened:
             lease.lose(error)
 
     def close(self) -> Deferred[None]:
-        """Close it, once. :returns: fires, never with an error, when it is closed, or was not within :data:`CLOSE_S`."""
+        """Close it, once. :returns: fires, never with an error, when it is closed, or was not
+        within :data:`CLOSE_S`.
+        """
         self.sound = False
         self.stay()
         if self._closing is None:
@@ -188,7 +203,9 @@ class Opened:
 
 
 def _after(event: Deferred[None]) -> Deferred[None]:
-    """Fires when ``event`` has; cancelling it does nothing to the event, which others wait for, too."""
+    """Fires when ``event`` has; cancelling it does nothing to the event, which others wait for,
+    too.
+    """
     after: Deferred[None] = Deferred()
 
     def fired(result: None) -> None:
@@ -202,7 +219,8 @@ def _after(event: Deferred[None]) -> Deferred[None]:
 def within(reactor: Any, seconds: float, event: Deferred[Any]) -> Deferred[bool]:
     """Wait for an event that never fails, but not for ever.
 
-    :returns: True when it has happened, False when it has not after that many seconds; the event is not cancelled.
+    :returns: True when it has happened, False when it has not after that many seconds; the event is
+        not cancelled.
     """
     known: Deferred[bool] = Deferred()
 

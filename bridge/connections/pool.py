@@ -1,7 +1,9 @@
-"""The connections of one factory and client identifier: opened when somebody needs one, lent, and closed when nobody did for long enough.
+"""The connections of one factory and client identifier: opened when somebody needs one, lent, and
+closed when nobody did for long enough.
 
-Owns which connection a taker gets, and how long one stays open that nobody has. One pool is the connection of one link, the shared connection of
-a factory, or its pooled ones, by its :attr:`Pool.kind`. Which links use which pool is said in :mod:`bridge.connections.connections`.
+Owns which connection a taker gets, and how long one stays open that nobody has. One pool is the
+connection of one link, the shared connection of a factory, or its pooled ones, by its
+:attr:`Pool.kind`. Which links use which pool is said in :mod:`bridge.connections.connections`.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ class Pool:
 
     :param reactor: Twisted's, for time.
     :param client_id: of each connection; None is the factory's own.
-    :param kind: None finds it out by the first connection: SHARED if the factory gives it a client identifier, else POOLED.
-    :param linger_s: seconds that a connection which nobody has stays open; None is for ever, 0 not at all. :param log: the bridge's.
+    :param kind: None finds it out by the first connection: SHARED if the factory gives it a client
+        identifier, else POOLED.
+    :param linger_s: seconds that a connection which nobody has stays open; None is for ever, 0 not
+        at all. :param log: the bridge's.
     :param holder: whose they are, for operators.
     """
 
@@ -45,7 +49,8 @@ class Pool:
         self.factory = factory
         self.holder = holder
         self.kind = kind
-        #: Whether the factory's configuration is no longer that of the bridge's file; kept by whoever knows.
+        #: Whether the factory's configuration is no longer that of the bridge's file; kept by
+        #: whoever knows.
         self.outdated = False
         #: How many ways lead here; kept by whoever makes them.
         self.ways = 0
@@ -60,7 +65,8 @@ class Pool:
         self._opened: dict[Opened, None] = {}
         #: Those that are being closed, until they are.
         self._closing: dict[Opened, None] = {}
-        #: Attempts that somebody waits for, or did: what each waits for before the second time, if it does.
+        #: Attempts that somebody waits for, or did: what each waits for before the second time, if
+        #: it does.
         self._attempts: dict[Opened, Deferred[None] | None] = {}
         #: Who waits, in order: whom to tell of a loss, and by which way.
         self._takers: dict[Deferred[Lease], tuple[Lost, object]] = {}
@@ -120,7 +126,9 @@ class Pool:
             taker.errback(error)
 
     def invalidate(self) -> None:
-        """No connection that is open now, or is being opened, is lent any more; each is closed when nobody has it."""
+        """No connection that is open now, or is being opened, is lent any more; each is closed when
+        nobody has it.
+        """
         for opened in list(self._opened):
             opened.sound = False
             if not opened.leases:
@@ -137,7 +145,9 @@ class Pool:
         return back
 
     def refuse(self, error: ProviderUnavailable) -> None:
-        """No more is taken: who waits, and whoever comes, is told this. What nobody has is closed, now or when it is given back."""
+        """No more is taken: who waits, and whoever comes, is told this. What nobody has is closed,
+        now or when it is given back.
+        """
         self._closed = error
         self.invalidate()
         takers, self._takers = self._takers, {}
@@ -147,8 +157,10 @@ class Pool:
     def close(self, error: ProviderUnavailable, tell: bool = False) -> Deferred[None]:
         """Close every connection, whoever has it.
 
-        :param error: for who waits. :param tell: whether those who have one are told that it is lost.
-        :returns: fires when all are closed; attempts to connect are not waited for, and what comes of them is closed.
+        :param error: for who waits. :param tell: whether those who have one are told that it is
+            lost.
+        :returns: fires when all are closed; attempts to connect are not waited for, and what comes
+            of them is closed.
         """
         self.refuse(error)
         for opened in list(self._opened):
@@ -200,7 +212,9 @@ class Pool:
         )
 
     def _connect(self) -> None:
-        """As many attempts as are needed: one for each who waits where each has a connection of its own, else one for all."""
+        """As many attempts as are needed: one for each who waits where each has a connection of its
+        own, else one for all.
+        """
         # Counted anew each time: an attempt may have succeeded before it returns.
         while self._closed is None and len(self._attempts) < (
             len(self._takers) if self.kind is ConnectionKind.POOLED else min(1, len(self._takers))
@@ -212,7 +226,8 @@ class Pool:
     async def _attempt(self, opened: Opened) -> None:
         try:
             if self._client_id is not None or self.factory.client_id is not None:
-                # One that is being closed has the same client identifier until it is. One that was lost has it no more.
+                # One that is being closed has the same client identifier until it is. One that was
+                # lost has it no more.
                 await gatherResults(
                     [closing.close() for closing in self._closing if closing.error is None]
                 )
@@ -277,7 +292,9 @@ class Pool:
             taker.callback(lease)
 
     def _given_up(self, taker: Deferred[Lease]) -> None:
-        """Somebody waits no longer. The attempt goes on: an opened connection that nobody closes would stay."""
+        """Somebody waits no longer. The attempt goes on: an opened connection that nobody closes
+        would stay.
+        """
         self._takers.pop(taker, None)
 
     def _abandon(self) -> None:
@@ -319,7 +336,9 @@ class Pool:
                 back.callback(None)
 
     def _defect(self, failure: Any) -> None:
-        """An attempt raised what the factory never raises: a defect of ours, after which who waits must not wait for ever."""
+        """An attempt raised what the factory never raises: a defect of ours, after which who waits
+        must not wait for ever.
+        """
         self._log.failure(
             "{what}: connecting failed with what is no MessagingError", failure, what=self._what
         )

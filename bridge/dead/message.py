@@ -1,7 +1,9 @@
-"""One message that a link has given up, and what is made of it for a dead message queue (seed 003, "Dead Message Queue (DMQ) Processing").
+"""One message that a link has given up, and what is made of it for a dead message queue (seed 003,
+"Dead Message Queue (DMQ) Processing").
 
-Owns the form of a dead message: a BytesMessage whose body is the original in an envelope, with the original's properties and those of seed table 12-1.
-Knows neither queues nor when and how often one is sent.
+Owns the form of a dead message: a BytesMessage whose body is the original in an envelope, with the
+original's properties and those of seed table 12-1. Knows neither queues nor when and how often one
+is sent.
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ class DeadMessage:
     :param exception: what went wrong, for people; "" if there is nothing to say.
     :param link: the link's name, for the log.
     :param source_destination: what the link reads from; None where that is not known.
-    :param source_provider: what the source's provider calls itself, else the class of its factory; "" where neither is known.
+    :param source_provider: what the source's provider calls itself, else the class of its factory;
+        "" where neither is known.
     :param target_destination: the target's own destination; None is ``AS_SOURCE``.
     :param target_provider: as ``source_provider``.
-    :param source_resource: the resource manager of the source, where that is the broker of this instance; else "".
-    :param current_destination: where it was really going, after ``AS_SOURCE`` or a transformer's ``branch_to``; None where that is not known.
+    :param source_resource: the resource manager of the source, where that is the broker of this
+        instance; else "".
+    :param current_destination: where it was really going, after ``AS_SOURCE`` or a transformer's
+        ``branch_to``; None where that is not known.
     """
 
     message: Message
@@ -54,7 +59,8 @@ class DeadMessage:
 class Body(NamedTuple):
     """The body of a dead message.
 
-    :param octets: the original in an envelope, or as text. :param failure: why it is text; "" where it is an envelope.
+    :param octets: the original in an envelope, or as text. :param failure: why it is text; "" where
+        it is an envelope.
     """
 
     octets: bytes
@@ -89,7 +95,8 @@ def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
 def body_of(original: Message, content: Message | None = None) -> Body:
     """What a dead message holds.
 
-    :param original: as received. :param content: what a transformer made of it; None is the original itself.
+    :param original: as received. :param content: what a transformer made of it; None is the
+        original itself.
     """
     if isinstance(original, Unreadable):
         # In an envelope it would look like one that is whole.
@@ -105,8 +112,9 @@ def headers_of(
 ) -> Headers:
     """The headers of the dead message for one queue.
 
-    The original's delivery mode, priority and properties, and over these ``properties``; what an earlier death of the message had added to it is gone.
-    The other headers of the original are in its envelope: they would tell consumers of the queue wrong things about this message.
+    The original's delivery mode, priority and properties, and over these ``properties``; what an
+    earlier death of the message had added to it is gone. The other headers of the original are in
+    its envelope: they would tell consumers of the queue wrong things about this message.
 
     :param properties: as :func:`bridge_properties` gives them.
     """
@@ -129,7 +137,9 @@ def headers_of(
 
 
 def property_of(value: object) -> Value:
-    """A value as a property can have it: itself if JMS allows it there, else its text; octets in hexadecimal."""
+    """A value as a property can have it: itself if JMS allows it there, else its text; octets in
+    hexadecimal.
+    """
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Char):

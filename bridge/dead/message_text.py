@@ -1,7 +1,9 @@
-"""A message as text for people: its headers and properties on one line for the log, or the whole of it in the body of a dead message.
+"""A message as text for people: its headers and properties on one line for the log, or the whole of
+it in the body of a dead message.
 
-Owns the form, which is to be read and not to be parsed; what can be parsed is :mod:`gateway.messaging.envelope`. Whatever is in a message, even what
-JMS does not allow, comes out as something.
+Owns the form, which is to be read and not to be parsed; what can be parsed is
+:mod:`gateway.messaging.envelope`. Whatever is in a message, even what JMS does not allow, comes out
+as something.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def properties_line(properties: Mapping[str, object]) -> str:
 def whole(message: Message) -> bytes:
     """Headers, properties and body, a line each, in UTF-8.
 
-    Octets are in hexadecimal. Half a surrogate pair, which UTF-8 does not have, is written as ``\\udXXX``.
+    Octets are in hexadecimal. Half a surrogate pair, which UTF-8 does not have, is written as
+    ``\\udXXX``.
     """
     lines = [f"{name}: {value}" for name, value in _headers(message)]
     lines += [

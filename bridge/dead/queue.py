@@ -1,7 +1,8 @@
 """One dead message queue: its connection, its transformer, and its attempts to send.
 
-Owns what the ``dmq`` element configures (seed table 12-7). Which queues there are, in which order a message goes to them and when it is lost to all of
-them is :mod:`bridge.dead.chain`'s; what a dead message looks like is :mod:`bridge.dead.message`'s.
+Owns what the ``dmq`` element configures (seed table 12-7). Which queues there are, in which order a
+message goes to them and when it is lost to all of them is :mod:`bridge.dead.chain`'s; what a dead
+message looks like is :mod:`bridge.dead.message`'s.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _STOPPING: Final = "the bridge is stopping, or its dead message queues were conf
 class NotTaken(MessagingError):
     """A dead message queue did not take a message.
 
-    :param queue: its name. :param attempts: how often it was tried. :param cause: why it failed the last time.
+    :param queue: its name. :param attempts: how often it was tried. :param cause: why it failed the
+        last time.
     """
 
     def __init__(self, queue: str, attempts: int, cause: str) -> None:
@@ -68,12 +70,16 @@ class NotTaken(MessagingError):
 class DmqStatus:
     """A dead message queue at one moment.
 
-    :param destination: ``queue:NAME`` or ``topic:NAME``, or its look-up name as long as it was not looked up.
-    :param connection_factory: its ``ref-name``; "" for the broker of this instance, where the built-in one is.
+    :param destination: ``queue:NAME`` or ``topic:NAME``, or its look-up name as long as it was not
+        looked up.
+    :param connection_factory: its ``ref-name``; "" for the broker of this instance, where the
+        built-in one is.
     :param embedded: whether it is at the broker of this instance.
-    :param sent: messages it has taken. :param not_taken: messages that were given up here after all attempts.
+    :param sent: messages it has taken. :param not_taken: messages that were given up here after all
+        attempts.
     :param failed_attempts: attempts that failed, also where a later one did not.
-    :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when that was, epoch milliseconds; 0 for never.
+    :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when
+        that was, epoch milliseconds; 0 for never.
     :param kind: of its connections; None until it is known.
     :param failed: that it can never work as it is, and is tried no more.
     """
@@ -97,9 +103,11 @@ class DmqStatus:
 class DeadMessageQueue:
     """One dead message queue.
 
-    Any number of messages may be sent at the same time, and one that waits between two attempts keeps none of the others waiting.
+    Any number of messages may be sent at the same time, and one that waits between two attempts
+    keeps none of the others waiting.
 
-    :param reactor: its clock. :param transformer: of the queue's ``message-transformer-class``; None where there is none.
+    :param reactor: its clock. :param transformer: of the queue's ``message-transformer-class``;
+        None where there is none.
     :param log: the bridge's.
     """
 
@@ -132,7 +140,8 @@ class DeadMessageQueue:
         self._closed = False
         #: Why it can never work; "" as long as it may.
         self._final = ""
-        #: Messages that are being sent, those that wait between attempts among them, and who waits for there to be none.
+        #: Messages that are being sent, those that wait between attempts among them, and who waits
+        #: for there to be none.
         self._under_way = 0
         self._idle: Deferred[None] | None = None
         #: The ends of pauses between attempts, which come early when the queue is closed.
@@ -144,7 +153,9 @@ class DeadMessageQueue:
         self._last_error_ms = 0
 
     async def connect(self) -> None:
-        """Connect now, if it stays connected. One attempt; that it fails is logged, and the first message tries again."""
+        """Connect now, if it stays connected. One attempt; that it fails is logged, and the first
+        message tries again.
+        """
         if not self.enabled or not self.stay_connected or self._closed:
             return
         try:
@@ -153,7 +164,8 @@ class DeadMessageQueue:
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001
-            # A provider of another package may raise anything, and none of it may keep the bridge from starting.
+            # A provider of another package may raise anything, and none of it may keep the bridge
+            # from starting.
             self._failed(error)
             if not self._final:
                 self._log.warn(
@@ -163,11 +175,14 @@ class DeadMessageQueue:
                 )
 
     async def send(self, burial: Burial) -> None:
-        """Send a dead message, up to ``send-attempts`` times. When it returns, the message is durable in the queue.
+        """Send a dead message, up to ``send-attempts`` times. When it returns, the message is
+        durable in the queue.
 
-        What can never work is tried once, and for the messages that follow not at all. The transformer is called, and the body is made, once for all attempts.
+        What can never work is tried once, and for the messages that follow not at all. The
+        transformer is called, and the body is made, once for all attempts.
 
-        :raises NotTaken: no attempt succeeded; or the queue was closed meanwhile, and then there was no further attempt.
+        :raises NotTaken: no attempt succeeded; or the queue was closed meanwhile, and then there
+            was no further attempt.
         """
         self._under_way += 1
         try:
@@ -182,7 +197,9 @@ class DeadMessageQueue:
                 idle.callback(None)
 
     async def close(self) -> None:
-        """Make no further attempt, and let go of the connection. What is being sent has :data:`CLOSING_S` to end; what waits ends at once."""
+        """Make no further attempt, and let go of the connection. What is being sent has
+        :data:`CLOSING_S` to end; what waits ends at once.
+        """
         self._closed = True
         for woken in list(self._pauses):
             woken.callback(None)
@@ -223,7 +240,9 @@ class DeadMessageQueue:
     # --- inside
 
     def _ways_and_means(self) -> tuple[AdministeredFactory, Way]:
-        """The connection factory and the way to its connections, from the first use on. :raises FactoryError:"""
+        """The connection factory and the way to its connections, from the first use on. :raises
+        FactoryError:
+        """
         if self._factory is None or self._way is None:
             config = self.config.connection_factory
             if self.config.built_in or config is None:
@@ -295,7 +314,9 @@ class DeadMessageQueue:
         return message
 
     def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
-        """Steps 2 and 3 of the seed's sequence: what the transformer made of the original, or the original, as a body."""
+        """Steps 2 and 3 of the seed's sequence: what the transformer made of the original, or the
+        original, as a body.
+        """
         whole = not isinstance(burial.dead.message, Unreadable)
         content = (
             self._transformed(self._transformer, burial.dead, factory)
@@ -348,7 +369,9 @@ class DeadMessageQueue:
         return result.message
 
     def _expires(self) -> int:
-        """When a dead message that is sent now is to be dropped, epoch milliseconds; 0 for never."""
+        """When a dead message that is sent now is to be dropped, epoch milliseconds; 0 for
+        never.
+        """
         lives_ms = self.config.time_to_live_ms
         return self._now_ms() + lives_ms if lives_ms > 0 else 0
 
@@ -413,10 +436,14 @@ async def _durably(lease: Lease, message: Message) -> None:
 
 
 def _ends_connection(error: MessagingError) -> bool:
-    """Whether a connection that failed in this way is of no more use; a queue that is full or denied does not end it."""
+    """Whether a connection that failed in this way is of no more use; a queue that is full or
+    denied does not end it.
+    """
     cause = error.cause if isinstance(error, MessageRejected) else error
     return isinstance(cause, ProviderUnavailable | OutcomeUnknown)
 
 
 def _completion_tells(error: MessagingError) -> None:
-    """A connection is lost: whoever sends by it is told by the completion, and otherwise it is taken anew for the next message."""
+    """A connection is lost: whoever sends by it is told by the completion, and otherwise it is
+    taken anew for the next message.
+    """

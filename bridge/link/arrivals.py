@@ -1,6 +1,7 @@
 """What a link's source has delivered and nobody has taken yet, handed out in batches.
 
-Owns when a batch is complete: it is full, or its first message has waited as long as it may, or nothing more has come for a while. Knows no connection.
+Owns when a batch is complete: it is full, or its first message has waited as long as it may, or
+nothing more has come for a while. Knows no connection.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from gateway.messaging.message import Message, Unreadable
 
 #: Octets of bodies that end a batch: bodies of megabytes must not fill the memory.
 BATCH_OCTETS: Final = 16 * 1024 * 1024
-#: Of ``max-batch-time`` so much may pass without another message: a source that has no more, or gives no more before it hears of these, is not waited for.
+#: Of ``max-batch-time`` so much may pass without another message: a source that has no more, or
+#: gives no more before it hears of these, is not waited for.
 _QUIET_PART: Final = 20
 
 
 class Received(NamedTuple):
     """A message as its source delivered it.
 
-    :param number: of the delivery. :param attempts: how often it was delivered, this time included, as far as is known.
+    :param number: of the delivery. :param attempts: how often it was delivered, this time included,
+        as far as is known.
     """
 
     number: int
@@ -34,7 +37,8 @@ class Received(NamedTuple):
 class Arrivals:
     """The messages that have arrived.
 
-    :param reactor: for time. :param time_ms: how long the first message of a batch may wait for others, in milliseconds; -1 is for ever, 0 not at all.
+    :param reactor: for time. :param time_ms: how long the first message of a batch may wait for
+        others, in milliseconds; -1 is for ever, 0 not at all.
     :param alone: whether a message that cannot be read is a batch by itself.
     """
 
@@ -66,7 +70,9 @@ class Arrivals:
     def put(
         self, first: int, messages: Sequence[Message], attempts: Sequence[int] | None = None
     ) -> None:
-        """These have come; ``first`` is the number of the first delivery. :param attempts: as of :class:`~gateway.messaging.provider.Deliver`."""
+        """These have come; ``first`` is the number of the first delivery. :param attempts: as of
+        :class:`~gateway.messaging.provider.Deliver`.
+        """
         was_empty = not self._buffer
         for number, message in enumerate(messages, first):
             self._buffer.append(
@@ -83,7 +89,8 @@ class Arrivals:
     async def batch(self, size: int) -> Sequence[Received]:
         """The next messages, in order: ``size`` of them, or those that came within their time.
 
-        :returns: empty once :meth:`interrupt` was called while waiting. :raises: what :meth:`fail` was given.
+        :returns: empty once :meth:`interrupt` was called while waiting. :raises: what :meth:`fail`
+            was given.
         """
         self._size = size
         if self._buffer:
@@ -95,7 +102,9 @@ class Arrivals:
         return self.take(size)
 
     def take(self, size: int) -> Sequence[Received]:
-        """The next messages that are here, ``size`` at most, also none. :raises: what :meth:`fail` was given."""
+        """The next messages that are here, ``size`` at most, also none. :raises: what :meth:`fail`
+        was given.
+        """
         if self._error is not None:
             raise self._error
         self._stop_timers()

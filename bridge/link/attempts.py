@@ -1,6 +1,8 @@
-"""The attempts of one link to connect: how many have failed in a row, and whether and when the next one is made.
+"""The attempts of one link to connect: how many have failed in a row, and whether and when the next
+one is made.
 
-Owns what counts as a failed attempt, and what ends a row of them. How long to wait after so many is :mod:`bridge.link.retrying`'s; who waits is the link.
+Owns what counts as a failed attempt, and what ends a row of them. How long to wait after so many is
+:mod:`bridge.link.retrying`'s; who waits is the link.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ LASTING_S: Final = 60.0
 class Attempts:
     """The attempts of one link.
 
-    :param source: when to try again after the source has failed. :param target: after the target has.
+    :param source: when to try again after the source has failed. :param target: after the target
+        has.
     :param counters: the link's; tells whether anything was moved. :param seconds: a clock.
     """
 
@@ -54,7 +57,9 @@ class Attempts:
         self._batches_then = self._counters.batches
 
     def wait_s(self, error: MessagingError) -> float | None:
-        """This has ended an attempt, or what went on since one: seconds until the next; None to give up."""
+        """This has ended an attempt, or what went on since one: seconds until the next; None to
+        give up.
+        """
         retries = self._target if isinstance(error, TargetLost) else self._source
         connected_at, self._connected_at = self._connected_at, None
         moved = self._counters.batches > self._batches_then

@@ -1,6 +1,7 @@
 """The batch under way on a link, and how far each of its messages has come.
 
-Owns these values and what follows from them. What is done with a message is :mod:`bridge.link.transfer`'s to say, in which order :mod:`bridge.link.pump`'s.
+Owns these values and what follows from them. What is done with a message is
+:mod:`bridge.link.transfer`'s to say, in which order :mod:`bridge.link.pump`'s.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Item:
     received: Received
     outcome: Outcome
     place: int = 0
-    #: The message that was handed to the target last; it is the provider's, so each attempt has one of its own.
+    #: The message that was handed to the target last; it is the provider's, so each attempt has one
+    #: of its own.
     outgoing: Message | None = None
     #: That the target may have it, and nobody knows.
     doubtful: bool = False
@@ -79,7 +81,8 @@ class Item:
 class Batch:
     """The messages that are acknowledged together.
 
-    :param source: the connection they came by: with that one they are void, as the provider delivers them again.
+    :param source: the connection they came by: with that one they are void, as the provider
+        delivers them again.
     :param transfers: what the journal is told of them.
     """
 
@@ -89,7 +92,8 @@ class Batch:
     items: list[Item] = field(default_factory=list)
     #: That the source has acknowledged it, or never will.
     acknowledged: bool = False
-    #: That one of it was refused, nobody knows which, and others may have arrived: each is sent by itself.
+    #: That one of it was refused, nobody knows which, and others may have arrived: each is sent by
+    #: itself.
     singly: bool = False
     #: That nothing may be done about it any more: its link was stopped over it.
     void: bool = False

@@ -1,6 +1,8 @@
-"""Both ends of a link, from the first connection to the last: connecting what is missing, pumping between them, letting go.
+"""Both ends of a link, from the first connection to the last: connecting what is missing, pumping
+between them, letting go.
 
-Owns the connections of one run of a link, from its start to its stop, and which of them is missing. When to try again is :mod:`bridge.link.link`'s to say.
+Owns the connections of one run of a link, from its start to its stop, and which of them is missing.
+When to try again is :mod:`bridge.link.link`'s to say.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.provider import Connection
 
-#: What cannot change before somebody does something about it, whether or not the link was connected before.
+#: What cannot change before somebody does something about it, whether or not the link was connected
+#: before.
 _FINAL: Final = (FactoryError, JavaMissing, NotOnce, LogFailed, ClientIdRequired)
 #: What a provider says that is not likely to change by itself.
 _LASTING: Final = (
@@ -50,7 +53,9 @@ _LASTING: Final = (
 
 
 class SourceNotConnected(SourceLost):
-    """Connecting the source has failed; ``cause`` is why. The sentence names the end and its connection factory."""
+    """Connecting the source has failed; ``cause`` is why. The sentence names the end and its
+    connection factory.
+    """
 
     def __init__(self, ref_name: str, cause: MessagingError) -> None:
         MessagingError.__init__(self, _about("source", ref_name, cause))
@@ -58,7 +63,9 @@ class SourceNotConnected(SourceLost):
 
 
 class TargetNotConnected(TargetLost):
-    """Connecting the target has failed; ``cause`` is why. The sentence names the end and its connection factory."""
+    """Connecting the target has failed; ``cause`` is why. The sentence names the end and its
+    connection factory.
+    """
 
     def __init__(self, ref_name: str, cause: MessagingError) -> None:
         MessagingError.__init__(self, _about("target", ref_name, cause))
@@ -69,9 +76,11 @@ class TargetNotConnected(TargetLost):
 class Ends:
     """The source and the target of one link.
 
-    :param source: the source's factory. :param target: the target's. :param connections: the bridge's.
-    :param choose: says how messages pass between them, once it is known what both can do; asked until it says so. Its pump is theirs alone: a batch that
-        is abandoned when they are closed has nothing to do with the next.
+    :param source: the source's factory. :param target: the target's. :param connections: the
+        bridge's.
+    :param choose: says how messages pass between them, once it is known what both can do; asked
+        until it says so. Its pump is theirs alone: a batch that is abandoned when they are closed
+        has nothing to do with the next.
     :param lost: called when the source's connection ends; :meth:`connect` brings it back.
     """
 
@@ -128,7 +137,9 @@ class Ends:
 
     @property
     def held_ms(self) -> int:
-        """The timestamp of the oldest message that is in flight, epoch milliseconds; 0 when none is, -1 when unknown."""
+        """The timestamp of the oldest message that is in flight, epoch milliseconds; 0 when none
+        is, -1 when unknown.
+        """
         times = [] if self._passage is None else self._passage.pump.times()
         if self._source is not None:
             times += self._source.times()
@@ -155,7 +166,9 @@ class Ends:
 
     @property
     def once_by(self) -> OnceBy | None:
-        """What is relied on to transfer each message once; None where nothing is, and until that is known."""
+        """What is relied on to transfer each message once; None where nothing is, and until that is
+        known.
+        """
         return None if self._passage is None else self._passage.once_by
 
     @property
@@ -173,8 +186,9 @@ class Ends:
     def connect(self) -> Deferred[None]:
         """Connect what is not connected; one who asks while that is under way waits for the same.
 
-        :returns: fails with :class:`SourceNotConnected` or :class:`TargetNotConnected`, or with :class:`~bridge.link.source.SourceLost` where the
-            source was lost while the target was connected; what could be connected stays so.
+        :returns: fails with :class:`SourceNotConnected` or :class:`TargetNotConnected`, or with
+            :class:`~bridge.link.source.SourceLost` where the source was lost while the target was
+            connected; what could be connected stays so.
         """
         waiter: Deferred[None] = Deferred()
         self._waiters.append(waiter)
@@ -208,7 +222,8 @@ class Ends:
             self._source, self._source_loss = source, None
         try:
             if not self._destination or not passage.target.ready:
-                # Its provider may be another process by now, which is to find it before anything is sent there.
+                # Its provider may be another process by now, which is to find it before anything is
+                # sent there.
                 wanted = link.target.destination
                 self._destination = (
                     None if wanted is None else await target_factory.destination(wanted),
@@ -264,7 +279,8 @@ class Ends:
     # --- pumping
 
     async def run(self) -> None:
-        """Have messages moved until the pump is halted. One at a time; nothing else uses the ends meanwhile.
+        """Have messages moved until the pump is halted. One at a time; nothing else uses the ends
+        meanwhile.
 
         :raises MessagingError: of :meth:`Pump.run`.
         """
@@ -302,9 +318,11 @@ class Ends:
     # --- the end
 
     async def close(self, seconds: float) -> None:
-        """Let the batch under way be finished, give back what is not begun, and close the connections.
+        """Let the batch under way be finished, give back what is not begun, and close the
+        connections.
 
-        :param seconds: that either step may take; then the connections are closed over the batch, or abandoned.
+        :param seconds: that either step may take; then the connections are closed over the batch,
+            or abandoned.
         """
         self._closed = True
         self.halt()
@@ -344,10 +362,11 @@ class Ends:
 
 
 def worth_a_retry(error: MessagingError, was_connected: bool) -> bool:
-    """Whether trying again can help. :param was_connected: the end that has failed was connected before, and accepted what the link asks for.
+    """Whether trying again can help. :param was_connected: the end that has failed was connected
+    before, and accepted what the link asks for.
 
-    A refusal of the link's very first connection is most likely a mistake in the configuration; a provider that comes back may refuse for a while what
-    it will take again.
+    A refusal of the link's very first connection is most likely a mistake in the configuration; a
+    provider that comes back may refuse for a while what it will take again.
     """
     cause = _cause(error)
     return not isinstance(cause, _FINAL) and (was_connected or not isinstance(cause, _LASTING))

@@ -1,8 +1,9 @@
 """The part of the reactor's time that one link may take while others want it.
 
-Owns the measuring. A link at full speed is one more user of the reactor, with a backlog of a million messages where a client has one: without this it would
-halve what clients get. After it has worked, it lets the reactor go round until the others have had :data:`OTHERS` times as much, or until a round in which they
-want nothing; so a link alone goes as fast as it can.
+Owns the measuring. A link at full speed is one more user of the reactor, with a backlog of a
+million messages where a client has one: without this it would halve what clients get. After it has
+worked, it lets the reactor go round until the others have had :data:`OTHERS` times as much, or
+until a round in which they want nothing; so a link alone goes as fast as it can.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 from twisted.internet.task import deferLater
 
-#: How much time the others get for each unit of a link's; the store works for it, too, while the reactor does something else.
+#: How much time the others get for each unit of a link's; the store works for it, too, while the
+#: reactor does something else.
 OTHERS: Final = 20.0
 #: Seconds of work after which it is asked at all: what one turn of the reactor may last.
 TURN_S: Final = 0.003

@@ -1,9 +1,10 @@
 """The lag of one link: the age of the oldest message that waits at its source.
 
-Owns when the source is looked at, and what is believed until the next time. Messages that the link has received and not acknowledged wait at the
-source too; :mod:`bridge.link.ends` tells of those. The broker of this instance says what waits. Queues of other providers are browsed, over the connection
-that the link has anyway. A topic gives nothing to look at: only what the link holds of it is known, and of a durable subscription elsewhere nothing
-more.
+Owns when the source is looked at, and what is believed until the next time. Messages that the link
+has received and not acknowledged wait at the source too; :mod:`bridge.link.ends` tells of those.
+The broker of this instance says what waits. Queues of other providers are browsed, over the
+connection that the link has anyway. A topic gives nothing to look at: only what the link holds of
+it is known, and of a durable subscription elsewhere nothing more.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ BELIEVED_S: Final = 3 * BROWSE_EVERY_S
 #: Seconds that whoever asks waits for an answer, and that a browser has to give it.
 ANSWER_S: Final = 2.0
 BROWSE_S: Final = 10.0
-#: Messages, and bytes of their bodies, that a browser reads: the first is not the oldest where priorities differ.
+#: Messages, and bytes of their bodies, that a browser reads: the first is not the oldest where
+#: priorities differ.
 _MESSAGES: Final = 100
 _BYTES: Final = 1 << 20
 
@@ -92,9 +94,11 @@ class Lag:
             )
 
     def ms(self, held_ms: int) -> int:
-        """The age of the oldest message that waits, in milliseconds; 0 when none does, -1 when unknown.
+        """The age of the oldest message that waits, in milliseconds; 0 when none does, -1 when
+        unknown.
 
-        :param held_ms: the timestamp of the oldest message that the link holds; 0 when it holds none, -1 when unknown.
+        :param held_ms: the timestamp of the oldest message that the link holds; 0 when it holds
+            none, -1 when unknown.
         """
         seen_ms = self._believed().oldest_ms
         times = [each for each in (held_ms, seen_ms) if each > 0]

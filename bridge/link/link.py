@@ -1,7 +1,8 @@
 """One link: what it is doing, what went wrong, and what an operator may ask of it.
 
-Owns what is told of a link, when it tries again, and which requests make sense. The ways between its states are :mod:`bridge.link.machine`'s,
-connections :mod:`bridge.link.ends`', batches :mod:`bridge.link.pump`'s, one message :mod:`bridge.link.transfer`'s.
+Owns what is told of a link, when it tries again, and which requests make sense. The ways between
+its states are :mod:`bridge.link.machine`'s, connections :mod:`bridge.link.ends`', batches
+:mod:`bridge.link.pump`'s, one message :mod:`bridge.link.transfer`'s.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
 
-#: Seconds that a link which stops may take to finish its batch, and then as many to close its connections.
+#: Seconds that a link which stops may take to finish its batch, and then as many to close its
+#: connections.
 STOP_S: Final = 4.0
 #: States of a transaction in which a resource manager is being asked.
 _COMPLETING: Final = ("PREPARING", "COMMITTING", "ROLLING_BACK")
@@ -64,10 +66,13 @@ class JMSLink:
     """One link of a JMS bridge.
 
     :param reactor: for time. :param config: the link. :param bridge: the bridge it is of.
-    :param source: the source's factory. :param target: the target's. :param connections: the bridge's. :param dead_queues: likewise.
+    :param source: the source's factory. :param target: the target's. :param connections: the
+        bridge's. :param dead_queues: likewise.
     :param transformer: the target's; None for none.
-    :param instance: tells this instance from all others, and with the names of bridge and link this link, for the loop guard.
-    :param log: the bridge's. :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: tell the journal.
+    :param instance: tells this instance from all others, and with the names of bridge and link this
+        link, for the loop guard.
+    :param log: the bridge's. :param passed: called at the points of :mod:`bridge.crash_points`.
+        :param lines: tell the journal.
     """
 
     def __init__(
@@ -134,7 +139,8 @@ class JMSLink:
             refusals,
         )
         self._ends: Ends | None = None
-        #: How often connecting or pumping was begun: what was begun before has nothing to say any more.
+        #: How often connecting or pumping was begun: what was begun before has nothing to say any
+        #: more.
         self._begun = 0
         self._moved.told = bridge.log_message_transfer
         self._state = LinkState.STOPPED if config.enabled else LinkState.UNINITIALIZED
@@ -163,8 +169,9 @@ class JMSLink:
     def start(self) -> Deferred[None]:
         """Start it; resume it if it is paused.
 
-        :returns: fires when messages can be moved, or when they cannot and it goes on trying; fails with :class:`LinkFailed` if it has given up,
-            with WrongState if it is disabled, or stopping.
+        :returns: fires when messages can be moved, or when they cannot and it goes on trying; fails
+            with :class:`LinkFailed` if it has given up, with WrongState if it is disabled, or
+            stopping.
         """
         state = self._state
         if state is LinkState.UNINITIALIZED:
@@ -184,7 +191,9 @@ class JMSLink:
         return self._when_settled()
 
     def stop(self) -> Deferred[None]:
-        """Finish the batch under way, give back what is not begun, and close the connections; bounded by twice :data:`STOP_S`."""
+        """Finish the batch under way, give back what is not begun, and close the connections;
+        bounded by twice :data:`STOP_S`.
+        """
         if self._state not in (LinkState.UNINITIALIZED, LinkState.STOPPED):
             self._events.stop()
         return self._when_settled()
@@ -222,13 +231,16 @@ class JMSLink:
         return self._when_settled()
 
     def configure(self, bridge: Bridge) -> None:
-        """The bridge's file was read again, and says the same of this link; heed from the next message on what it says of the bridge."""
+        """The bridge's file was read again, and says the same of this link; heed from the next
+        message on what it says of the bridge.
+        """
         self._bridge = bridge
         self._moved.told = bridge.log_message_transfer
         self._transfer.configure(bridge)
 
     def look(self) -> Deferred[None]:
-        """Have :meth:`status` tell the lag as it is now: of a source that must be browsed, as it was at most ten seconds ago.
+        """Have :meth:`status` tell the lag as it is now: of a source that must be browsed, as it
+        was at most ten seconds ago.
 
         :returns: fires, never with an error, soon.
         """
@@ -361,7 +373,9 @@ class JMSLink:
         )
 
     def _begin(self, what: Callable[[Ends], Deferred[None]], done: Callable[[], None]) -> None:
-        """Do this next, and what follows from it, unless something else was begun by then, or the link has let go of its ends."""
+        """Do this next, and what follows from it, unless something else was begun by then, or the
+        link has let go of its ends.
+        """
         ends = self._ends
         self._begun += 1
         number = self._begun
@@ -387,7 +401,9 @@ class JMSLink:
         self._events.connected()
 
     def _end_lost(self, lost: Lost) -> None:
-        """A connection that is held has ended. The pump notices when it needs it; if it is idle, now."""
+        """A connection that is held has ended. The pump notices when it needs it; if it is idle,
+        now.
+        """
         self._lost = lost
         self._record(lost)
         self.halt()
@@ -434,7 +450,8 @@ class JMSLink:
     def _tell_failure(self, error: MessagingError, wait_s: float) -> None:
         """One line a minute as long as it is the same."""
         text, to_do, now = with_remedy(error), remedy(error), self._reactor.seconds()
-        # How often it was tried makes no other failure of it, nor does how a provider puts it that wants the same remedy.
+        # How often it was tried makes no other failure of it, nor does how a provider puts it that
+        # wants the same remedy.
         reason = to_do or (str(error.cause) if isinstance(error, BatchRefused) else text)
         if isinstance(error, SourceLost):
             reason = f"source: {reason}"

@@ -1,7 +1,9 @@
 """The states of a link, and the ways between them: one table, read top to bottom.
 
-Owns which event leads where, and the timer of the next attempt, which belongs to the state that waits for it. What is done on the way is
-:class:`Work`'s. An event that is not in a state's list cannot happen there, or :class:`bridge.link.link.JMSLink` refuses it before.
+Owns which event leads where, and the timer of the next attempt, which belongs to the state that
+waits for it. What is done on the way is
+:class:`Work`'s. An event that is not in a state's list cannot happen there, or
+:class:`bridge.link.link.JMSLink` refuses it before.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Events(Protocol):
 
 
 class Work(Protocol):
-    """What a link does on the way from state to state. None of it calls an event before it returns."""
+    """What a link does on the way from state to state. None of it calls an event before it
+    returns.
+    """
 
     def enter(self, state: LinkState) -> None:
         """Show this state."""

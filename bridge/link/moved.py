@@ -1,6 +1,7 @@
 """What a link has moved: the lines of the log, how many messages a second, and when the last.
 
-Owns step 8 of the sequence. Costs next to nothing for each message: the lines of a batch are one event, and are made only if they are written.
+Owns step 8 of the sequence. Costs next to nothing for each message: the lines of a batch are one
+event, and are made only if they are written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gateway.messaging.message import Message
 class Moved:
     """What one link has moved.
 
-    :param link: its name. :param counters: the link's, which the pump counts in. :param clock: the reactor.
+    :param link: its name. :param counters: the link's, which the pump counts in. :param clock: the
+        reactor.
     """
 
     def __init__(self, link: str, counters: LinkCounters, log: Logger, clock: Any) -> None:

@@ -1,6 +1,8 @@
-"""How the messages of a link pass from its source to its target: the plain way, where each side is told by itself.
+"""How the messages of a link pass from its source to its target: the plain way, where each side is
+told by itself.
 
-Owns what :mod:`bridge.link.ends` asks of such a way, and the plain one. The other, in which both sides are told in one transaction, is :mod:`bridge.once`'s.
+Owns what :mod:`bridge.link.ends` asks of such a way, and the plain one. The other, in which both
+sides are told in one transaction, is :mod:`bridge.once`'s.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class AnyTarget(Protocol):
         """Connect, if it is not connected. :raises TargetLost:"""
 
     async def let_go(self, broken: bool = False) -> None:
-        """Give the connection back, to :meth:`open` another time. :param broken: nobody is to have it again."""
+        """Give the connection back, to :meth:`open` another time. :param broken: nobody is to have
+        it again.
+        """
 
     async def close(self) -> None: ...
 
@@ -118,7 +122,8 @@ class Passage(Protocol):
     async def connected(self, source: Any) -> None:
         """Source and target are connected: what must be before a message is moved.
 
-        :raises SourceLost: :raises TargetLost: the one that is not as it must be. :raises MessagingError: it can never be.
+        :raises SourceLost: :raises TargetLost: the one that is not as it must be. :raises
+            MessagingError: it can never be.
         """
 
     async def run(self, source: Any, sides: Sides) -> None:
@@ -134,7 +139,8 @@ class Passage(Protocol):
 class PlainPassage:
     """Each side is told by itself.
 
-    :param lost: called if a kept connection to the target ends. :param handed_over: see :class:`~bridge.link.target.Target`.
+    :param lost: called if a kept connection to the target ends. :param handed_over: see
+        :class:`~bridge.link.target.Target`.
     """
 
     once_by: Final = None

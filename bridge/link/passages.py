@@ -1,12 +1,15 @@
-"""Which way the messages of a link pass, by its quality of service and by what its two providers can do.
+"""Which way the messages of a link pass, by its quality of service and by what its two providers
+can do.
 
 Owns that choice. A link that transfers once and only once does so
 
 *by XA*, where both sides take part in XA transactions, or
 *by the target's memory*, where the target keeps a message that is sent twice with one duplicate id only once, and the source gives a message the same
-    id each time that it delivers it: sent, then acknowledged, each message with a duplicate id made of where it comes from and its own id.
+    id each time that it delivers it: sent, then acknowledged, each message with a duplicate id made
+    of where it comes from and its own id.
 
-Any other pair is refused, by name. What a STOMP broker can do shows when it is connected, so a link that needs that finds it out then.
+Any other pair is refused, by name. What a STOMP broker can do shows when it is connected, so a link
+that needs that finds it out then.
 """
 
 from __future__ import annotations
@@ -39,8 +42,10 @@ from gateway.messaging.errors import MessagingError
 class Passages:
     """The ways of one link.
 
-    :param source: the source's factory. :param target: likewise. :param connections: the bridge's. :param coordination: likewise.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
+    :param source: the source's factory. :param target: likewise. :param connections: the bridge's.
+        :param coordination: likewise.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in
+        the journal.
     :param refused: told why the target refuses how many messages, which are dead.
     """
 

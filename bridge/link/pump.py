@@ -1,7 +1,10 @@
-"""One batch after another from a link's source to its target: the order of the steps, and what is done when one of them fails.
+"""One batch after another from a link's source to its target: the order of the steps, and what is
+done when one of them fails.
 
-Owns the batch under way, so that after a failure the link goes on with exactly what is not done yet. What is done to one message is
-:mod:`bridge.link.transfer`'s; connections are :mod:`bridge.link.source`'s and :mod:`bridge.link.target`'s; when to try again is the link's.
+Owns the batch under way, so that after a failure the link goes on with exactly what is not done
+yet. What is done to one message is
+:mod:`bridge.link.transfer`'s; connections are :mod:`bridge.link.source`'s and
+:mod:`bridge.link.target`'s; when to try again is the link's.
 
 A batch, where a message may arrive twice but never be lost (``DUPLICATES_OK``)::
 
@@ -56,14 +59,18 @@ class Journey(Protocol):
     """Who wants to know what was moved."""
 
     def transferred(self, moved: Sequence[tuple[Message, Message]]) -> None:
-        """A batch is done with on both sides. :param moved: each message that was moved, as received and as sent."""
+        """A batch is done with on both sides. :param moved: each message that was moved, as
+        received and as sent.
+        """
 
 
 class Pump:
     """Moves the messages of one link, from its start to its stop.
 
-    :param clock: the reactor. :param link: its name, for dead messages. :param quality: not ONCE_AND_ONLY_ONCE.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
+    :param clock: the reactor. :param link: its name, for dead messages. :param quality: not
+        ONCE_AND_ONLY_ONCE.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in
+        the journal.
     :param refused: told why the target refuses how many messages, which are dead.
     """
 
@@ -120,11 +127,14 @@ class Pump:
         )
 
     async def run(self, source: Source, target: Target, sides: Sides) -> None:
-        """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all as long as that holds.
+        """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all
+        as long as that holds.
 
-        May be called again after a failure: it goes on with the batch under way if ``source`` is still the one it came by.
+        May be called again after a failure: it goes on with the batch under way if ``source`` is
+        still the one it came by.
 
-        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: these may be over when it is called again.
+        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: these may
+            be over when it is called again.
         :raises LinkStops: that would fail again.
         :raises MessagingError: a destination could not be looked up.
         """
@@ -163,7 +173,8 @@ class Pump:
             self._source.interrupt()
 
     def forget(self) -> None:
-        """The batch under way will not be finished: its source is closed, and delivers it again to whom it likes.
+        """The batch under way will not be finished: its source is closed, and delivers it again to
+        whom it likes.
 
         What is being done about it at this moment ends as it ends; nothing else is begun.
         """
@@ -178,17 +189,21 @@ class Pump:
         self._counters.possible_duplicates += batch.doubtful
 
     def _check(self, batch: Batch) -> None:
-        """After each wait: whether there is still something to be done. :raises ProviderUnavailable: the link was stopped meanwhile."""
+        """After each wait: whether there is still something to be done. :raises
+        ProviderUnavailable: the link was stopped meanwhile.
+        """
         if batch.void:
             raise ProviderUnavailable("the link was stopped")
 
     def _check_read(self, source: Source, message: Message) -> None:
         """Have a message that could not be read delivered again, some times.
 
-        Most that cannot be read once never will be. But of the body of a dead one nothing is left, or octets that nobody knows how to read; and what looks like a damaged
-        message may be a connection that breaks while a body is on its way, or memory that is short.
+        Most that cannot be read once never will be. But of the body of a dead one nothing is left,
+        or octets that nobody knows how to read; and what looks like a damaged message may be a
+        connection that breaks while a body is on its way, or memory that is short.
 
-        :raises BatchRefused: it is at its source still, and is tried again later. :raises SourceLost:
+        :raises BatchRefused: it is at its source still, and is tried again later. :raises
+            SourceLost:
         """
         if isinstance(message, Unreadable):
             error = CannotBeRead(message)
@@ -241,7 +256,9 @@ class Pump:
         self._share.worked_since(began)
 
     async def _move_at_most_once(self, batch: Batch, target: Target, sides: Sides) -> None:
-        """The other order: nothing is sent that the source could give out again, and nothing is tried twice."""
+        """The other order: nothing is sent that the source could give out again, and nothing is
+        tried twice.
+        """
         if not batch.acknowledged:
             if not target.ready:
                 # If it is known to be away nothing need be lost.
@@ -295,7 +312,9 @@ class Pump:
             batch.transfers.buried(buried)
 
     async def _bury_as_can_be(self, batch: Batch) -> None:
-        """The same of what its source has let go already: what no queue takes is in the log, and lost."""
+        """The same of what its source has let go already: what no queue takes is in the log, and
+        lost.
+        """
         while True:
             try:
                 return await self._bury(batch)
@@ -327,7 +346,9 @@ class Pump:
         self._passed(crash_points.AFTER_SETTLEMENT)
 
     async def _acknowledge(self, batch: Batch, sides: Sides) -> None:
-        """Step 7; what cannot be acknowledged is dead too, though it has arrived, and comes again."""
+        """Step 7; what cannot be acknowledged is dead too, though it has arrived, and comes
+        again.
+        """
         self._passed(crash_points.BEFORE_ACKNOWLEDGE)
         try:
             await self._settled(batch)

@@ -14,7 +14,8 @@ _SLICE_S: Final = 1.0
 
 
 class Rate:
-    """Counts events, and tells their mean rate over the last minute, or since the first where that is less.
+    """Counts events, and tells their mean rate over the last minute, or since the first where that
+    is less.
 
     :param seconds: a clock that only goes forward.
     """

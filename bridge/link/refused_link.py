@@ -1,4 +1,5 @@
-"""A link that its bridge has and cannot start, with the reason, so that an operator sees it where links are seen.
+"""A link that its bridge has and cannot start, with the reason, so that an operator sees it where
+links are seen.
 
 Owns what such a link answers. Why it is refused is its bridge's to know.
 """
@@ -26,9 +27,11 @@ class LinkRefused(Exception):
 
 
 class RefusedLink:
-    """A link that cannot be started as it is configured: UNINITIALIZED where it is disabled, else FAILED.
+    """A link that cannot be started as it is configured: UNINITIALIZED where it is disabled, else
+    FAILED.
 
-    :param bridge: the name of its bridge. :param reason: why, with the link's name. :param now_ms: the time, in epoch milliseconds.
+    :param bridge: the name of its bridge. :param reason: why, with the link's name. :param now_ms:
+        the time, in epoch milliseconds.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class RefusedLink:
         return self.config.name
 
     def start(self) -> Deferred[None]:
-        """Fails with :class:`LinkRefused`, and where it is disabled with :class:`~bridge.status.WrongState`."""
+        """Fails with :class:`LinkRefused`, and where it is disabled with
+        :class:`~bridge.status.WrongState`.
+        """
         if not self.config.enabled:
             return fail(WrongState(f"link {self.name}", "start", self._state.value, self.reason))
         self._enter(LinkState.FAILED)

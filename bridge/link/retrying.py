@@ -2,8 +2,9 @@
 
 Owns the arithmetic. Who connects, and what is told of it, belong to others.
 
-An operator who says how often or how long gets exactly that: a number of attempts, or a link's own ``failure-retry-interval``, makes the interval the
-same each time. Where a connection factory is tried for ever, the interval doubles from attempt to attempt up to :data:`LONGEST_S`, so that a
+An operator who says how often or how long gets exactly that: a number of attempts, or a link's own
+``failure-retry-interval``, makes the interval the same each time. Where a connection factory is
+tried for ever, the interval doubles from attempt to attempt up to :data:`LONGEST_S`, so that a
 provider which is away for a day is not asked every five seconds.
 """
 
@@ -24,10 +25,12 @@ FOR_EVER: Final = -1
 class Retries:
     """When to try again.
 
-    :param attempts: how often to try, the first one counted; -1 for ever. 0 is as 1: nothing works without one.
+    :param attempts: how often to try, the first one counted; -1 for ever. 0 is as 1: nothing works
+        without one.
     :param interval_s: seconds between the first attempt and the second.
     :param grows: whether the interval doubles from there.
-    :param loss: as how many failed attempts it counts that a connection was lost which had been there.
+    :param loss: as how many failed attempts it counts that a connection was lost which had been
+        there.
     """
 
     attempts: int
@@ -37,7 +40,9 @@ class Retries:
 
     @classmethod
     def of_factory(cls, factory: ConnectionFactory) -> Retries:
-        """As ``connect-attempts`` and ``connect-attempt-interval-in-seconds`` say (seed table 12-8)."""
+        """As ``connect-attempts`` and ``connect-attempt-interval-in-seconds`` say (seed table
+        12-8).
+        """
         return cls(
             factory.connect_attempts,
             float(factory.connect_attempt_interval_s),
@@ -46,7 +51,8 @@ class Retries:
 
     @classmethod
     def of_link(cls, link: Link, factory: ConnectionFactory) -> Retries:
-        """The link's ``max-retries`` and ``failure-retry-interval`` win over the factory's attempts (HornetQ, section 33.1).
+        """The link's ``max-retries`` and ``failure-retry-interval`` win over the factory's attempts
+        (HornetQ, section 33.1).
 
         ``max-retries`` counts the attempts after the first, or after a connection was lost.
         """
@@ -67,5 +73,6 @@ class Retries:
         if not self.grows:
             return self.interval_s
         longest = max(LONGEST_S, self.interval_s)
-        # The exponent is bounded too: after a year of failures it would be an integer of a million digits.
+        # The exponent is bounded too: after a year of failures it would be an integer of a million
+        # digits.
         return min(longest, self.interval_s * 2.0 ** min(max(0, failures - 1), 32))

@@ -1,10 +1,13 @@
-"""Sending a batch: run after run to the target, as long as they can be, around what the target refuses.
+"""Sending a batch: run after run to the target, as long as they can be, around what the target
+refuses.
 
-Owns the length of a run, and what a refusal means. That the target is lost is the pump's to deal with.
+Owns the length of a run, and what a refusal means. That the target is lost is the pump's to deal
+with.
 
-Most targets take every run. One that refuses a message says which, or not; then runs begin anew with one message and double with each success, so that
-a few bad messages among thousands cost little, and a target that refuses everything costs one attempt a message. A run that is too large for one
-transaction is halved: that is no fault of any message.
+Most targets take every run. One that refuses a message says which, or not; then runs begin anew
+with one message and double with each success, so that a few bad messages among thousands cost
+little, and a target that refuses everything costs one attempt a message. A run that is too large
+for one transaction is halved: that is no fault of any message.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ LONGEST_RUN: Final = 100
 class Sending:
     """The sending of one link's batches.
 
-    :param link: its name. :param nothing_twice: whether what may have arrived must not be sent again (AT_MOST_ONCE).
-    :param share: of the reactor's time. :param clock: the reactor. :param refused: told why the target refuses how many messages, which are dead.
+    :param link: its name. :param nothing_twice: whether what may have arrived must not be sent
+        again (AT_MOST_ONCE).
+    :param share: of the reactor's time. :param clock: the reactor. :param refused: told why the
+        target refuses how many messages, which are dead.
     """
 
     def __init__(
@@ -56,7 +61,8 @@ class Sending:
         self._longest = LONGEST_RUN
 
     async def send(self, batch: Batch, target: Target, sides: Sides) -> None:
-        """Send what is to be sent and has not been; what is refused, or has expired meanwhile, is dead behind this.
+        """Send what is to be sent and has not been; what is refused, or has expired meanwhile, is
+        dead behind this.
 
         :raises TargetLost: what had been sent is marked so.
         """
@@ -90,7 +96,9 @@ class Sending:
         return expired
 
     async def _sent(self, batch: Batch, run: list[Item], target: Target, sides: Sides) -> bool:
-        """Send one run. :returns: False if it is to be sent again, what is dead of it left out. :raises TargetLost:"""
+        """Send one run. :returns: False if it is to be sent again, what is dead of it left out.
+        :raises TargetLost:
+        """
         began = self._clock.seconds()
         messages = [
             item.again(item.outcome.message) for item in run if isinstance(item.outcome, ToSend)

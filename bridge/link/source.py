@@ -1,7 +1,7 @@
 """The source of a link, connected: messages come in, and are handed out in batches.
 
-Owns one connection's consumer and its credit. Knows nothing of targets, and nothing of why messages are acknowledged. When the connection ends it is
-done with; a link makes another.
+Owns one connection's consumer and its credit. Knows nothing of targets, and nothing of why messages
+are acknowledged. When the connection ends it is done with; a link makes another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _LEAST_CREDIT: Final = 2
 
 
 class SourceLost(MessagingError):
-    """The source's connection or consumer has ended; what it delivered comes again from the next one. ``cause`` is why."""
+    """The source's connection or consumer has ended; what it delivered comes again from the next
+    one. ``cause`` is why.
+    """
 
     def __init__(self, cause: MessagingError) -> None:
         super().__init__(f"source lost: {cause}")
@@ -34,7 +36,8 @@ class SourceLost(MessagingError):
 class Source:
     """A connected source. Made by :func:`open_source`.
 
-    :param lost: called once if it ends without being closed; every wait fails with :class:`SourceLost` then, too.
+    :param lost: called once if it ends without being closed; every wait fails with
+        :class:`SourceLost` then, too.
     """
 
     def __init__(
@@ -45,7 +48,8 @@ class Source:
         self.product = ""
         #: Why it is of no use any more.
         self.failed: SourceLost | None = None
-        #: Whether the provider has accepted what the link asks for: a later refusal is no mistake in the configuration.
+        #: Whether the provider has accepted what the link asks for: a later refusal is no mistake
+        #: in the configuration.
         self.accepted = False
         self._started = False
         self._size: Final = link.batch_size
@@ -72,7 +76,8 @@ class Source:
         self._consumer.grant(max(_LEAST_CREDIT, 2 * self._size), 2 * BATCH_OCTETS)
 
     async def confirmed(self) -> None:
-        """Wait until the provider has answered to what it was asked. Some ask it for a consumer at once, others at :meth:`start`.
+        """Wait until the provider has answered to what it was asked. Some ask it for a consumer at
+        once, others at :meth:`start`.
 
         :raises SourceLost: it refuses.
         """
@@ -132,7 +137,8 @@ class Source:
         return self._arrivals.times()
 
     async def batch(self) -> Sequence[Received]:
-        """The next messages, in order: as many as a batch holds, or those that came within its time. One that cannot be read comes alone.
+        """The next messages, in order: as many as a batch holds, or those that came within its
+        time. One that cannot be read comes alone.
 
         :returns: empty once :meth:`interrupt` was called while waiting.
         :raises SourceLost:
@@ -140,14 +146,17 @@ class Source:
         return await self._arrivals.batch(self._size)
 
     def interrupt(self) -> None:
-        """Have whoever waits for a batch go on without one; what has come stays for the next who asks."""
+        """Have whoever waits for a batch go on without one; what has come stays for the next who
+        asks.
+        """
         self._arrivals.interrupt()
 
     def settle(self, batch: Sequence[Received]) -> Deferred[None]:
         """Acknowledge these, and with them all before; receive as many more.
 
-        :returns: fires once the source's provider has made that durable; fails with :class:`SourceLost`, as after a failure nobody knows what it holds
-            to be settled, and how much it may deliver.
+        :returns: fires once the source's provider has made that durable; fails with
+            :class:`SourceLost`, as after a failure nobody knows what it holds to be settled, and
+            how much it may deliver.
         """
         settled: Deferred[None] = Deferred()
         if self.failed is not None or self._session is None or self._consumer is None:
@@ -175,7 +184,8 @@ class Source:
         return settled
 
     def recover(self) -> None:
-        """Have what was delivered and is not settled delivered again. The connection is kept, as a topic would give nothing again to another.
+        """Have what was delivered and is not settled delivered again. The connection is kept, as a
+        topic would give nothing again to another.
 
         :raises SourceLost:
         """
@@ -224,7 +234,8 @@ class Source:
 def subscription_of(link: Link, destination: Destination) -> Subscription:
     """What a link's source asks for. :param destination: the source's own, looked up."""
     topic = destination.kind is Kind.TOPIC
-    # What the guide says of durable-sub: ignored if the destination is no topic. A link's own messages never come back to it by a topic.
+    # What the guide says of durable-sub: ignored if the destination is no topic. A link's own
+    # messages never come back to it by a topic.
     return Subscription(
         destination,
         link.source.selector,
@@ -239,7 +250,8 @@ async def open_source(
     """Connect a link's source; its consumer is stopped.
 
     :param destination: the source's own, looked up.
-    :raises MessagingError: of :meth:`Provider.connect` and :meth:`Session.consumer`; nothing is left open then.
+    :raises MessagingError: of :meth:`Provider.connect` and :meth:`Session.consumer`; nothing is
+        left open then.
     """
     source = Source(reactor, link, destination, lost)
     lease = await way.take(source.lose)

@@ -1,7 +1,8 @@
-"""The target of a link, connected: runs of messages go out, and it is told whether they are the target's own now.
+"""The target of a link, connected: runs of messages go out, and it is told whether they are the
+target's own now.
 
-Owns connection and session: kept where the link stays connected, taken for each batch where it does not. Knows nothing of sources, and nothing of what
-is done about a message that is refused.
+Owns connection and session: kept where the link stays connected, taken for each batch where it does
+not. Knows nothing of sources, and nothing of what is done about a message that is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class TargetLost(MessagingError):
 class Refused(MessagingError):
     """The target is there and does not take what was sent.
 
-    :param cause: why. :param index: the first message that it does not take; None where it does not say which.
+    :param cause: why. :param index: the first message that it does not take; None where it does not
+        say which.
     :param sent: whether others of the run may have arrived all the same.
     """
 
@@ -81,7 +83,9 @@ class TargetSession(ABC, Generic[S]):
         return self._session is not None
 
     async def let_go(self, broken: bool = False) -> None:
-        """Give the connection back, to take another time. :param broken: nobody is to have it again."""
+        """Give the connection back, to take another time. :param broken: nobody is to have it
+        again.
+        """
         lease, self._lease = self._lease, None
         session, self._session = self._session, None
         if session is not None:
@@ -102,7 +106,9 @@ class TargetSession(ABC, Generic[S]):
         """The session to have of a connection. :raises MessagingError:"""
 
     async def _take(self) -> None:
-        """:raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or of :meth:`_session_of`."""
+        """:raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or of
+        :meth:`_session_of`.
+        """
         lease: Lease | None = None
 
         def lost(error: MessagingError) -> None:
@@ -157,10 +163,11 @@ class Target(TargetSession[Session]):
     """The target of one link.
 
     :param provider: what is behind ``way``. :param stays: whether the connection is kept.
-    :param batches: whether to send each run in a local transaction where the provider has these: it spares many a provider a write for each message,
-        and the run arrives whole or not at all.
+    :param batches: whether to send each run in a local transaction where the provider has these: it
+        spares many a provider a write for each message, and the run arrives whole or not at all.
     :param lost: called if a kept connection ends without being closed.
-    :param handed_over: called when the session has been given a run, before it has said that it is durable.
+    :param handed_over: called when the session has been given a run, before it has said that it is
+        durable.
     """
 
     def __init__(
@@ -180,7 +187,8 @@ class Target(TargetSession[Session]):
         self._transacted = False
 
     async def open(self) -> None:
-        """Connect, if it is not connected; where the link does not stay connected this shows that it can.
+        """Connect, if it is not connected; where the link does not stay connected this shows that
+        it can.
 
         :raises TargetLost: its ``cause`` is of :meth:`Provider.connect`.
         """
@@ -220,7 +228,8 @@ class Target(TargetSession[Session]):
             raise self._rejected(rejected, sent=False) from rejected
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
-        # Of what was sent outside of a transaction nobody knows, from here on, whether it has arrived.
+        # Of what was sent outside of a transaction nobody knows, from here on, whether it has
+        # arrived.
         doubtful = not self._transacted
         done: Deferred[MessagingError | None] = Deferred()
         try:

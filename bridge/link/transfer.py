@@ -1,16 +1,22 @@
-"""The message processing sequence of a link, step by step (seeds 000 and 003, "Message Processing Sequence Across a Link in a JMS Bridge").
+"""The message processing sequence of a link, step by step (seeds 000 and 003, "Message Processing
+Sequence Across a Link in a JMS Bridge").
 
-Owns what happens to one message between its source and its target, each step a method in the guide's order:
+Owns what happens to one message between its source and its target, each step a method in the
+guide's order:
 
 1. it is received (:meth:`Transfer.receive`),
 2. its expiry is checked (:meth:`Transfer.has_expired`),
 3. its JMSReplyTo is dropped or kept (:meth:`Transfer._reply_to`),
-4. the message transformer has it, which may send it elsewhere or nowhere (:meth:`Transfer._transform`),
-5. it is tagged with the name of the bridge, and with what HornetQ and the loop guard add (:meth:`Transfer._tag`),
-6. it is made the message to send, with its time to live, delivery mode and priority (:meth:`Transfer._outgoing`).
+4. the message transformer has it, which may send it elsewhere or nowhere
+   (:meth:`Transfer._transform`),
+5. it is tagged with the name of the bridge, and with what HornetQ and the loop guard add
+   (:meth:`Transfer._tag`),
+6. it is made the message to send, with its time to live, delivery mode and priority
+   (:meth:`Transfer._outgoing`).
 
-Steps 7, acknowledgement, and 8, the line in the log, are of batches: :mod:`bridge.link.pump` has them, and the order in which steps of several messages are
-taken. Knows no connection: where to send is a name here, and looking one up is the caller's. Only that waits, so all else is done at once.
+Steps 7, acknowledgement, and 8, the line in the log, are of batches: :mod:`bridge.link.pump` has
+them, and the order in which steps of several messages are taken. Knows no connection: where to send
+is a name here, and looking one up is the caller's. Only that waits, so all else is done at once.
 """
 
 from __future__ import annotations
@@ -34,13 +40,18 @@ from gateway.messaging.transformer import (
 )
 
 MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
-"""The property to which each bridge on the way appends the message id that it saw, separated by commas (HornetQ, section 33.1)."""
+"""The property to which each bridge on the way appends the message id that it saw, separated by
+commas (HornetQ, section 33.1).
+"""
 HOPS: Final = "STOMP_GATEWAY_BRIDGE_HOPS"
-"""The property to which each link with a loop guard on the way appends itself, separated by commas."""
+"""The property to which each link with a loop guard on the way appends itself, separated by
+commas.
+"""
 
 
 class LinkStops(MessagingError):
-    """The transformer failed, and the link's ``consume-no-transfer-on-transform-error`` is false: neither consume nor transfer this message.
+    """The transformer failed, and the link's ``consume-no-transfer-on-transform-error`` is false:
+    neither consume nor transfer this message.
 
     Its ``__cause__`` is the :class:`TransformFailed`, whose own is what the transformer raised.
     """
@@ -80,7 +91,8 @@ class ToSend:
 class Dead:
     """The message is given up: it goes to the dead message queues and is consumed.
 
-    :param exception: what was wrong. :param current: where it was going after AS_SOURCE or ``branch_to``; None where that was not known yet.
+    :param exception: what was wrong. :param current: where it was going after AS_SOURCE or
+        ``branch_to``; None where that was not known yet.
     """
 
     reason: BridgeDeadReason
@@ -95,9 +107,11 @@ class NotTransferred:
 
 @dataclass(frozen=True, slots=True)
 class Branched:
-    """The transformer branched to a name, which is to be looked up: :meth:`Transfer.branch` goes on from here.
+    """The transformer branched to a name, which is to be looked up: :meth:`Transfer.branch` goes on
+    from here.
 
-    :param ref_name: the name. :param message: what the transformer made. :param before: what it was given.
+    :param ref_name: the name. :param message: what the transformer made. :param before: what it was
+        given.
     """
 
     ref_name: str
@@ -112,9 +126,11 @@ Outcome = ToSend | Dead | NotTransferred
 class Sides:
     """What a transfer knows of source and target.
 
-    :param destination: the target's; None is AS_SOURCE. :param source: what the source's provider calls itself. :param target: likewise.
+    :param destination: the target's; None is AS_SOURCE. :param source: what the source's provider
+        calls itself. :param target: likewise.
     :param both_embedded: whether both are the broker of this instance.
-    :param source_resource: the source's resource manager, where that is the broker of this instance; else "".
+    :param source_resource: the source's resource manager, where that is the broker of this
+        instance; else "".
     """
 
     destination: Destination | None
@@ -157,7 +173,8 @@ class Transfer:
         self._bridge_name = ""
         self._tags = False
         self._for_transformer: Mapping[str, str] = {}
-        #: The headers made last, and from which, to where, with which reply-to: producers repeat themselves.
+        #: The headers made last, and from which, to where, with which reply-to: producers repeat
+        #: themselves.
         self._last: tuple[Headers, Destination, Destination | None, Headers] | None = None
         self.configure(bridge)
 
@@ -171,13 +188,15 @@ class Transfer:
     # --- the steps
 
     def receive(self, message: Message, sides: Sides) -> Outcome | Branched:
-        """Steps 1 to 6 for a message received; up to the middle of step 4 where a name must be looked up.
+        """Steps 1 to 6 for a message received; up to the middle of step 4 where a name must be
+        looked up.
 
         :raises LinkStops: the link must stop, and the message stays where it was.
         """
         # 1
         if isinstance(message, Unreadable):
-            # Who pumps has tried it again and again. No reason of the table is its own: this is that of all that cannot be sent as it is.
+            # Who pumps has tried it again and again. No reason of the table is its own: this is
+            # that of all that cannot be sent as it is.
             return Dead(
                 BridgeDeadReason.SEND_FAILURE, str(CannotBeRead(message)), sides.destination
             )
@@ -216,7 +235,8 @@ class Transfer:
         """Go on with a message whose transformer branched to a name.
 
         :raises LinkStops: there is no such name, and the link must stop.
-        :raises MessagingError: the target's provider could not be asked for the destination; to be tried again.
+        :raises MessagingError: the target's provider could not be asked for the destination; to be
+            tried again.
         """
         try:
             branch = await self._resolve(branched.ref_name)
@@ -249,7 +269,9 @@ class Transfer:
         return ToSend(self._outgoing(message, self._tag(message, before, destination, reply_to)))
 
     def has_expired(self, message: Message) -> bool:
-        """Step 2: whether its time to live is over; nothing is left of it at the very moment of JMSExpiration."""
+        """Step 2: whether its time to live is over; nothing is left of it at the very moment of
+        JMSExpiration.
+        """
         return 0 < message.expires <= self._now_ms()
 
     def expired(self, message: Message) -> Dead:
@@ -261,7 +283,9 @@ class Transfer:
         )
 
     def _reply_to(self, message: Message, sides: Sides) -> Destination | None:
-        """Step 3: kept where the link retains it or both sides are the broker of this instance; a temporary one means nothing elsewhere."""
+        """Step 3: kept where the link retains it or both sides are the broker of this instance; a
+        temporary one means nothing elsewhere.
+        """
         reply_to = message.headers.reply_to
         if (
             reply_to is None
@@ -274,7 +298,8 @@ class Transfer:
     def _transform(
         self, transformer: MessageTransformer, message: Message, sides: Sides
     ) -> Transformed:
-        """Step 4: the transformed message, where it goes instead of the target's destination, and whether it goes nowhere.
+        """Step 4: the transformed message, where it goes instead of the target's destination, and
+        whether it goes nowhere.
 
         :raises TransformFailed:
         """
@@ -330,7 +355,8 @@ class Transfer:
             added[DUPLICATE_ID] = self._duplicate_id(before)
         changes: dict[str, object] = {"destination": destination, "reply_to": reply_to}
         if added or DUPLICATE_ID in headers.properties:
-            # The producer's own id was for where it sent the message: elsewhere it may be another's, and a target that remembers would drop this one.
+            # The producer's own id was for where it sent the message: elsewhere it may be
+            # another's, and a target that remembers would drop this one.
             kept = {
                 name: value for name, value in headers.properties.items() if name != DUPLICATE_ID
             }
@@ -341,7 +367,8 @@ class Transfer:
         return made
 
     def _duplicate_id(self, before: Message) -> str:
-        """By what the target knows the message again: of a queue's the same whichever link has it, of a topic's each link's own, as each moves a copy.
+        """By what the target knows the message again: of a queue's the same whichever link has it,
+        of a topic's each link's own, as each moves a copy.
 
         What is before the slash has a run of remembered ids of its own.
         """
@@ -352,7 +379,8 @@ class Transfer:
     def _outgoing(self, message: Message, headers: Headers) -> Message:
         """Step 6: a new message, to which the target's provider gives an id and a timestamp.
 
-        What is left of its time to live follows from JMSExpiration, which is carried as the absolute time that it is.
+        What is left of its time to live follows from JMSExpiration, which is carried as the
+        absolute time that it is.
         """
         return Message(headers, message.body, expires=message.expires)
 
@@ -363,7 +391,9 @@ def _listed(headers: Headers, name: str) -> list[str]:
 
 
 def _lasting(destination: Destination) -> Destination:
-    """The destination of that kind and name at another provider, to which a temporary one's belonging says nothing."""
+    """The destination of that kind and name at another provider, to which a temporary one's
+    belonging says nothing.
+    """
     return Destination(destination.kind, destination.name)
 
 

@@ -1,6 +1,8 @@
-"""What an operator is told when a link does not get on: one line, which says what is wrong, where, and what to do.
+"""What an operator is told when a link does not get on: one line, which says what is wrong, where,
+and what to do.
 
-Owns the remedies, when a refusal is told of again, and when a wait is called a stall. What is done about either is the link's business.
+Owns the remedies, when a refusal is told of again, and when a wait is called a stall. What is done
+about either is the link's business.
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ from gateway.messaging.errors import (
 
 #: Seconds until the log is told again of what goes on.
 TELL_S: Final = 60.0
-#: Seconds without any progress after which a wait is a stall, and between two looks at it. Together less than the 30 seconds after which a call of
-#: a JMS provider is given up, so that the stall is told of first.
+#: Seconds without any progress after which a wait is a stall, and between two looks at it. Together
+#: less than the 30 seconds after which a call of a JMS provider is given up, so that the stall is
+#: told of first.
 STALLED_S: Final = 15.0
 LOOK_S: Final = 5.0
 
 _MAKE_ROOM: Final = "make room there: consume from it, purge it, or raise its limit"
-#: Words by which a broker says that it is full where it ends the connection or the transaction over that.
+#: Words by which a broker says that it is full where it ends the connection or the transaction over
+#: that.
 _FULL: Final = re.compile(
     r"ResourceAllocationException|Usage Manager|\bis full\b|\bno space left\b", re.IGNORECASE
 )
@@ -63,7 +67,9 @@ _STALLS: Final = {
 
 
 def remedy(error: BaseException) -> str:
-    """What to do about an error, or about what it was caused by; "" where the error says it, or nothing is known."""
+    """What to do about an error, or about what it was caused by; "" where the error says it, or
+    nothing is known.
+    """
     cause: BaseException | None = error
     while cause is not None:
         for kind, text in _REMEDIES:
@@ -83,7 +89,8 @@ def with_remedy(error: BaseException) -> str:
 
 
 class Refusals:
-    """What the target of a link refuses, which is dead then: told once a minute as long as the reason is the same.
+    """What the target of a link refuses, which is dead then: told once a minute as long as the
+    reason is the same.
 
     :param record: is given each one as the link's last error.
     """
@@ -136,10 +143,12 @@ class Progress(NamedTuple):
 
 
 class Stall:
-    """Tells when a link has waited for a provider for :data:`STALLED_S` seconds, once, and when it goes on.
+    """Tells when a link has waited for a provider for :data:`STALLED_S` seconds, once, and when it
+    goes on.
 
     :param names: what the sentences name: ``source``, ``target`` and ``destination``.
-    :param progress: how far the link is now. :param record: is given the stall as the link's last error.
+    :param progress: how far the link is now. :param record: is given the stall as the link's last
+        error.
     """
 
     def __init__(

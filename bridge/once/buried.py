@@ -1,13 +1,16 @@
-"""Which dead messages a dead message queue has already, though their source has yet to hear of that: so that it is not given them twice.
+"""Which dead messages a dead message queue has already, though their source has yet to hear of
+that: so that it is not given them twice.
 
-Owns these ids, the last so many of them. One that is forgotten too early is in the queue twice, which is better than not at all.
+Owns these ids, the last so many of them. One that is forgotten too early is in the queue twice,
+which is better than not at all.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Ids that are kept. Some never come again: another consumer has the message, or its transaction ended otherwise than was decided.
+#: Ids that are kept. Some never come again: another consumer has the message, or its transaction
+#: ended otherwise than was decided.
 MOST: Final = 10_000
 
 

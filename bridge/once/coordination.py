@@ -1,9 +1,12 @@
-"""The coordinator of a bridge's transactions: opened when it is needed, and what an earlier run left is completed when its resource managers are there.
+"""The coordinator of a bridge's transactions: opened when it is needed, and what an earlier run
+left is completed when its resource managers are there.
 
-Owns when that is, and who is asked: each connection factory that can take part in XA transactions, whether or not a link uses it now, but those of
-``multi-rm``, which have no one resource manager to ask. A link completes what it finds at its own two sides before it moves anything; this is for all else:
-for what earlier runs left, and for what a link could not finish, whatever has become of the link. And it keeps what each link has under way, by the
-link's name, as a reload may make the link anew.
+Owns when that is, and who is asked: each connection factory that can take part in XA transactions,
+whether or not a link uses it now, but those of ``multi-rm``, which have no one resource manager to
+ask. A link completes what it finds at its own two sides before it moves anything; this is for all
+else: for what earlier runs left, and for what a link could not finish, whatever has become of the
+link. And it keeps what each link has under way, by the link's name, as a reload may make the link
+anew.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from bridge.xa.coordinator import Coordinator
 from bridge.xa.reminders import Reminders
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
-#: Seconds before the second attempt to reach a resource manager; doubled for each that follows, up to a minute.
+#: Seconds before the second attempt to reach a resource manager; doubled for each that follows, up
+#: to a minute.
 RETRY_S: Final = 2.0
 #: Seconds after the last failure in which a resource manager is asked what is left there.
 AGAIN_S: Final = 60.0
@@ -73,7 +77,8 @@ class Coordination:
         return self._coordinator
 
     def start(self, factories: Sequence[AdministeredFactory]) -> None:
-        """If there was a run before this, complete what it left at the resource managers of these; and from now on what links leave there.
+        """If there was a run before this, complete what it left at the resource managers of these;
+        and from now on what links leave there.
 
         :raises TransactionError: the log cannot be opened.
         """
@@ -87,8 +92,8 @@ class Coordination:
     def configure(self, factories: Sequence[AdministeredFactory]) -> None:
         """The file was read again, and these are its connection factories now.
 
-        Those that it has no more are asked no more. One that has become another is asked in its stead, and one that is new as well: something may have
-        waited for it.
+        Those that it has no more are asked no more. One that has become another is asked in its
+        stead, and one that is new as well: something may have waited for it.
         """
         before = dict(self._factories)
         self._factories.clear()
@@ -103,18 +108,22 @@ class Coordination:
                 self._begin(ref_name)
 
     def under_way(self, link: str, undecided: Callable[[], Undecided]) -> UnderWay:
-        """What the link of this name has under way. :param undecided: makes a place for messages of such a link."""
+        """What the link of this name has under way. :param undecided: makes a place for messages of
+        such a link.
+        """
         if link not in self._under_way:
             self._under_way[link] = UnderWay(undecided())
         return self._under_way[link]
 
     def look_again(self, ref_name: str) -> None:
-        """A transaction has failed in which this one's resource manager took part: it is asked in :data:`AGAIN_S` seconds, and until it can be.
+        """A transaction has failed in which this one's resource manager took part: it is asked in
+        :data:`AGAIN_S` seconds, and until it can be.
 
         Whatever the factory of this name is by then; nobody is asked if the file has none.
 
-        The link may be stopped by then, and nobody else would. And what was asked over a connection that was lost may yet arrive, after the recovery that
-        was made over the next. So the seconds begin anew with each failure.
+        The link may be stopped by then, and nobody else would. And what was asked over a connection
+        that was lost may yet arrive, after the recovery that was made over the next. So the seconds
+        begin anew with each failure.
         """
         factory = self._factories.get(ref_name)
         if self._stopped or factory is None or factory.config.multi_rm:

@@ -13,7 +13,8 @@ from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUna
 
 
 class BatchRefused(MessagingError):
-    """A message that was sent alone was refused, or its transaction was rolled back: it is at its source still, and is tried again.
+    """A message that was sent alone was refused, or its transaction was rolled back: it is at its
+    source still, and is tried again.
 
     :param cause: why. :param times: how often by now. :param most: how often it is tried.
     """
@@ -24,7 +25,8 @@ class BatchRefused(MessagingError):
 
 
 class NotDecided(MessagingError):
-    """The decision could not be written, so everything was rolled back: it is tried again, as no message is at fault.
+    """The decision could not be written, so everything was rolled back: it is tried again, as no
+    message is at fault.
 
     :param cause: what the log's disk said.
     """
@@ -35,7 +37,8 @@ class NotDecided(MessagingError):
 
 
 class NotOnce(MessagingError):
-    """Between these two providers no message can be transferred once and only once: neither by XA, nor because the target remembers what it has.
+    """Between these two providers no message can be transferred once and only once: neither by XA,
+    nor because the target remembers what it has.
 
     :param reason: what each lacks, and the remedy.
     """

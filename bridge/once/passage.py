@@ -1,7 +1,7 @@
 """The way of a link's messages that is one transaction of source and target.
 
-Owns what must be before a message may be moved: that what an earlier run of the link had begun is over, and that both resource managers have finished what
-they had prepared for this bridge.
+Owns what must be before a message may be moved: that what an earlier run of the link had begun is
+over, and that both resource managers have finished what they had prepared for this bridge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from bridge.xa.status import BranchState
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
-#: Seconds that connecting waits for what an earlier run had begun; then it fails, and is tried again.
+#: Seconds that connecting waits for what an earlier run had begun; then it fails, and is tried
+#: again.
 EARLIER_S: Final = 10.0
 #: States of a branch whose resource manager was asked something and has not answered.
 _ASKED: Final = (
@@ -41,7 +42,8 @@ _ASKED: Final = (
 class OncePassage:
     """Both sides in one transaction.
 
-    :param under_way: what earlier runs of this link have left under way, too. :param lost: called if the target's connection ends.
+    :param under_way: what earlier runs of this link have left under way, too. :param lost: called
+        if the target's connection ends.
     """
 
     once_by: Final = OnceBy.XA
@@ -84,7 +86,9 @@ class OncePassage:
         )
 
     async def connected(self, source: OnceSource) -> None:
-        """Have both resource managers commit what was decided and roll back what was not: else messages would overtake those that wait for that."""
+        """Have both resource managers commit what was decided and roll back what was not: else
+        messages would overtake those that wait for that.
+        """
         names = [factory.config.ref_name for factory in self._factories]
         if self._was_connected:
             self._look_again()
@@ -111,9 +115,11 @@ class OncePassage:
             raise TargetLost(error, sent=False) from error
 
     async def _earlier_over(self) -> None:
-        """No recovery touches those that are under way, and what is behind their messages must not overtake these.
+        """No recovery touches those that are under way, and what is behind their messages must not
+        overtake these.
 
-        :raises SourceLost: :raises TargetLost: one is under way for too long; the end whose resource manager does not answer.
+        :raises SourceLost: :raises TargetLost: one is under way for too long; the end whose
+            resource manager does not answer.
         """
         for transaction in self._under_way.open:
             if not await within(self._reactor, EARLIER_S, self._under_way.ended(transaction)):
@@ -146,7 +152,9 @@ class OncePassage:
             raise
 
     async def failed(self, source: OnceSource) -> bool:
-        """The target's session may hold anything then, and the source's too, but for one that can be kept."""
+        """The target's session may hold anything then, and the source's too, but for one that can
+        be kept.
+        """
         await self.target.let_go()
         return not source.keep()
 
@@ -156,6 +164,8 @@ class OncePassage:
 
 
 def _rm(factory: AdministeredFactory, side: str) -> str:
-    """Names the resource manager of one side. Of a ``multi-rm`` factory nobody knows whether two connections have the same: each has a branch of its own."""
+    """Names the resource manager of one side. Of a ``multi-rm`` factory nobody knows whether two
+    connections have the same: each has a branch of its own.
+    """
     resource = factory.provider.resource
     return one_of_several(resource, side) if factory.config.multi_rm else resource

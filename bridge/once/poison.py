@@ -1,6 +1,8 @@
-"""How large the next transaction of a link may be, after some have failed: so that a message that the target refuses is alone in the end.
+"""How large the next transaction of a link may be, after some have failed: so that a message that
+the target refuses is alone in the end.
 
-Where the target says which it is, those before it are the next transaction, and it is one by itself: one rollback. Else it is found by halving.
+Where the target says which it is, those before it are the next transaction, and it is one by
+itself: one rollback. Else it is found by halving.
 
 Owns that, and how often each message was refused alone. Knows neither sources nor targets.
 """
@@ -17,7 +19,9 @@ MOST: Final = 6
 """How often a message is tried alone; when it was refused as often it is dead."""
 
 KEPT: Final = 1000
-"""Of so many messages it is known how often they were refused alone: a source may give them out by turns. Of more, those refused last are known."""
+"""Of so many messages it is known how often they were refused alone: a source may give them out by
+turns. Of more, those refused last are known.
+"""
 
 
 class _Suspect(NamedTuple):
@@ -40,7 +44,8 @@ class Poison:
         self.limit = size
         #: Those that were refused alone, by their ids, the last one last.
         self._suspects: Final[dict[str, _Suspect]] = {}
-        #: What the limit is after the next success, and after the one behind that, where the target has named a message; else it doubles.
+        #: What the limit is after the next success, and after the one behind that, where the target
+        #: has named a message; else it doubles.
         self._next: tuple[int, ...] = ()
 
     def refused(
@@ -52,8 +57,10 @@ class Poison:
     ) -> int:
         """A transaction of these was refused, which are at their source again.
 
-        :param reason: why the one message will be dead. :param exception: what was said. :param bad: which of them it is, if the target said.
-        :returns: how often the one message was by now, 0 where there were several: then those before the bad one are tried next, or a half of them.
+        :param reason: why the one message will be dead. :param exception: what was said. :param
+            bad: which of them it is, if the target said.
+        :returns: how often the one message was by now, 0 where there were several: then those
+            before the bad one are tried next, or a half of them.
         """
         if len(messages) > 1:
             if bad is None:
@@ -82,7 +89,9 @@ class Poison:
         return reason, exception
 
     def transferred(self) -> None:
-        """A transaction was committed: the next may be twice as large, or as large as ever where the target has named the bad one."""
+        """A transaction was committed: the next may be twice as large, or as large as ever where
+        the target has named the bad one.
+        """
         if self._next:
             self.limit, *rest = self._next
             self._next = tuple(rest)

@@ -1,17 +1,22 @@
-"""One transaction after another from a link's source to its target: the transacted half of the message processing sequence.
+"""One transaction after another from a link's source to its target: the transacted half of the
+message processing sequence.
 
-Owns the order of the steps within a transaction, and what is done when one of them fails. What is done to one message is :mod:`bridge.link.transfer`'s,
-prepare and commit the coordinator's; connections are :mod:`bridge.once.source`'s and :mod:`bridge.once.target`'s; when to try again is the link's.
+Owns the order of the steps within a transaction, and what is done when one of them fails. What is
+done to one message is :mod:`bridge.link.transfer`'s, prepare and commit the coordinator's;
+connections are :mod:`bridge.once.source`'s and :mod:`bridge.once.target`'s; when to try again is
+the link's.
 
 A transaction::
 
     start · receive · expiry · reply-to · transformer · tag · start · send · the dead to their queues · acknowledge · end · prepare · decide · commit · log
 
-Whatever fails before the decision rolls everything back: the messages are at their source, in order, and nothing of them is at the target. Only a dead
-message queue, which is no part of the transaction, may have a message twice.
+Whatever fails before the decision rolls everything back: the messages are at their source, in
+order, and nothing of them is at the target. Only a dead message queue, which is no part of the
+transaction, may have a message twice.
 
-Behind the decision nothing can be refused, so the next transaction begins while this one is committed, on the same sessions. It is decided only when this
-one is committed on both sides; where that fails it is rolled back.
+Behind the decision nothing can be refused, so the next transaction begins while this one is
+committed, on the same sessions. It is decided only when this one is committed on both sides; where
+that fails it is rolled back.
 """
 
 from __future__ import annotations
@@ -58,8 +63,10 @@ from gateway.messaging.message import Unreadable
 class _One:
     """A transaction under way between these ends.
 
-    :param before: the one before, if it may not be committed yet. :param ending: its end, whatever that is; never fails.
-    :param items: what has been transformed. :param told: what the journal is told of them, once they are received.
+    :param before: the one before, if it may not be committed yet. :param ending: its end, whatever
+        that is; never fails.
+    :param items: what has been transformed. :param told: what the journal is told of them, once
+        they are received.
     """
 
     transaction: Transaction
@@ -75,9 +82,11 @@ class _One:
 class OncePump:
     """Moves the messages of one link, from its start to its stop.
 
-    :param clock: the reactor. :param link: its name, for dead messages. :param size: messages of one transaction, at most.
+    :param clock: the reactor. :param link: its name, for dead messages. :param size: messages of
+        one transaction, at most.
     :param source: the ref-name of the source's connection factory. :param target: likewise.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in the journal.
+    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in
+        the journal.
     """
 
     def __init__(
@@ -125,13 +134,17 @@ class OncePump:
         self.doing_since_ms = 0
 
     async def run(self, source: OnceSource, target: OnceTarget, sides: Sides) -> None:
-        """Move messages until :meth:`halt`, which lets the transaction under way be finished; not at all as long as that holds.
+        """Move messages until :meth:`halt`, which lets the transaction under way be finished; not
+        at all as long as that holds.
 
-        When this raises no transaction is under way, and both sessions may hold anything: the passage sees to that before it is called again.
+        When this raises no transaction is under way, and both sessions may hold anything: the
+        passage sees to that before it is called again.
 
-        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: :raises NotDecided: these may be over when it is called again.
+        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: :raises
+            NotDecided: these may be over when it is called again.
         :raises LinkStops: that would fail again.
-        :raises MessagingError: a destination could not be looked up; the coordinator's log cannot be written.
+        :raises MessagingError: a destination could not be looked up; the coordinator's log cannot
+            be written.
         """
         self._source = source
         self._failed = None
@@ -186,7 +199,9 @@ class OncePump:
             self._source.interrupt()
 
     def forget(self) -> None:
-        """The transaction under way will not be finished, unless it is decided: its source is closed. Nothing else of it is begun."""
+        """The transaction under way will not be finished, unless it is decided: its source is
+        closed. Nothing else of it is begun.
+        """
         self._forgotten = True
 
     def _do(self, doing: Doing) -> None:
@@ -195,7 +210,9 @@ class OncePump:
             self.doing_since_ms = wall_ms(self._clock)
 
     def _check(self) -> None:
-        """:raises ProviderUnavailable: the link was stopped meanwhile. :raises BaseException: why the transaction before is not committed."""
+        """:raises ProviderUnavailable: the link was stopped meanwhile. :raises BaseException: why
+        the transaction before is not committed.
+        """
         if self._failed is not None:
             raise self._failed
         if self._forgotten:
@@ -238,8 +255,8 @@ class OncePump:
     async def _move(self, one: _One) -> None:
         transaction, source = one.transaction, one.source
         self._do(Doing.RECEIVING)
-        # What is asked of a session takes effect in the order asked, and a JMS provider does at one go what is asked at once: so nothing waits here for what
-        # can be told later.
+        # What is asked of a session takes effect in the order asked, and a JMS provider does at one
+        # go what is asked at once: so nothing waits here for what can be told later.
         starting = self._enlisting(transaction, source, self._names[0])
 
         def not_started(failure: Failure) -> None:
@@ -303,8 +320,9 @@ class OncePump:
     async def _sent(
         self, one: _One, sending: Sequence[Item], transfers: Transfers
     ) -> Deferred[BaseException | None]:
-        """:returns: why the target has not taken all: :class:`Refused` or :class:`TargetLost`; None where it has. Never fails, and need not be waited for
-        before the commit, which fails where the target has not.
+        """:returns: why the target has not taken all: :class:`Refused` or :class:`TargetLost`; None
+        where it has. Never fails, and need not be waited for before the commit, which fails
+        where the target has not.
         """
         transaction, target = one.transaction, one.target
         await target.open()
@@ -314,7 +332,8 @@ class OncePump:
             item.again(item.outcome.message) for item in sending if isinstance(item.outcome, ToSend)
         ]
         transfers.sent(sending, messages)
-        # What is sent into no branch is refused for that alone. A session that cannot begin one is of no use, whatever the reason.
+        # What is sent into no branch is refused for that alone. A session that cannot begin one is
+        # of no use, whatever the reason.
         unbegun = starting.addErrback(not_begun)
         try:
             taken = await target.send(messages, self._share)
@@ -329,9 +348,12 @@ class OncePump:
     async def _committed(
         self, one: _One, refusal: Deferred[BaseException | None], transfers: Transfers
     ) -> Sequence[str]:
-        """:param refusal: of the target. :param transfers: what is told of it, which is to be known before the decision. :returns: the factories whose resource manager has yet to hear of it.
+        """:param refusal: of the target. :param transfers: what is told of it, which is to be known
+            before the decision. :returns: the factories whose resource manager has yet to hear of
+            it.
 
-        :raises Refused: :raises TargetLost: why the target has not. :raises RolledBack: for a reason other than a lost provider.
+        :raises Refused: :raises TargetLost: why the target has not. :raises RolledBack: for a
+            reason other than a lost provider.
         """
         try:
             return (await one.transaction.commit(one.before, transfers.written())).waiting
@@ -345,7 +367,8 @@ class OncePump:
                 raise self._lost(error.ref_name, error.cause) from error
             raise
         except OutcomeUnknown as error:
-            # One resource manager has both sides, so what was not done at one was not done at the other.
+            # One resource manager has both sides, so what was not done at one was not done at the
+            # other.
             raise SourceLost(error) from error
 
     async def _transformed(
@@ -375,7 +398,9 @@ class OncePump:
                 raise Refused(CannotBeRead(message), None, sent=False)
 
     async def _bury(self, items: Sequence[Item], transfers: Transfers) -> None:
-        """Before the commit: should it fail, a dead message queue has it twice, which is better than not at all. :raises NotBuried:"""
+        """Before the commit: should it fail, a dead message queue has it twice, which is better
+        than not at all. :raises NotBuried:
+        """
         for item in items:
             message = item.received.message
             if item.dead is not None and message.message_id not in self._buried:
@@ -398,10 +423,12 @@ class OncePump:
         self._tally.committed(items, sending)
 
     async def _refused(self, one: _One, refused: Refused | RolledBack) -> None:
-        """The target is there and does not take it, or a resource manager would not prepare: find out which message it is.
+        """The target is there and does not take it, or a resource manager would not prepare: find
+        out which message it is.
 
         :raises BatchRefused: it is one message alone, and is to be tried again later.
-        :raises SourceLost: :raises TargetLost: a branch may be held there yet. Nothing may overtake its messages, so recovery comes first.
+        :raises SourceLost: :raises TargetLost: a branch may be held there yet. Nothing may overtake
+            its messages, so recovery comes first.
         """
         self._counters.refused += len(one.items) == 1
         refusals.note(self._link, self._poison, one.items, refused, self._log)
@@ -413,7 +440,9 @@ class OncePump:
             one.target.renew()
 
     async def _bury_undecided(self, one: _One, heuristic: Heuristic) -> None:
-        """The outcome is final and not clean: nobody will try these again, so each is told of. :raises NotBuried: of some; they are kept."""
+        """The outcome is final and not clean: nobody will try these again, so each is told of.
+        :raises NotBuried: of some; they are kept.
+        """
         self._log.error(
             "link {link}: {count} messages of one transaction: {error}",
             link=self._link,

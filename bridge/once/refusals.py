@@ -1,6 +1,8 @@
-"""What follows from a transaction that was refused: which message is looked for, and whether there is a pause before the next attempt.
+"""What follows from a transaction that was refused: which message is looked for, and whether there
+is a pause before the next attempt.
 
-Owns how a refusal is understood. Whose fault it is in the end, and how large the next transaction is, is :mod:`bridge.once.poison`'s to say.
+Owns how a refusal is understood. Whose fault it is in the end, and how large the next transaction
+is, is :mod:`bridge.once.poison`'s to say.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def note(
 ) -> None:
     """The target is there and does not take these, or a resource manager would not prepare them.
 
-    :param items: all of the transaction, which was rolled back. :raises BatchRefused: it is one message alone, and is to be tried again later.
+    :param items: all of the transaction, which was rolled back. :raises BatchRefused: it is one
+        message alone, and is to be tried again later.
     """
     reason = (
         BridgeDeadReason.SEND_FAILURE

@@ -1,7 +1,9 @@
-"""The source of a link that transfers once: messages come in as work of a branch, a batch at a time.
+"""The source of a link that transfers once: messages come in as work of a branch, a batch at a
+time.
 
-Owns one connection's XA session and consumer, and their credit. Credit is for one batch and granted when its branch has begun: a JMS provider counts
-whatever it hands over meanwhile as work of that branch. Knows nothing of targets, and nothing of when a branch is committed.
+Owns one connection's XA session and consumer, and their credit. Credit is for one batch and granted
+when its branch has begun: a JMS provider counts whatever it hands over meanwhile as work of that
+branch. Knows nothing of targets, and nothing of when a branch is committed.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from gateway.messaging.provider import Connection, XAConsumer, XAResource, XASes
 class OnceSource:
     """A connected source. Made by :func:`open_once_source`.
 
-    :param rm: names its resource manager. :param lost: called once if it ends without being closed; every wait fails with
-        :class:`~bridge.link.source.SourceLost` then, too.
+    :param rm: names its resource manager. :param lost: called once if it ends without being closed;
+        every wait fails with :class:`~bridge.link.source.SourceLost` then, too.
     """
 
     def __init__(
@@ -71,16 +73,20 @@ class OnceSource:
         return self._session.resource()
 
     def connected(self, lease: Lease) -> None:
-        """The connection is there. Nothing is consumed before :meth:`consume`. :raises MessagingError: of :meth:`Connection.xa_session`."""
+        """The connection is there. Nothing is consumed before :meth:`consume`. :raises
+        MessagingError: of :meth:`Connection.xa_session`.
+        """
         self._lease = lease
         self.product = lease.connection.product
         self._open()
 
     async def renew(self) -> None:
-        """Go on after a branch was rolled back: whatever was handed over, and whatever credit was left, is void.
+        """Go on after a branch was rolled back: whatever was handed over, and whatever credit was
+        left, is void.
 
-        With another session, as not every provider gives a consumer what was rolled back before what it has ahead. But of a topic without a durable
-        subscription a consumer is all there is, so its session stays, and gets from it what it can.
+        With another session, as not every provider gives a consumer what was rolled back before
+        what it has ahead. But of a topic without a durable subscription a consumer is all there is,
+        so its session stays, and gets from it what it can.
 
         :raises SourceLost:
         """
@@ -103,7 +109,8 @@ class OnceSource:
             raise SourceLost(error) from error
 
     def keep(self) -> bool:
-        """Go on after a failure that was not this end's, every branch being rolled back, where to connect anew would lose what that gave back: see
+        """Go on after a failure that was not this end's, every branch being rolled back, where to
+        connect anew would lose what that gave back: see
         :meth:`renew`.
 
         :returns: False where it would not; nothing was done then, and it is to be closed.
@@ -115,7 +122,9 @@ class OnceSource:
         return False
 
     def _withdraw(self) -> None:
-        """A consumer that stays must not give more than the next batch may have. It is stopped where any credit is left."""
+        """A consumer that stays must not give more than the next batch may have. It is stopped
+        where any credit is left.
+        """
         if self._consumer is not None:
             self._consumer.withdraw()
         self._messages = 0
@@ -130,8 +139,9 @@ class OnceSource:
     def consume(self) -> None:
         """Have a consumer, if there is none.
 
-        Not before the resource manager has finished what was prepared there: a broker may hand messages to a consumer ahead of all credit, and those of
-        a branch that is rolled back only then would come behind them.
+        Not before the resource manager has finished what was prepared there: a broker may hand
+        messages to a consumer ahead of all credit, and those of a branch that is rolled back only
+        then would come behind them.
 
         :raises MessagingError: of :meth:`Session.consumer`. :raises SourceLost:
         """
@@ -160,7 +170,9 @@ class OnceSource:
         self._consumer = session.consumer(self._subscription, deliver, failed)
 
     async def confirmed(self) -> None:
-        """Wait until the provider has answered to :meth:`consume`. :raises SourceLost: it refuses."""
+        """Wait until the provider has answered to :meth:`consume`. :raises SourceLost: it
+        refuses.
+        """
         await self._quiet()
         if self.failed is not None:
             raise self.failed
@@ -192,8 +204,8 @@ class OnceSource:
         return self._arrivals.times()
 
     async def batch(self, size: int) -> Sequence[Received]:
-        """The messages of a branch that has begun, in order: ``size`` of them at most, or those that came within their time. No others come before this is
-        called again.
+        """The messages of a branch that has begun, in order: ``size`` of them at most, or those
+        that came within their time. No others come before this is called again.
 
         :returns: empty where :meth:`interrupt` was called before one had come. :raises SourceLost:
         """
@@ -221,14 +233,18 @@ class OnceSource:
         return [*batch, *self._arrivals.take(size)]
 
     async def _given_back(self) -> None:
-        """Have no consumer any more, and wait until the provider has back what it had ahead: the next consumer would get what is behind that first."""
+        """Have no consumer any more, and wait until the provider has back what it had ahead: the
+        next consumer would get what is behind that first.
+        """
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
             await self._quiet()
 
     async def _quiet(self) -> None:
-        """Wait until what the session was asked is done: such as a receive that was under way when the consumer was stopped."""
+        """Wait until what the session was asked is done: such as a receive that was under way when
+        the consumer was stopped.
+        """
         if self._session is None:
             return
         done: Deferred[MessagingError | None] = Deferred()
@@ -288,7 +304,8 @@ async def open_once_source(
     """Connect a link's source.
 
     :param rm: names its resource manager. :param destination: the source's own, looked up.
-    :raises MessagingError: of :meth:`Provider.connect` and :meth:`Connection.xa_session`; nothing is left open then.
+    :raises MessagingError: of :meth:`Provider.connect` and :meth:`Connection.xa_session`; nothing
+        is left open then.
     """
     source = OnceSource(reactor, link, rm, destination, lost)
     lease = await way.take(source.lose)

@@ -1,6 +1,7 @@
 """The target of a link that transfers once: messages go out as work of a branch.
 
-Owns one connection's XA session. Knows nothing of sources, and nothing of when a branch is committed.
+Owns one connection's XA session. Knows nothing of sources, and nothing of when a branch is
+committed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SLICE: Final = 100
 class OnceTarget(TargetSession[XASession]):
     """The target of one link.
 
-    :param rm: names its resource manager. :param stays: whether the connection is kept between transactions.
+    :param rm: names its resource manager. :param stays: whether the connection is kept between
+        transactions.
     :param lost: called if the connection ends without being closed.
     """
 
@@ -46,7 +48,9 @@ class OnceTarget(TargetSession[XASession]):
         return self._open_session().resource()
 
     async def open(self) -> None:
-        """Connect, if it is not connected. :raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or :meth:`Connection.xa_session`."""
+        """Connect, if it is not connected. :raises TargetLost: its ``cause`` is of
+        :meth:`Provider.connect` or :meth:`Connection.xa_session`.
+        """
         if self._session is None:
             await self._take()
 
@@ -62,8 +66,8 @@ class OnceTarget(TargetSession[XASession]):
     async def send(self, messages: Sequence[Message], share: FairShare) -> Deferred[None]:
         """Send these as work of the branch that was begun.
 
-        :param share: of the reactor's time. :returns: that the target has taken them all, for the branch; fails as this does. Where it has not, the branch
-            cannot be prepared.
+        :param share: of the reactor's time. :returns: that the target has taken them all, for the
+            branch; fails as this does. Where it has not, the branch cannot be prepared.
         :raises Refused: and the branch is to be rolled back. :raises TargetLost: likewise.
         """
         for begin in range(0, len(messages), SLICE):
@@ -100,7 +104,8 @@ class OnceTarget(TargetSession[XASession]):
     async def rest(self) -> None:
         """A transaction is done with: let go of the connection, if it is not kept.
 
-        :raises TargetLost: while the target held it back; the session is told of that, and another would not be.
+        :raises TargetLost: while the target held it back; the session is told of that, and another
+            would not be.
         """
         if not self.stays:
             if self._session is not None:

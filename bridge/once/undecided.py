@@ -1,7 +1,9 @@
-"""Messages whose transaction ended otherwise than was decided, until a dead message queue has each of them.
+"""Messages whose transaction ended otherwise than was decided, until a dead message queue has each
+of them.
 
-Owns these: nobody gives them out again, so what is here is all there is of them, and what no queue takes is in the log, whole. When to try again is the
-link's to say. There are never more than one transaction had, as a link moves nothing while it keeps any.
+Owns these: nobody gives them out again, so what is here is all there is of them, and what no queue
+takes is in the log, whole. When to try again is the link's to say. There are never more than one
+transaction had, as a link moves nothing while it keeps any.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class Undecided:
         """Have these in a dead message queue, and those that are kept from before.
 
         :param buried: called with each that is in one now, for the run that has it there.
-        :raises NotBuried: some are in none. They are kept, and each that is new is in the log, whole.
+        :raises NotBuried: some are in none. They are kept, and each that is new is in the log,
+            whole.
         """
         known = len(self._kept)
         self._kept.extend(lost)

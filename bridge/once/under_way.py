@@ -1,8 +1,8 @@
-"""What one link has under way by XA, from one run to the next, whichever object is the link: a reload makes it anew, and nothing may overtake what was begun
-before.
+"""What one link has under way by XA, from one run to the next, whichever object is the link: a
+reload makes it anew, and nothing may overtake what was begun before.
 
-Owns which of its transactions are not over yet, how their end is waited for, and what is to be told of it late; and it has the messages that nobody else has
-any more.
+Owns which of its transactions are not over yet, how their end is waited for, and what is to be told
+of it late; and it has the messages that nobody else has any more.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class UnderWay:
 
     @property
     def shown(self) -> Transaction | None:
-        """The one to be seen: the oldest whose outcome is open, as what is behind it waits for it; or else the last that was begun."""
+        """The one to be seen: the oldest whose outcome is open, as what is behind it waits for it;
+        or else the last that was begun.
+        """
         return next(iter(self.open), self._begun[-1] if self._begun else None)
 
     def began(self, transaction: Transaction) -> None:
@@ -56,7 +58,8 @@ class UnderWay:
         self._begun = (*self.open, transaction)
 
     def ended(self, transaction: Transaction) -> Deferred[None]:
-        """Have one rolled back that nobody works on any more, or wait for its commit, if that is under way.
+        """Have one rolled back that nobody works on any more, or wait for its commit, if that is
+        under way.
 
         :returns: fires when its outcome is known. Only the one that was returned last does.
         """
@@ -77,13 +80,16 @@ class UnderWay:
     ) -> None:
         """One is decided, and a resource manager has yet to hear of it.
 
-        :param committed: called by :meth:`look` when it is committed everywhere. :param otherwise: called by it when it ended otherwise, as an operator
-            ordered or a resource manager decided; gives its messages.
+        :param committed: called by :meth:`look` when it is committed everywhere. :param otherwise:
+            called by it when it ended otherwise, as an operator ordered or a resource manager
+            decided; gives its messages.
         """
         self._decided = (*self._decided, (transaction, committed, otherwise))
 
     def look(self) -> Sequence[Lost]:
-        """Tell of those that have been committed everywhere since. :returns: the messages of those that ended otherwise, for a dead message queue."""
+        """Tell of those that have been committed everywhere since. :returns: the messages of those
+        that ended otherwise, for a dead message queue.
+        """
         decided, self._decided = (
             self._decided,
             [one for one in self._decided if one[0].state is TransactionState.WAITING],

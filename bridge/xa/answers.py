@@ -1,6 +1,7 @@
 """What an answer of a resource manager means for its branch, by its code.
 
-Owns the reading of codes, where the specification leaves it open as much as where it does not. What then happens to the transaction is
+Owns the reading of codes, where the specification leaves it open as much as where it does not. What
+then happens to the transaction is
 :mod:`bridge.xa.step`'s.
 """
 
@@ -33,16 +34,18 @@ def to_prepare(code: int) -> BranchState:
 def to_commit(code: int, before: int, several: bool) -> Meaning:
     """In the second phase.
 
-    :param before: the code of the failure before this, or 0. :param several: whether it may be another resource manager that has answered.
+    :param before: the code of the failure before this, or 0. :param several: whether it may be
+        another resource manager that has answered.
     """
     if code in (codes.OK, codes.XA_HEURCOM):
         return BranchState.COMMITTED, code == codes.XA_HEURCOM
     if code == codes.XAER_NOTA:
         if several:
             return BranchState.WAITING, False
-        # It was committed before, and the answer was lost; also where the first commit is answered so, as client libraries connect and ask again on their
-        # own. A hazard would have the messages in a dead message queue as well as at their target. But after an XAER_RMERR the specification has it
-        # rolled back, while some providers say XAER_RMERR for anything.
+        # It was committed before, and the answer was lost; also where the first commit is answered
+        # so, as client libraries connect and ask again on their own. A hazard would have the
+        # messages in a dead message queue as well as at their target. But after an XAER_RMERR the
+        # specification has it rolled back, while some providers say XAER_RMERR for anything.
         return (
             BranchState.HEURISTIC_HAZARD if before == codes.XAER_RMERR else BranchState.COMMITTED,
             False,
@@ -57,7 +60,8 @@ def to_commit_in_one_phase(code: int) -> Meaning:
     if code in (codes.OK, codes.XA_HEURCOM):
         return BranchState.COMMITTED, code == codes.XA_HEURCOM
     if code in (codes.XAER_RMFAIL, codes.XAER_NOTA):
-        # Not known to it: rolled back, or committed before by a client library that asked twice on its own.
+        # Not known to it: rolled back, or committed before by a client library that asked twice on
+        # its own.
         return BranchState.UNKNOWN, False
     if code == codes.XA_HEURRB or codes.is_rolled_back(code):
         return BranchState.ROLLED_BACK, code == codes.XA_HEURRB

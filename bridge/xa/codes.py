@@ -1,4 +1,5 @@
-"""The codes of the X/Open CAE Specification "Distributed Transaction Processing: The XA Specification", section 3.2, that a coordinator acts on.
+"""The codes of the X/Open CAE Specification "Distributed Transaction Processing: The XA
+Specification", section 3.2, that a coordinator acts on.
 
 Owns their names. What follows from one is decided in :mod:`bridge.xa.step`.
 """
@@ -31,5 +32,7 @@ def is_rolled_back(code: int) -> bool:
 
 
 def code_of(error: MessagingError) -> int:
-    """The code of an XAError. All else is taken for a resource manager that cannot be reached, which promises nothing."""
+    """The code of an XAError. All else is taken for a resource manager that cannot be reached,
+    which promises nothing.
+    """
     return error.code if isinstance(error, XAError) else XAER_RMFAIL

@@ -1,6 +1,7 @@
 """The transaction coordinator of one bridge: its transactions, recovery, and what operators order.
 
-Owns the list of all transactions that are live, or decided and not complete, or heuristic. How one goes on is :mod:`bridge.xa.step`'s, the calls are
+Owns the list of all transactions that are live, or decided and not complete, or heuristic. How one
+goes on is :mod:`bridge.xa.step`'s, the calls are
 :mod:`bridge.xa.course`'s.
 """
 
@@ -54,9 +55,11 @@ class Clock(Protocol):
 
 
 class Coordinator:
-    """The coordinator of one bridge; presumed abort. Made by :func:`bridge.xa.log.opening.open_coordinator`.
+    """The coordinator of one bridge; presumed abort. Made by
+    :func:`bridge.xa.log.opening.open_coordinator`.
 
-    :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with the runs of that log.
+    :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with
+        the runs of that log.
     :param passed: called at the crash points. :param log: for operators.
     """
 
@@ -77,7 +80,8 @@ class Coordinator:
         self._log: Final = log
         #: How its transactions ended.
         self.counts: Final = TransactionCounts()
-        #: Called with the ``ref-name`` of a resource manager that has yet to hear of a transaction: until then it may hold its messages.
+        #: Called with the ``ref-name`` of a resource manager that has yet to hear of a transaction:
+        #: until then it may hold its messages.
         self.left: Callable[[str], None] = _nobody
         self._around: Final = Surroundings(
             decisions, log, self._over, self._left, self._presume, passed, self._now_ms, self.counts
@@ -92,7 +96,9 @@ class Coordinator:
             self._load(entry)
 
     def begin(self) -> Transaction:
-        """A new transaction, without branches. :raises LogFailed: nothing can be decided any more, or the coordinator is closed."""
+        """A new transaction, without branches. :raises LogFailed: nothing can be decided any more,
+        or the coordinator is closed.
+        """
         if self._decisions.failed is not None:
             raise self._decisions.failed
         if self._closed:
@@ -103,17 +109,21 @@ class Coordinator:
         return Transaction(course, self._passed, self._log)
 
     async def have_one(self, one: XAResource, other: XAResource) -> bool:
-        """Whether two sessions, whose resource managers are called the same, have the same. :param other: was asked something before."""
+        """Whether two sessions, whose resource managers are called the same, have the same. :param
+        other: was asked something before.
+        """
         return await have_one_rm(one, other, self._log)
 
     def recover(self, ref_name: str, rm: str, resource: XAResource) -> Deferred[Recovered]:
-        """Commit what was decided and roll back what was not, of this coordinator's branches in that resource manager.
+        """Commit what was decided and roll back what was not, of this coordinator's branches in
+        that resource manager.
 
-        Never touches a live transaction, nor what is another coordinator's. One runs at a time for each ``rm``; who asks meanwhile gets a run of
-        its own afterwards.
+        Never touches a live transaction, nor what is another coordinator's. One runs at a time for
+        each ``rm``; who asks meanwhile gets a run of its own afterwards.
 
         :param resource: of a session that is associated with no branch.
-        :returns: fails with ProviderUnavailable or XAError where something could not be reached or not be completed yet: it is to be tried again.
+        :returns: fails with ProviderUnavailable or XAError where something could not be reached or
+            not be completed yet: it is to be tried again.
         """
 
         async def recovered() -> Recovered:
@@ -148,13 +158,16 @@ class Coordinator:
         return Deferred.fromCoroutine(recovered())
 
     def transactions(self) -> Sequence[TransactionStatus]:
-        """Those that are live, decided and waiting, to be rolled back where nobody answers, or heuristic; the oldest first."""
+        """Those that are live, decided and waiting, to be rolled back where nobody answers, or
+        heuristic; the oldest first.
+        """
         listed = [course for course in self._courses.values() if course.listed]
         return [status_of(course) for course in sorted(listed, key=lambda course: course.unique)]
 
     def waits_for(self) -> Mapping[str, int]:
-        """How many settled transactions have something left to do, by the ``ref-name`` of the resource manager: for a warning at the start, of
-        those that are configured no more."""
+        """How many settled transactions have something left to do, by the ``ref-name`` of the
+        resource manager: for a warning at the start, of those that are configured no more.
+        """
         counts: dict[str, int] = {}
         for course in self._courses.values():
             if course.now.state in SETTLED:
@@ -164,30 +177,37 @@ class Coordinator:
         return counts
 
     def commit(self, id: str) -> Deferred[None]:
-        """An operator's word that the branches that WAIT are committed, or will never be: they are waited for no longer.
+        """An operator's word that the branches that WAIT are committed, or will never be: they are
+        waited for no longer.
 
-        For a resource manager that will not come back, or where the branch was committed by hand. Should it come back with the branch all the
-        same, the branch is committed; a month later, or after some 2,000 such branches, it may be rolled back.
+        For a resource manager that will not come back, or where the branch was committed by hand.
+        Should it come back with the branch all the same, the branch is committed; a month later, or
+        after some 2,000 such branches, it may be rolled back.
 
         :returns: fires when it is durable. Fails with UnknownTransaction, WrongState, LogFailed.
         """
         return self._order(id, Order.COMMIT)
 
     def rollback(self, id: str) -> Deferred[None]:
-        """An operator's order to roll the branches that WAIT back when their resource managers are there, against the decision.
+        """An operator's order to roll the branches that WAIT back when their resource managers are
+        there, against the decision.
 
-        The transaction is HEURISTIC then, as other branches are committed: what it moved is lost or doubled.
+        The transaction is HEURISTIC then, as other branches are committed: what it moved is lost or
+        doubled.
 
-        :returns: fires when the order is durable. Fails with UnknownTransaction, WrongState, LogFailed.
+        :returns: fires when the order is durable. Fails with UnknownTransaction, WrongState,
+            LogFailed.
         """
         return self._order(id, Order.ROLLBACK)
 
     def forget(self, id: str) -> Deferred[None]:
         """An operator's order to forget a HEURISTIC transaction, here and at its resource managers.
 
-        Those that cannot be reached now are told by their recovery, and until then it is FORGETTING. Ordered once more, it is forgotten here at once.
+        Those that cannot be reached now are told by their recovery, and until then it is
+        FORGETTING. Ordered once more, it is forgotten here at once.
 
-        :returns: fires when the order is durable. Fails with UnknownTransaction, WrongState, LogFailed.
+        :returns: fires when the order is durable. Fails with UnknownTransaction, WrongState,
+            LogFailed.
         """
         return self._order(id, Order.FORGET)
 
@@ -232,7 +252,9 @@ class Coordinator:
         return ordered
 
     def _forget_now(self, course: Course) -> None:
-        """Tell those resource managers that were reachable lately; nobody waits for that, and recovery does it again where it fails."""
+        """Tell those resource managers that were reachable lately; nobody waits for that, and
+        recovery does it again where it fails.
+        """
         for index, branch in enumerate(course.now.branches):
             resource = self._resources.get(branch.rm)
             if resource is not None and course.needs(index):
@@ -243,9 +265,11 @@ class Coordinator:
         return next((course for course in self._courses.values() if course.id == wanted), None)
 
     def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> Course | None:
-        """One that is known no more, and of which a resource manager has a branch: it was not decided, or the branch was taken for committed.
+        """One that is known no more, and of which a resource manager has a branch: it was not
+        decided, or the branch was taken for committed.
 
-        None is one that was decided and did not have this branch, or one of a former identity, of which others may decide.
+        None is one that was decided and did not have this branch, or one of a former identity, of
+        which others may decide.
         """
         presumed = self._presumed.of(gtrid)
         origin = xids.origin(Xid(xids.FORMAT_ID, gtrid, branch.bqual))

@@ -1,7 +1,8 @@
 """The course of one global transaction: its events in their order, and what follows from each done.
 
-Owns the calls of resource managers and what comes back. Which of them are made is :mod:`bridge.xa.step`'s to say; why a course goes on is known to
-those who tell it events: a link's transaction, recovery, an operator.
+Owns the calls of resource managers and what comes back. Which of them are made is
+:mod:`bridge.xa.step`'s to say; why a course goes on is known to those who tell it events: a link's
+transaction, recovery, an operator.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ _POINTS: Final = {
 class Surroundings:
     """What all courses of a coordinator share.
 
-    :param over: called with a course that nobody need know any more. :param left: called with one that a resource manager has yet to hear of.
-    :param presume: called with a branch that is taken for committed without its resource manager's word. :param now_ms: the time.
+    :param over: called with a course that nobody need know any more. :param left: called with one
+        that a resource manager has yet to hear of.
+    :param presume: called with a branch that is taken for committed without its resource manager's
+        word. :param now_ms: the time.
     :param counts: of those that ended.
     """
 
@@ -85,7 +88,8 @@ class Surroundings:
 class Course:
     """One global transaction on its way.
 
-    :param now: where it stands. :param at_points: whether the crash points are passed: for those of links.
+    :param now: where it stands. :param at_points: whether the crash points are passed: for those of
+        links.
     """
 
     def __init__(
@@ -106,9 +110,11 @@ class Course:
         self.resources: Final[dict[int, list[XAResource]]] = {}
         #: Fires when the outcome is told.
         self.told: Final[Deferred[None]] = Deferred()
-        #: Fires when nothing can be refused any more: with the decision, once all branches were asked to commit; or else when the outcome is told.
+        #: Fires when nothing can be refused any more: with the decision, once all branches were
+        #: asked to commit; or else when the outcome is told.
         self.decided: Final[Deferred[None]] = Deferred()
-        #: The one before this, where its messages are before these: unless that is committed clean, this one is not decided.
+        #: The one before this, where its messages are before these: unless that is committed clean,
+        #: this one is not decided.
         self.after: Course | None = None
         #: What is to have happened before this one is decided; never fails.
         self.first: Deferred[None] | None = None
@@ -143,7 +149,9 @@ class Course:
 
     @property
     def left(self) -> bool:
-        """Whether it is rolled back, and a resource manager that may hold its branch has not answered to that."""
+        """Whether it is rolled back, and a resource manager that may hold its branch has not
+        answered to that.
+        """
         return self.over and any(branch.state in _NOT_ROLLED_BACK for branch in self.now.branches)
 
     @property
@@ -158,9 +166,11 @@ class Course:
     def tell(
         self, event: Event, recorded: Callable[[LogFailed | None], None] | None = None
     ) -> None:
-        """Something happened. What follows from it is begun before this returns, unless it is told from inside of that.
+        """Something happened. What follows from it is begun before this returns, unless it is told
+        from inside of that.
 
-        :param recorded: called when the log has what is to be in it before anything else follows; with why, if it could not.
+        :param recorded: called when the log has what is to be in it before anything else follows;
+            with why, if it could not.
         :raises Misuse: it cannot happen now.
         """
         self._events.append((event, recorded))
@@ -182,9 +192,11 @@ class Course:
     def reach(
         self, index: int, resource: XAResource, xid: Xid, holds: bool = False
     ) -> Deferred[Answered]:
-        """Go on with a branch by a session that its resource manager can be reached by; nothing must be under way with it.
+        """Go on with a branch by a session that its resource manager can be reached by; nothing
+        must be under way with it.
 
-        :param xid: as the resource manager writes it. :param holds: whether it says that it has the branch. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
+        :param xid: as the resource manager writes it. :param holds: whether it says that it has the
+            branch. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
         """
         done: Deferred[Answered] = Deferred()
         self._reached[index] = resource, xid, done
@@ -196,7 +208,9 @@ class Course:
         return done
 
     def order(self, order: Order) -> Deferred[None]:
-        """Do what an operator orders. Fails with LogFailed where it is in force, and a restart would forget it. :raises Misuse: it cannot be."""
+        """Do what an operator orders. Fails with LogFailed where it is in force, and a restart
+        would forget it. :raises Misuse: it cannot be.
+        """
         done: Deferred[None] = Deferred()
 
         def recorded(failed: LogFailed | None) -> None:
@@ -209,7 +223,9 @@ class Course:
         return done
 
     def needs(self, index: int) -> bool:
-        """Whether there is something to do with a branch at its resource manager, and nobody is doing it."""
+        """Whether there is something to do with a branch at its resource manager, and nobody is
+        doing it.
+        """
         branch = self.now.branches[index]
         if branch.asking is not None or not self.settled:
             return False
@@ -218,7 +234,9 @@ class Course:
         return self.now.state is TransactionState.FORGETTING and branch.state in HEURISTIC
 
     def unheard_of(self, index: int) -> bool:
-        """Whether a branch is a hazard as its resource manager did not know it when it was asked to commit it, and nobody is asking."""
+        """Whether a branch is a hazard as its resource manager did not know it when it was asked to
+        commit it, and nobody is asking.
+        """
         branch = self.now.branches[index]
         return (
             branch.asking is None

@@ -1,4 +1,5 @@
-"""A global transaction as a link has it: sessions are enlisted, then it is committed or rolled back.
+"""A global transaction as a link has it: sessions are enlisted, then it is committed or rolled
+back.
 
 Owns who takes part. What commit and rollback do is :mod:`bridge.xa.step`'s to say.
 """
@@ -42,15 +43,16 @@ _POINTS: Final = (crash_points.AFTER_START_1, crash_points.AFTER_START_2)
 class Committed:
     """All is decided, and stays so.
 
-    :param waiting: ``ref-name`` of the resource managers whose branch waits for their recovery; usually none.
+    :param waiting: ``ref-name`` of the resource managers whose branch waits for their recovery;
+        usually none.
     """
 
     waiting: tuple[str, ...] = ()
 
 
 class Transaction:
-    """A global transaction. Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`, and over with :meth:`commit` or :meth:`rollback`, of which one
-    must be called.
+    """A global transaction. Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`, and over with
+    :meth:`commit` or :meth:`rollback`, of which one must be called.
 
     :param passed: called at the crash points of enlisting; the course has the others.
     """
@@ -83,7 +85,9 @@ class Transaction:
 
     @property
     def left(self) -> Sequence[str]:
-        """``ref-name`` of the resource managers that may hold a branch of it, though it is rolled back: recovery has yet to tell them."""
+        """``ref-name`` of the resource managers that may hold a branch of it, though it is rolled
+        back: recovery has yet to tell them.
+        """
         return [
             branch.ref_name
             for branch in self._course.now.branches
@@ -98,14 +102,19 @@ class Transaction:
         )
 
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
-        """Associate a session with this transaction; what is asked of that session from then on is work of it.
+        """Associate a session with this transaction; what is asked of that session from then on is
+        work of it.
 
-        Its resource manager gets a branch, or, where it has one already, the session joins that. A session that takes part already stays so. Several
-        may be enlisted at once. The session is asked to before this waits for anything; but where another by this name takes part, :meth:`meet` must have
-        been awaited for that. Nor need its answer be waited for before the commit is asked for, which fails where this does.
+        Its resource manager gets a branch, or, where it has one already, the session joins that. A
+        session that takes part already stays so. Several may be enlisted at once. The session is
+        asked to before this waits for anything; but where another by this name takes part,
+        :meth:`meet` must have been awaited for that. Nor need its answer be waited for before the
+        commit is asked for, which fails where this does.
 
-        :param ref_name: of the connection factory. :param rm: :attr:`~gateway.messaging.provider.Provider.resource`.
-        :raises XAError, ProviderUnavailable: it cannot; then the transaction can only be rolled back.
+        :param ref_name: of the connection factory. :param rm:
+            :attr:`~gateway.messaging.provider.Provider.resource`.
+        :raises XAError, ProviderUnavailable: it cannot; then the transaction can only be rolled
+            back.
         :raises TooManyBranches: :raises Misuse: commit or rollback was asked before.
         """
         if self._course.now.state is not TransactionState.ACTIVE:
@@ -132,7 +141,8 @@ class Transaction:
                     done.callback(None)
 
     async def meet(self, rm: str, resource: XAResource) -> int | None:
-        """Learn whether a session has the resource manager of one that takes part by the same name. What is learned holds for this transaction.
+        """Learn whether a session has the resource manager of one that takes part by the same name.
+        What is learned holds for this transaction.
 
         :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
         """
@@ -204,13 +214,16 @@ class Transaction:
     ) -> Committed:
         """End the associations, then commit: by two phases, or by one where there is one branch.
 
-        :param after: one that is decided, and whose messages are before these. Where its outcome is anything but committed everywhere, this one is rolled
-            back, with ProviderUnavailable as the cause.
-        :param first: what is to have happened before it is decided, or committed by one phase; never fails.
+        :param after: one that is decided, and whose messages are before these. Where its outcome is
+            anything but committed everywhere, this one is rolled back, with ProviderUnavailable as
+            the cause.
+        :param first: what is to have happened before it is decided, or committed by one phase;
+            never fails.
         :raises RolledBack: nothing happened anywhere. :raises Heuristic: final and not clean.
         :raises OutcomeUnknown: there was one branch, and it is not known whether it was committed.
         :raises LogFailed: everything is prepared and stays so until the bridge is started anew.
-        :raises Misuse: it, or a rollback, was asked before, or somebody is being enlisted who was not asked yet to take part.
+        :raises Misuse: it, or a rollback, was asked before, or somebody is being enlisted who was
+            not asked yet to take part.
         """
         if self._unasked:
             raise Misuse(
@@ -226,15 +239,17 @@ class Transaction:
         return self._committed()
 
     async def decided(self) -> bool:
-        """Wait until nothing of it can be refused any more. :returns: True where it is decided to commit, and everybody was asked to; what is asked of
-        their sessions from then on is done behind that. False where the outcome came first.
+        """Wait until nothing of it can be refused any more. :returns: True where it is decided to
+        commit, and everybody was asked to; what is asked of their sessions from then on is done
+        behind that. False where the outcome came first.
         """
         await _fired(self._course.decided)
         return not self._course.now.told
 
     async def rollback(self) -> None:
-        """Roll back all branches. Never fails: what cannot be reached is left to presumed abort. Waits where a commit is under way, and does
-        nothing where it is over."""
+        """Roll back all branches. Never fails: what cannot be reached is left to presumed abort.
+        Waits where a commit is under way, and does nothing where it is over.
+        """
         if self._enlisting:
             done: Deferred[None] = Deferred()
             self._enlisted.append(done)
@@ -274,7 +289,9 @@ class Transaction:
         return Committed(waiting)
 
     def _heuristic(self) -> Heuristic | None:
-        """What there is to say, and to log, of branches that a resource manager completed on its own against the others."""
+        """What there is to say, and to log, of branches that a resource manager completed on its
+        own against the others.
+        """
         if not any(branch.state in HEURISTIC for branch in self._course.now.branches):
             return None
         heuristic = self.ending

@@ -1,6 +1,7 @@
 """What can go wrong with a global transaction, as values.
 
-Owns these errors. That of a one-phase commit whose answer was lost is :class:`gateway.messaging.errors.OutcomeUnknown`.
+Owns these errors. That of a one-phase commit whose answer was lost is
+:class:`gateway.messaging.errors.OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ class RolledBack(TransactionError):
 
     What cannot be reached now may hold its branch until its recovery, which rolls it back.
 
-    :param cause: why: what a resource manager answered, or :class:`LogFailed` where the disk of the log is full.
-    :param ref_name: the ``ref-name`` of the factory whose resource manager it was; "" where it was none.
+    :param cause: why: what a resource manager answered, or :class:`LogFailed` where the disk of the
+        log is full.
+    :param ref_name: the ``ref-name`` of the factory whose resource manager it was; "" where it was
+        none.
     """
 
     def __init__(self, cause: MessagingError, ref_name: str) -> None:
@@ -32,10 +35,11 @@ class RolledBack(TransactionError):
 
 
 class Heuristic(TransactionError):
-    """Final and not clean: a resource manager decided on its own, against the others. Listed until an operator has it forgotten.
+    """Final and not clean: a resource manager decided on its own, against the others. Listed until
+    an operator has it forgotten.
 
-    :param id: the transaction's. :param outcomes: by ``ref-name``, what is known of its branch: one of the words of
-        :class:`bridge.xa.status.BranchState`.
+    :param id: the transaction's. :param outcomes: by ``ref-name``, what is known of its branch: one
+        of the words of :class:`bridge.xa.status.BranchState`.
     """
 
     def __init__(self, id: str, outcomes: Mapping[str, str]) -> None:
@@ -46,10 +50,12 @@ class Heuristic(TransactionError):
 
 
 class LogFailed(TransactionError):
-    """The decision log cannot be written: nothing may be decided until the bridge is started anew, which reads what is on the disk.
+    """The decision log cannot be written: nothing may be decided until the bridge is started anew,
+    which reads what is on the disk.
 
-    Whoever gets it from a commit leaves the transaction alone: it stays prepared, and the log says at the next start how it goes on.
-    As the ``cause`` of :class:`RolledBack` it is a :class:`NotWritten`.
+    Whoever gets it from a commit leaves the transaction alone: it stays prepared, and the log says
+    at the next start how it goes on. As the ``cause`` of :class:`RolledBack` it is a
+    :class:`NotWritten`.
 
     :param file: the log. :param reason: what the disk said.
     """
@@ -61,11 +67,14 @@ class LogFailed(TransactionError):
 
 
 class NotWritten(LogFailed):
-    """It is certain that the record is not in the log (the disk is full, or the log is closed): the next may fare better."""
+    """It is certain that the record is not in the log (the disk is full, or the log is closed): the
+    next may fare better.
+    """
 
 
 class LogDamaged(TransactionError):
-    """The log holds what was never written, before records that are good; it is not opened, and not changed.
+    """The log holds what was never written, before records that are good; it is not opened, and not
+    changed.
 
     :param file: the log. :param offset: the octet from which on it cannot be understood.
     """
@@ -91,7 +100,8 @@ class UnknownTransaction(TransactionError):
 class WrongState(TransactionError):
     """The transaction is not in a state for that.
 
-    :param state: the one that it is in. :param expected: what it would have to be, or what to do instead.
+    :param state: the one that it is in. :param expected: what it would have to be, or what to do
+        instead.
     """
 
     def __init__(self, id: str, operation: str, state: str, expected: str) -> None:
@@ -112,4 +122,6 @@ class TooManyBranches(TransactionError):
 
 
 class Misuse(TransactionError):
-    """The transaction was asked, or told, what cannot be in its state: a mistake of whoever calls, never of a resource manager."""
+    """The transaction was asked, or told, what cannot be in its state: a mistake of whoever calls,
+    never of a resource manager.
+    """

@@ -1,6 +1,8 @@
-"""The branches that were taken for committed without their resource manager's word: the last :data:`MOST`, each for :data:`KEPT_MS`.
+"""The branches that were taken for committed without their resource manager's word: the last
+:data:`MOST`, each for :data:`KEPT_MS`.
 
-Owns which of them are remembered. What is done with one that comes to light is :mod:`bridge.xa.recovery`'s.
+Owns which of them are remembered. What is done with one that comes to light is
+:mod:`bridge.xa.recovery`'s.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Presumptions:
             first = next(iter(self))
 
     def of(self, gtrid: bytes) -> Collection[bytes]:
-        """The qualifiers of a transaction's branches that were taken for committed; if there is one, the transaction was decided."""
+        """The qualifiers of a transaction's branches that were taken for committed; if there is
+        one, the transaction was decided.
+        """
         return self._branches.get(gtrid, ())
 
     def _drop(self, one: Presumed) -> None:

@@ -1,7 +1,8 @@
-"""The properties of a bridge's transaction coordinator: ``imq.bridge.tm.props`` and ``imq.bridge.NAME.tm.props``.
+"""The properties of a bridge's transaction coordinator: ``imq.bridge.tm.props`` and
+``imq.bridge.NAME.tm.props``.
 
-Owns the keys: those that have an effect, and those of the original that need none here and are ignored with a warning. What is wrong with one is
-an error of that bridge's start.
+Owns the keys: those that have an effect, and those of the original that need none here and are
+ignored with a warning. What is wrong with one is an error of that bridge's start.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ IGNORED: Final[Mapping[str, str]] = {
 class TransactionProperties:
     """How a coordinator keeps its log.
 
-    :param log_size: octets that the log may have before it is written anew without what is complete. It may grow above that where what is not
-        complete needs the room. :param log_sync: whether a decision is on the disk before anyone commits. Without, a crash of the machine may leave
-        a message lost or doubled.
+    :param log_size: octets that the log may have before it is written anew without what is
+        complete. It may grow above that where what is not complete needs the room. :param log_sync:
+        whether a decision is on the disk before anyone commits. Without, a crash of the machine may
+        leave a message lost or doubled.
     """
 
     log_size: int = 1_024_000
@@ -63,7 +65,8 @@ class TransactionProperties:
     def read(settings: Settings, bridge: str) -> tuple[TransactionProperties, tuple[Problem, ...]]:
         """Those of the bridge of that name, and warnings.
 
-        :raises SettingsError: a pair that is none, a key that nobody knows, a bad value; all that there are.
+        :raises SettingsError: a pair that is none, a key that nobody knows, a bad value; all that
+            there are.
         """
         values: dict[str, Any] = {}
         wrong: list[Problem] = []

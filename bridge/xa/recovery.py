@@ -1,8 +1,11 @@
-"""Recovery of one resource manager: what was decided is committed there, what was not is rolled back.
+"""Recovery of one resource manager: what was decided is committed there, what was not is rolled
+back.
 
-Owns what is looked for and in which order. Branches are looked up when they are handled, not when the scan begins: whatever a link does meanwhile, its
-transaction is known by then, or over; and what is over has no branch that could be harmed. Of a transaction whose prepare still lies in a broken
-connection's buffers nobody knows; it is rolled back at the next recovery after it has come to light.
+Owns what is looked for and in which order. Branches are looked up when they are handled, not when
+the scan begins: whatever a link does meanwhile, its transaction is known by then, or over; and what
+is over has no branch that could be harmed. Of a transaction whose prepare still lies in a broken
+connection's buffers nobody knows; it is rolled back at the next recovery after it has come to
+light.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ _REMEDY: Final = (
 class Recovered:
     """What a recovery did.
 
-    :param committed: branches that were decided. :param rolled_back: branches that were not. :param heuristic: branches that turned out to have
-        been completed otherwise.
+    :param committed: branches that were decided. :param rolled_back: branches that were not. :param
+        heuristic: branches that turned out to have been completed otherwise.
     """
 
     committed: int = 0
@@ -45,8 +48,10 @@ class Recovered:
 class Recovery:
     """One run over one resource manager.
 
-    :param ids: the coordinator's. :param presumed: likewise. :param courses: all that are known, as it changes. :param adopt: makes the course of a transaction that is known no
-        more; None is one that was decided and did not have this branch. :param told: what was said before, as (rm, words); each is said once.
+    :param ids: the coordinator's. :param presumed: likewise. :param courses: all that are known, as
+        it changes. :param adopt: makes the course of a transaction that is known no more; None is
+        one that was decided and did not have this branch. :param told: what was said before, as
+        (rm, words); each is said once.
     """
 
     def __init__(
@@ -151,7 +156,8 @@ class Recovery:
             index = len(course.now.branches)
             course.tell(Found(branch))
         branch = course.now.branches[index]
-        # Taken for committed on an operator's word, or for rolled back as another broker did not know it, and it was not.
+        # Taken for committed on an operator's word, or for rolled back as another broker did not
+        # know it, and it was not.
         again = (
             branch.state in (BranchState.COMMITTED, BranchState.ROLLED_BACK)
             and branch.asking is None
@@ -178,7 +184,9 @@ class Recovery:
         )
 
     async def _not_found(self, course: Course) -> None:
-        """Those that wait for this resource manager and that it does not list: it may have completed them, and the answer was lost."""
+        """Those that wait for this resource manager and that it does not list: it may have
+        completed them, and the answer was lost.
+        """
         for index, branch in enumerate(course.now.branches):
             if (course.unique, index) in self._handled or not course.needs(index):
                 continue
@@ -214,7 +222,9 @@ class Recovery:
     async def _reach(
         self, course: Course, index: int, xid: Xid, listed: bool = True, holds: bool = False
     ) -> None:
-        """:param listed: whether it holds messages, as far as is known; if not, nobody need wait for it. :param holds: whether it says that it has the branch."""
+        """:param listed: whether it holds messages, as far as is known; if not, nobody need wait
+        for it. :param holds: whether it says that it has the branch.
+        """
         self._handled.add((course.unique, index))
         answer = await course.reach(index, self._resource, xid, holds)
         branch, did = course.now.branches[index], self._did

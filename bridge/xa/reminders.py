@@ -1,5 +1,6 @@
-"""Says in the log which transactions need somebody: those that wait for a resource manager, or are rolled back and it does not answer; that are heuristic, or
-in doubt; and those on which somebody works for longer than that takes.
+"""Says in the log which transactions need somebody: those that wait for a resource manager, or are
+rolled back and it does not answer; that are heuristic, or in doubt; and those on which somebody
+works for longer than that takes.
 
 Owns when that is said, and again. What becomes of a transaction is no business of it.
 """
@@ -27,7 +28,8 @@ AGAIN_S: Final = 3600.0
 class Reminders:
     """Looks at the transactions of one coordinator until :meth:`stop`.
 
-    :param reactor: Twisted's, or a clock. :param bridge: the name of the bridge whose they are. :param transactions: gives them as they are now.
+    :param reactor: Twisted's, or a clock. :param bridge: the name of the bridge whose they are.
+        :param transactions: gives them as they are now.
     :param log: the bridge's.
     """
 
@@ -58,7 +60,8 @@ class Reminders:
         told, self._told = self._told, {}
         known, self._since = self._since, {}
         for transaction in self._transactions():
-            # Only the wall clock outlives a process; once seen, its age is measured by the clock of timers.
+            # Only the wall clock outlives a process; once seen, its age is measured by the clock of
+            # timers.
             key = transaction.id, transaction.since_ms
             since = self._since[key] = known.get(
                 key, now - max(0, wall_ms(self._reactor) - transaction.since_ms) / 1000

@@ -1,7 +1,8 @@
 """Whether two sessions have one resource manager, as their providers know.
 
-Owns the question. The name of a resource manager cannot tell, as one name may lead to several brokers; nor can an earlier answer, as a connection may lead
-to another broker meanwhile. So it is asked for each transaction.
+Owns the question. The name of a resource manager cannot tell, as one name may lead to several
+brokers; nor can an earlier answer, as a connection may lead to another broker meanwhile. So it is
+asked for each transaction.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from gateway.messaging.provider import XAResource
 
 
 async def have_one_rm(one: XAResource, other: XAResource, log: Logger) -> bool:
-    """Whether they have the same. :param other: was asked something before. :returns: False where nobody knows, as two branches are always right."""
+    """Whether they have the same. :param other: was asked something before. :returns: False where
+    nobody knows, as two branches are always right.
+    """
     try:
         return await one.is_same_rm(other)
     except MessagingError as error:

@@ -1,6 +1,7 @@
 """What operators and metrics see of transactions, as values.
 
-Owns the words for the states of transactions and branches, and the one-line form of a transaction. Decides nothing.
+Owns the words for the states of transactions and branches, and the one-line form of a transaction.
+Decides nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class TransactionState(StrEnum):
     ROLLING_BACK = "ROLLING_BACK"
     #: Decided; branches wait for the recovery of their resource managers.
     WAITING = "WAITING"
-    #: The log failed while the decision was written: prepared everywhere, and the next start reads how it goes on.
+    #: The log failed while the decision was written: prepared everywhere, and the next start reads
+    #: how it goes on.
     IN_DOUBT = "IN_DOUBT"
     #: A resource manager decided otherwise. Stays until an operator has it forgotten.
     HEURISTIC = "HEURISTIC"
@@ -54,7 +56,8 @@ class BranchState(StrEnum):
     LEFT = "LEFT"
     #: To be committed, and not reached: its recovery will.
     WAITING = "WAITING"
-    #: Decided to commit, but an operator has ordered to roll it back when its resource manager is there.
+    #: Decided to commit, but an operator has ordered to roll it back when its resource manager is
+    #: there.
     ROLLBACK_ORDERED = "ROLLBACK_ORDERED"
     #: One-phase, and the answer was lost.
     UNKNOWN = "UNKNOWN"
@@ -70,8 +73,10 @@ class BranchState(StrEnum):
 class BranchStatus:
     """A branch.
 
-    :param ref_name: of the connection factory. :param rm: what names the resource manager. :param xid: ``FORMAT:GTRID:BQUAL``, the last two in hex.
-    :param state: a word of :class:`BranchState`. :param reason: why it waits, in words; "" where there is nothing to say.
+    :param ref_name: of the connection factory. :param rm: what names the resource manager. :param
+        xid: ``FORMAT:GTRID:BQUAL``, the last two in hex.
+    :param state: a word of :class:`BranchState`. :param reason: why it waits, in words; "" where
+        there is nothing to say.
     """
 
     ref_name: str
@@ -83,10 +88,13 @@ class BranchStatus:
 
 @dataclass(frozen=True, slots=True)
 class TransactionStatus:
-    """A transaction that is live, decided and waiting, to be rolled back where nobody answers, or heuristic.
+    """A transaction that is live, decided and waiting, to be rolled back where nobody answers, or
+    heuristic.
 
-    :param id: what operators type. :param state: a word of :class:`TransactionState`. :param decision: "COMMIT" or "".
-    :param since_ms: when it began; once its commit was asked for, when that was. Milliseconds since 1970.
+    :param id: what operators type. :param state: a word of :class:`TransactionState`. :param
+        decision: "COMMIT" or "".
+    :param since_ms: when it began; once its commit was asked for, when that was. Milliseconds since
+        1970.
     :param text: the original's one line: ``gxid(COMMIT)[bxid(COMMIT), ...]``.
     """
 
@@ -100,9 +108,11 @@ class TransactionStatus:
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """How transactions ended since their coordinator was opened; those that had no branch are not counted. They only grow.
+    """How transactions ended since their coordinator was opened; those that had no branch are not
+    counted. They only grow.
 
-    :param heuristic: they ended so, whatever became of them afterwards. :param unknown: there was one branch, and the answer to its commit was lost.
+    :param heuristic: they ended so, whatever became of them afterwards. :param unknown: there was
+        one branch, and the answer to its commit was lost.
     """
 
     committed: int = 0

@@ -2,14 +2,20 @@
 
 The rules, all of them here and nowhere else:
 
-* There is a decision once it is in the log, synced; before that everything can be rolled back, and after it nothing is.
-* A transaction without a decision in the log was rolled back, whatever its branches think. So only decisions are logged.
-* A branch that voted read-only has no second phase. A transaction of one branch has one phase, and nothing logged.
-* After the decision a resource manager that cannot commit now is waited for. One that does not know the branch has committed it before; as it may be
-  another by the same name, that is remembered, and a branch that comes to light after all is committed. Where one name is that of several, nothing follows
-  from it.
-* A branch that was completed on its own as it should have been is forgotten at its resource manager. One that was not, or of which that is not known,
-  is recorded, and stays until an operator has it forgotten. One that was decided and not known, and comes to light before that or after, is committed.
+* There is a decision once it is in the log, synced; before that everything can be rolled back, and
+  after it nothing is.
+* A transaction without a decision in the log was rolled back, whatever its branches think. So only
+  decisions are logged.
+* A branch that voted read-only has no second phase. A transaction of one branch has one phase, and
+  nothing logged.
+* After the decision a resource manager that cannot commit now is waited for. One that does not know
+  the branch has committed it before; as it may be another by the same name, that is remembered, and
+  a branch that comes to light after all is committed. Where one name is that of several, nothing
+  follows from it.
+* A branch that was completed on its own as it should have been is forgotten at its resource
+  manager. One that was not, or of which that is not known, is recorded, and stays until an operator
+  has it forgotten. One that was decided and not known, and comes to light before that or after, is
+  committed.
 
 Owns the rules. Pure: talks to nobody, knows no Deferred, no clock and no disk.
 """
@@ -122,7 +128,9 @@ def step(now: GlobalTransaction, event: Event) -> Step:
 
 
 def _not_started(now: GlobalTransaction, failed: int | None) -> GlobalTransaction:
-    """Without the session that could not take part; but where it was asked to end the branch already, its answer to that says all."""
+    """Without the session that could not take part; but where it was asked to end the branch
+    already, its answer to that says all.
+    """
     if failed is None or now.state is not TransactionState.ACTIVE:
         return now
     branch = now.branches[failed]
@@ -140,8 +148,9 @@ def _end_and_prepare(now: GlobalTransaction) -> Step:
     now = replace(now, state=TransactionState.PREPARING, one_phase=len(now.branches) == 1)
     actions: list[Action] = [Ask(Call.END, index) for index in range(len(now.branches))]
     for index, branch in enumerate(now.branches):
-        # What one session is asked takes effect in order, so its prepare need not wait for its end. Other sessions' ends it must wait for;
-        # and a commit in one phase for all of them, as there is no vote that could still be refused.
+        # What one session is asked takes effect in order, so its prepare need not wait for its end.
+        # Other sessions' ends it must wait for; and a commit in one phase for all of them, as there
+        # is no vote that could still be refused.
         if branch.associations == 1 and not now.one_phase:
             now = _with(
                 now, index, replace(branch, state=BranchState.PREPARING, asking=Call.PREPARE)
@@ -282,7 +291,8 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
     elif forgotten:
         state = branch.state
     elif branch.state is BranchState.COMMITTED:
-        # Its resource manager would tell it as heuristic to every recovery, which must know that it was right.
+        # Its resource manager would tell it as heuristic to every recovery, which must know that it
+        # was right.
         state, now = BranchState.WAITING, replace(now, decided=True)
     else:
         state = BranchState.LEFT
@@ -291,7 +301,9 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
 
 
 def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
-    """Whether it was to commit, and its resource manager, or another by its name, did not know it: should it come to light, it is to commit still."""
+    """Whether it was to commit, and its resource manager, or another by its name, did not know it:
+    should it come to light, it is to commit still.
+    """
     return (
         now.decided
         and branch.error == codes.XAER_NOTA
@@ -300,7 +312,9 @@ def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
 
 
 def _presumed_anew(now: GlobalTransaction) -> list[Action]:
-    """Of one that is forgotten: it may have been heuristic for longer than anything is remembered."""
+    """Of one that is forgotten: it may have been heuristic for longer than anything is
+    remembered.
+    """
     return [
         Presume(index) for index, branch in enumerate(now.branches) if is_unheard_of(now, branch)
     ]

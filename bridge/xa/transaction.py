@@ -1,6 +1,7 @@
 """One global transaction as a value: its state, what can happen to it, and what is then to be done.
 
-Owns these values. How one follows from the other is :mod:`bridge.xa.step`; who talks to resource managers and to the disk is elsewhere.
+Owns these values. How one follows from the other is :mod:`bridge.xa.step`; who talks to resource
+managers and to the disk is elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ HEURISTIC: Final = frozenset(
         BranchState.HEURISTIC_HAZARD,
     }
 )
-#: States of a branch that has to be done something with at its resource manager's recovery, once there is a decision.
+#: States of a branch that has to be done something with at its resource manager's recovery, once
+#: there is a decision.
 UNFINISHED: Final = frozenset({BranchState.WAITING, BranchState.ROLLBACK_ORDERED})
 
 
@@ -48,9 +50,12 @@ UNFINISHED: Final = frozenset({BranchState.WAITING, BranchState.ROLLBACK_ORDERED
 class Branch:
     """A branch.
 
-    :param bqual: its qualifier. :param ref_name: of the factory by which it came. :param rm: its resource manager.
-    :param associations: sessions that take part. :param ended: of these, those that have answered to end.
-    :param asking: the one call about it that was not answered yet. :param error: the last code but 0 and 3.
+    :param bqual: its qualifier. :param ref_name: of the factory by which it came. :param rm: its
+        resource manager.
+    :param associations: sessions that take part. :param ended: of these, those that have answered
+        to end.
+    :param asking: the one call about it that was not answered yet. :param error: the last code but
+        0 and 3.
     """
 
     bqual: bytes
@@ -65,7 +70,9 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a transaction is to be rolled back. :param ref_name: where it went wrong, "" for here. :param error: for whoever is told."""
+    """Why a transaction is to be rolled back. :param ref_name: where it went wrong, "" for here.
+    :param error: for whoever is told.
+    """
 
     code: int
     ref_name: str = ""
@@ -76,8 +83,10 @@ class Cause:
 class GlobalTransaction:
     """Everything that decides how a transaction goes on.
 
-    :param decided: the decision is to commit, and it is in the log; or is as good as there, where there is one branch and nothing was to be logged.
-    :param one_phase: its only branch was asked to commit without a vote. :param cause: the first thing that went wrong before the decision.
+    :param decided: the decision is to commit, and it is in the log; or is as good as there, where
+        there is one branch and nothing was to be logged.
+    :param one_phase: its only branch was asked to commit without a vote. :param cause: the first
+        thing that went wrong before the decision.
     :param told: the outcome was told.
     """
 
@@ -94,7 +103,9 @@ class GlobalTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A resource manager was asked to begin a branch. Where it cannot, all that its session is asked of the branch fails, too."""
+    """A resource manager was asked to begin a branch. Where it cannot, all that its session is
+    asked of the branch fails, too.
+    """
 
     branch: Branch
 
@@ -108,7 +119,9 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Separated:
-    """Others by the name of this branch's resource manager turned out to be another one. :param rm: what it is called from now on."""
+    """Others by the name of this branch's resource manager turned out to be another one. :param rm:
+    what it is called from now on.
+    """
 
     branch: int
     rm: str
@@ -116,7 +129,9 @@ class Separated:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A session could not take part. :param branch: in which it was thought to, None for in none."""
+    """A session could not take part. :param branch: in which it was thought to, None for in
+    none.
+    """
 
     cause: Cause
     branch: int | None = None
@@ -166,7 +181,9 @@ class DecisionLost:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The branch's resource manager is there again, and nothing else is under way with this branch. :param holds: whether it says that it has the branch."""
+    """The branch's resource manager is there again, and nothing else is under way with this branch.
+    :param holds: whether it says that it has the branch.
+    """
 
     branch: int
     holds: bool = False
@@ -174,14 +191,18 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A broker that may be this branch's resource manager, or another by the same name, does not hold it."""
+    """A broker that may be this branch's resource manager, or another by the same name, does not
+    hold it.
+    """
 
     branch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A resource manager has a branch of this transaction, which was not decided, and that is not known here."""
+    """A resource manager has a branch of this transaction, which was not decided, and that is not
+    known here.
+    """
 
     branch: Branch
 
@@ -216,7 +237,8 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Call the resource manager; of END, for every session that takes part. The next action does not wait for the answer.
+    """Call the resource manager; of END, for every session that takes part. The next action does
+    not wait for the answer.
 
     :param failed: of END: the work is not to be kept.
     """
@@ -243,14 +265,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The log need not have it any more. :param now: durably, before the next action; else some time."""
+    """The log need not have it any more. :param now: durably, before the next action; else some
+    time.
+    """
 
     now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Presume:
-    """Remember that this branch is taken for committed without its resource manager's word, or may not be over: should it come to light, it is committed.
+    """Remember that this branch is taken for committed without its resource manager's word, or may
+    not be over: should it come to light, it is committed.
 
     :param at_first: the first commit that it was ever asked for was answered so.
     """

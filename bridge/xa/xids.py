@@ -1,13 +1,16 @@
-"""Ids of global transactions and of their branches: made, and known again among those of other coordinators.
+"""Ids of global transactions and of their branches: made, and known again among those of other
+coordinators.
 
 A global id (``gtrid``, at most 64 octets) is::
 
     length of the name | name | identity: 8 octets | generation: 4 octets | counter: 6 octets
 
-The name is ``<instance>:<bridge>``. The identity is random, drawn at each opening of the log and kept in it, for the *run* that begins so: two installations
-of the same names that share a broker never take each other's branches for their own, nor does a log that was put back from an older copy those of runs
-that it does not know. The generation counts the runs, and the counter the transactions of one: no id comes twice, whatever the clock does. Logs that are
-older than this have one identity for all runs until then. A branch qualifier (``bqual``) is::
+The name is ``<instance>:<bridge>``. The identity is random, drawn at each opening of the log and
+kept in it, for the *run* that begins so: two installations of the same names that share a broker
+never take each other's branches for their own, nor does a log that was put back from an older copy
+those of runs that it does not know. The generation counts the runs, and the counter the
+transactions of one: no id comes twice, whatever the clock does. Logs that are older than this have
+one identity for all runs until then. A branch qualifier (``bqual``) is::
 
     length of the name | name of the resource manager: ref-name of the factory, at most 62 octets | counter: 1 octet
 
@@ -51,7 +54,9 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a coordinator: from one opening of its log to the next. :param generation: its number; ids of a lower one may have this identity, too."""
+    """A run of a coordinator: from one opening of its log to the next. :param generation: its
+    number; ids of a lower one may have this identity, too.
+    """
 
     identity: bytes
     generation: int
@@ -59,7 +64,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose transaction a branch is of, as its global id says. :param name: of the coordinator, as far as it fitted. :param identity: of the run."""
+    """Whose transaction a branch is of, as its global id says. :param name: of the coordinator, as
+    far as it fitted. :param identity: of the run.
+    """
 
     name: str
     identity: bytes
@@ -69,8 +76,10 @@ class Origin:
 class Xids:
     """Makes the ids of one coordinator.
 
-    :param name: the coordinator's; cut where it does not fit. :param identity: 8 octets, of this run. :param generation: from 1, of this run.
-    :param earlier: the runs before that are known. :param former: identities of runs at other places, of which another may have the log now.
+    :param name: the coordinator's; cut where it does not fit. :param identity: 8 octets, of this
+        run. :param generation: from 1, of this run.
+    :param earlier: the runs before that are known. :param former: identities of runs at other
+        places, of which another may have the log now.
     :raises ValueError: a number or identity that has no room.
     """
 
@@ -109,7 +118,9 @@ class Xids:
         return origin.identity == self.identity or origin.identity in self._earlier
 
     def made(self, origin: Origin) -> bool:
-        """Whether this coordinator has given it out, or may have before this start. If it is :meth:`mine` and not made, the log is older than the branch."""
+        """Whether this coordinator has given it out, or may have before this start. If it is
+        :meth:`mine` and not made, the log is older than the branch.
+        """
         if origin.identity == self.identity and origin.unique <= Unique(
             self.generation, self._counter
         ):
@@ -120,7 +131,8 @@ class Xids:
 def bqual(ref_name: str, number: int) -> bytes:
     """A branch qualifier.
 
-    :param number: of the branch in its transaction, from 1 to :data:`MOST_BRANCHES`. :raises ValueError: another number.
+    :param number: of the branch in its transaction, from 1 to :data:`MOST_BRANCHES`. :raises
+        ValueError: another number.
     """
     if not 0 < number <= MOST_BRANCHES:
         raise ValueError(f"branch {number} is not between 1 and {MOST_BRANCHES}")
@@ -151,7 +163,9 @@ def gtrid_without_padding(gtrid: bytes) -> bytes:
 
 
 def ref_name(bqual: bytes) -> str | None:
-    """The ``ref-name`` in a branch qualifier, as far as it fitted; None where it is not of this form."""
+    """The ``ref-name`` in a branch qualifier, as far as it fitted; None where it is not of this
+    form.
+    """
     if len(bqual) < 2 or len(bqual) < bqual[0] + 2:
         return None
     try:

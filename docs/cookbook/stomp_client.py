@@ -1,4 +1,5 @@
-"""A STOMP client for the cookbook: it talks to any STOMP broker, and knows nothing of the gateway's insides.
+"""A STOMP client for the cookbook: it talks to any STOMP broker, and knows nothing of the gateway's
+insides.
 
     python stomp_client.py PORT COMMAND WORD...
 
@@ -67,7 +68,8 @@ class Listener(stomp.ConnectionListener):
 
 
 def receive(connection, listener, destination, headers):
-    # RabbitMQ shares a queue between connections only if each of them says so; other brokers do not mind.
+    # RabbitMQ shares a queue between connections only if each of them says so; other brokers do not
+    # mind.
     durable = (
         {"durable": "true", "auto-delete": "false", "exclusive": "false"}
         if destination.startswith("/queue/")
@@ -88,7 +90,8 @@ def send(connection, listener, destination, text, headers):
 
 def main(port, command, destination, *words):
     listener = Listener()
-    # RabbitMQ has virtual hosts, and the one it comes with is "/"; text is sent as text, without its length.
+    # RabbitMQ has virtual hosts, and the one it comes with is "/"; text is sent as text, without
+    # its length.
     connection = stomp.Connection12(
         [("127.0.0.1", int(port))], vhost="/", auto_content_length=False
     )

@@ -1,6 +1,7 @@
 """The admin service of an instance, made from its parts.
 
-Part of the composition: it joins the service, which knows no users, with those who know them, and with what it tells of.
+Part of the composition: it joins the service, which knows no users, with those who know them, and
+with what it tells of.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ _SERVICE: Final = "ADMIN"
 
 
 def admin_contexts(layout: Layout, settings: Settings) -> ServerContextFactory | None:
-    """What the admin service makes TLS connections with, the server's certificate; None where it speaks in the clear.
+    """What the admin service makes TLS connections with, the server's certificate; None where it
+    speaks in the clear.
 
-    :raises StartRefused: there is no certificate. :raises CertificateFileError: a file cannot be used.
+    :raises StartRefused: there is no certificate. :raises CertificateFileError: a file cannot be
+        used.
     """
     if not settings[TLS_ENABLED]:
         return None
@@ -133,7 +136,9 @@ def admin_service(
 
 
 def administrators(users: Users, rules: AccessRules) -> Callable[[str, str, str], Deferred[bool]]:
-    """Tells whether a user may administer: who the access control file lets connect to the ADMIN service."""
+    """Tells whether a user may administer: who the access control file lets connect to the ADMIN
+    service.
+    """
 
     async def administers(user: str, password: str, address: str) -> bool:
         try:

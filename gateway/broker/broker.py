@@ -1,7 +1,8 @@
 """The embedded broker: its destinations, and how messages get to them.
 
-Owns the registry of destinations and durable subscriptions, and the acceptance of what sessions send. How a queue or a subscription hands messages out
-is ``distribution``'s, what becomes durable when is ``commit``'s, what one user may do is ``connection``'s.
+Owns the registry of destinations and durable subscriptions, and the acceptance of what sessions
+send. How a queue or a subscription hands messages out is ``distribution``'s, what becomes durable
+when is ``commit``'s, what one user may do is ``connection``'s.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ if TYPE_CHECKING:
     from gateway.broker.journey import Journey
 
 
-#: How often what needs no room is given to the store when it is to be closed while the disk is full.
+#: How often what needs no room is given to the store when it is to be closed while the disk is
+#: full.
 _CLOSING_TRIES: Final = 3
-#: When subscriptions with wildcards have ended, what is looked at in one turn: entries in the lists of topics, a topic itself counts as some.
+#: When subscriptions with wildcards have ended, what is looked at in one turn: entries in the lists
+#: of topics, a topic itself counts as some.
 LOOKED_AT: Final = 50_000
 A_TOPIC: Final = 25
 
@@ -111,7 +114,8 @@ class Broker:
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
         #: The topics of all destinations.
         self.topics: dict[Destination, PhysicalTopic] = {}
-        #: Subscriptions with wildcards, in the order in which they were made; how many were made and have ended since the start.
+        #: Subscriptions with wildcards, in the order in which they were made; how many were made
+        #: and have ended since the start.
         self.wild: dict[TopicSubscription, None] = {}
         self.wild_made = 0
         self.wild_ended = 0
@@ -123,7 +127,8 @@ class Broker:
         self._next_number = 1
         self.numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
-        #: What tells the journal of every step; None where nothing does. See :func:`gateway.broker.journey.tell`.
+        #: What tells the journal of every step; None where nothing does. See
+        #: :func:`gateway.broker.journey.tell`.
         self.journey: Journey | None = None
         store.on_draining = self._draining
         store.on_damaged = self._damaged_unasked
@@ -260,9 +265,11 @@ class Broker:
         *,
         keeps_ids: bool = False,
     ) -> None:
-        """The destination goes, with what waits in it and what its consumers have; subscriptions of a topic lose its messages only.
+        """The destination goes, with what waits in it and what its consumers have; subscriptions of
+        a topic lose its messages only.
 
-        :param keeps_ids: its duplicate ids are remembered all the same, and hold for the next destination of its name.
+        :param keeps_ids: its duplicate ids are remembered all the same, and hold for the next
+            destination of its name.
         :param done: called when nothing is left of it but commits.
         """
         physical.removed = True
@@ -284,8 +291,9 @@ class Broker:
             and physical.burial is None
             and self._has_rows(physical)
         ):
-            # Until its last message is deleted, so that a restart does not find messages of no destination. It would delete them, too; those that
-            # are dead, or are to be, may be nowhere else yet, and it is to find them again.
+            # Until its last message is deleted, so that a restart does not find messages of no
+            # destination. It would delete them, too; those that are dead, or are to be, may be
+            # nowhere else yet, and it is to find them again.
             self.rows.mark_removed(physical)
 
         def emptied(count: int) -> None:
@@ -312,7 +320,9 @@ class Broker:
         return bool(physical.count or physical.arrivals or physical.coming or physical.clearing)
 
     def removal_over(self, physical: Physical) -> None:
-        """Something left a destination that was removed. When transactions hold nothing of it any more, its row goes."""
+        """Something left a destination that was removed. When transactions hold nothing of it any
+        more, its row goes.
+        """
         if physical.purged and physical.stored and not self._has_rows(physical):
             physical.stored = False
             if self.rows.damaged:
@@ -320,7 +330,9 @@ class Broker:
             self.commits.remove_destination(physical.number)
 
     def new_number(self) -> int:
-        """A number for a destination or a durable subscription, in the store and for as long as it lasts."""
+        """A number for a destination or a durable subscription, in the store and for as long as it
+        lasts.
+        """
         number = self._next_number
         self._next_number += 1
         return number
@@ -331,7 +343,9 @@ class Broker:
     # --- subscriptions
 
     def subscribe(self, subscription: TopicSubscription) -> None:
-        """Messages for the subscription's topic, or for the topics its pattern covers, come to it from now on."""
+        """Messages for the subscription's topic, or for the topics its pattern covers, come to it
+        from now on.
+        """
         pattern = subscription.pattern
         self.memory.stand(
             of_subscription(subscription.selector.text if subscription.selector else "")
@@ -345,7 +359,9 @@ class Broker:
             self.topic(pattern).named[subscription] = None
 
     def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
-        """Subscriptions made after that one whose patterns cover the topic, and whose users may read it, in the order in which they were made."""
+        """Subscriptions made after that one whose patterns cover the topic, and whose users may
+        read it, in the order in which they were made.
+        """
         found: list[TopicSubscription] = []
         name = topic.name
         for subscription in reversed(self.wild):
@@ -364,7 +380,9 @@ class Broker:
     def end_subscription(
         self, subscription: TopicSubscription, done: Callable[[], None] = _nothing
     ) -> None:
-        """No more messages come to it. What waits in one that is not durable is given up; ``done`` is called then."""
+        """No more messages come to it. What waits in one that is not durable is given up; ``done``
+        is called then.
+        """
         if not subscription.ended:
             self.memory.stand(
                 -of_subscription(subscription.selector.text if subscription.selector else "")
@@ -383,7 +401,9 @@ class Broker:
             topic.emptied()
 
     def _tell_topics(self) -> Iterator[None]:
-        """Subscriptions with wildcards have ended: topics forget them, and those that nobody else uses are reaped after a while."""
+        """Subscriptions with wildcards have ended: topics forget them, and those that nobody else
+        uses are reaped after a while.
+        """
         looked_at = 0
         try:
             while self._told_of != self.wild_ended:
@@ -403,11 +423,13 @@ class Broker:
     def end_durable(
         self, subscription: TopicSubscription, comment: str | None, done: Callable[[], None]
     ) -> None:
-        """A durable subscription goes, with its backlog, block by block; ``done`` is called when nothing is left of it but commits.
+        """A durable subscription goes, with its backlog, block by block; ``done`` is called when
+        nothing is left of it but commits.
 
         :param comment: why, for the dead message queue; None sends nothing there.
 
-        Its row goes last. So a restart meanwhile finds it again, beside its successor if it has one, and ends it again.
+        Its row goes last. So a restart meanwhile finds it again, beside its successor if it has
+        one, and ends it again.
         """
         if self.durables.get((subscription.client_id, subscription.name)) is subscription:
             del self.durables[subscription.client_id, subscription.name]
@@ -465,7 +487,9 @@ class Broker:
     def undo_arrivals(
         self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]
     ) -> bool:
-        """The store could not keep a batch: what it was to keep of these arrivals never came. :returns: whether that is anything."""
+        """The store could not keep a batch: what it was to keep of these arrivals never came.
+        :returns: whether that is anything.
+        """
         anything = False
         for physical, run in arrivals:
             lost = self.rows.undo(batch, run)
@@ -478,7 +502,9 @@ class Broker:
         return anything
 
     def _undone(self, batch: Batch, messages: dict[int, Message]) -> None:
-        """The store could not keep a batch: what is in it only because memory was full is in memory after all."""
+        """The store could not keep a batch: what is in it only because memory was full is in memory
+        after all.
+        """
         spilled: dict[Destination, list[Message]] = {}
         for seq, row in batch.inserts.items():
             if not row.persistent:
@@ -496,7 +522,9 @@ class Broker:
     # --- turns and the end
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do ``work`` at the end of this turn, in the order asked, before anything is written to a client."""
+        """Do ``work`` at the end of this turn, in the order asked, before anything is written to a
+        client.
+        """
         self._soon.append(work)
         if len(self._soon) == 1:
             self.turn.dispatch(self._do_soon)
@@ -517,7 +545,9 @@ class Broker:
             self.log.info("the disk has room again: persistent messages are taken")
 
     def _damaged(self, error: StoreDamaged) -> None:
-        """A message in the store is damaged: its destination is stopped. Where that is not known, everything is."""
+        """A message in the store is damaged: its destination is stopped. Where that is not known,
+        everything is.
+        """
         self.log.critical("{error}", error=str(error))
         if error.destination is None:
             self.commits.give_up(
@@ -553,7 +583,8 @@ class Broker:
     def close(self, closed: Callable[[], None]) -> None:
         """Make durable what was asked, and close the store; then call ``closed``.
 
-        On a full disk what needs no room is tried a few times. What cannot be written then is a failure of the store, so that the exit tells of it.
+        On a full disk what needs no room is tried a few times. What cannot be written then is a
+        failure of the store, so that the exit tells of it.
         """
         self.use_reports.report()
         self.schedule.close()

@@ -1,6 +1,7 @@
 """The broker's dead message queue, ``mq.sys.dmq``.
 
-Owns what a dead message looks like and whether it is kept. Its name, the reasons and property names are ``messaging.dead``'s.
+Owns what a dead message looks like and whether it is kept. Its name, the reasons and property names
+are ``messaging.dead``'s.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class DeadLetters:
     ) -> None:
         """Keep a dead message of ``physical``, where its properties or the message's own say so.
 
-        The caller settles the message at ``source`` in the same batch, so that it is in one place or the other.
+        The caller settles the message at ``source`` in the same batch, so that it is in one place
+        or the other.
         """
         broker = self._broker
         headers = message.headers
@@ -112,9 +114,11 @@ class DeadLetters:
         return wish and physical.destination != DMQ
 
     def prepare(self, physical: Physical, messages: Sequence[Message]) -> None:
-        """These are about to be buried. One that is not in the store yet is to come there all the same.
+        """These are about to be buried. One that is not in the store yet is to come there all the
+        same.
 
-        For what is promised to its sender is the message, and it is kept by its copy, which a full disk may refuse.
+        For what is promised to its sender is the message, and it is kept by its copy, which a full
+        disk may refuse.
         """
         self._broker.commits.seal_if_inserted(
             [message.seq for message in messages if self._keeps(physical, message)]
@@ -122,10 +126,12 @@ class DeadLetters:
 
 
 class _Burial:
-    """A dead message whose copy is to be stored. The disk may be full, and what is dead is not its sender's to send again: until there is a row of the
-    copy, that of the message stands in for it, and goes when the copy does.
+    """A dead message whose copy is to be stored. The disk may be full, and what is dead is not its
+    sender's to send again: until there is a row of the copy, that of the message stands in for it,
+    and goes when the copy does.
 
-    Until one of them is durably gone, the message's place in the store stays: the rows of its destination, and of its durable subscription.
+    Until one of them is durably gone, the message's place in the store stays: the rows of its
+    destination, and of its durable subscription.
     """
 
     __slots__ = ("_broker", "_copy", "_kept", "_message", "_open", "_physical", "_source")

@@ -1,9 +1,11 @@
 """Lines for the journal, as the broker tells it of messages.
 
-Owns how a step of a run becomes a line, and what is one line with what was told just before. Which steps there are is :mod:`gateway.broker.journey`'s.
+Owns how a step of a run becomes a line, and what is one line with what was told just before. Which
+steps there are is :mod:`gateway.broker.journey`'s.
 
-A line has the ids of its messages as numbers where all of them are made of their seqs, and as they are otherwise. Steps of one moment at one place become
-one line: several runs that take the same step, or one run that takes several.
+A line has the ids of its messages as numbers where all of them are made of their seqs, and as they
+are otherwise. Steps of one moment at one place become one line: several runs that take the same
+step, or one run that takes several.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class Named:
         )
 
     def and_then(self, other: Named) -> Named | None:
-        """These messages, and then the other ones of the same destination; None where one kind of names does not do for both."""
+        """These messages, and then the other ones of the same destination; None where one kind of
+        names does not do for both.
+        """
         first, second = self.numbers, other.numbers
         if first is not None and second is not None:
             if (
@@ -97,7 +101,9 @@ class _Line:
         self.said = said
 
     def add(self, steps: Steps, named: Named, values: dict[str, Values]) -> bool:
-        """The same place at the same time: more messages that take the same steps, or more steps of the same messages. :returns: whether it is that."""
+        """The same place at the same time: more messages that take the same steps, or more steps of
+        the same messages. :returns: whether it is that.
+        """
         mine = self.named
         if self.steps != steps:
             if values or steps[0] in self.steps or not mine.same(named):
@@ -120,7 +126,9 @@ class _Line:
 
 
 def names_of(destination: Destination, messages: Sequence[Message], identified: int) -> Named:
-    """What messages of one destination are called. :param identified: above this seq, ids are made of seqs."""
+    """What messages of one destination are called. :param identified: above this seq, ids are made
+    of seqs.
+    """
     first = expected = messages[0].seq
     for message in messages:
         if message.seq != expected:
@@ -187,7 +195,9 @@ class JournalLines:
         said: dict[str, object] | None = None,
         whole: Sequence[Message] = (),
     ) -> None:
-        """A line, or more of the last one. :param whole: the messages, for their headers and bodies where those are wanted."""
+        """A line, or more of the last one. :param whole: the messages, for their headers and bodies
+        where those are wanted.
+        """
         time = self._turn.refresh() * 1000
         values = values or {}
         said = said or {}

@@ -1,7 +1,8 @@
 """What the journal is told of messages at the embedded broker: each step of their journey.
 
-Owns which steps there are, whose each is, and when it is told: what the store is to do for it is told when that is durable. The others have one line of
-code for a step, which does nothing where ``Broker.journey`` is None. How it becomes a line is :mod:`gateway.broker.journal_lines`'s.
+Owns which steps there are, whose each is, and when it is told: what the store is to do for it is
+told when that is durable. The others have one line of code for a step, which does nothing where
+``Broker.journey`` is None. How it becomes a line is :mod:`gateway.broker.journal_lines`'s.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
     Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
 
-#: Runs that a session may have sent since it was told last that they are safe; of those before them it is not told in the journal.
+#: Runs that a session may have sent since it was told last that they are safe; of those before them
+#: it is not told in the journal.
 _MOST_RUNS: Final = 4_096
 
 _PRODUCED: Final = (Step.PRODUCED.value,)
@@ -56,7 +58,9 @@ _DEAD: Final = (Step.DEAD.value,)
 
 
 class _Sent:
-    """A run that was sent. :param first: of its numbers, and :param last: of them; or else ``ids`` has them."""
+    """A run that was sent. :param first: of its numbers, and :param last: of them; or else ``ids``
+    has them.
+    """
 
     __slots__ = ("destination", "first", "ids", "last")
 
@@ -77,7 +81,9 @@ class _Sent:
 
 
 class Unconfirmed:
-    """What a session has sent since its user was told last that all is safe. :param journey: who keeps it."""
+    """What a session has sent since its user was told last that all is safe. :param journey: who
+    keeps it.
+    """
 
     __slots__ = ("journey", "runs")
 
@@ -118,7 +124,9 @@ class Journey:
     # --- producers
 
     def sent(self, session: EmbeddedSession, arrivals: Arrivals) -> None:
-        """A session has sent these outside of transactions, and they are accepted; see :meth:`confirming`."""
+        """A session has sent these outside of transactions, and they are accepted; see
+        :meth:`confirming`.
+        """
         self.produced(session.connection, arrivals)
         unconfirmed = session.unconfirmed
         if unconfirmed is None or unconfirmed.journey is not self:
@@ -129,7 +137,9 @@ class Journey:
     def produced(
         self, connection: EmbeddedConnection, arrivals: Arrivals, *, held: bool = False
     ) -> None:
-        """A client has sent these, and they are accepted. :param held: who is owed them is not known yet."""
+        """A client has sent these, and they are accepted. :param held: who is owed them is not
+        known yet.
+        """
         for physical, run in arrivals:
             values: dict[str, Values] = {"sizes": sizes_of(run), "timestamps": timestamps_of(run)}
             said: dict[str, object] = {}
@@ -152,10 +162,13 @@ class Journey:
     def confirming(
         self, session: EmbeddedSession, done: Callable[..., None]
     ) -> Callable[..., None]:
-        """What to call in place of ``done``, with the error or None, when a session is told how what it has sent until now went."""
+        """What to call in place of ``done``, with the error or None, when a session is told how
+        what it has sent until now went.
+        """
         unconfirmed, session.unconfirmed = session.unconfirmed, None
         if unconfirmed is None or unconfirmed.journey is not self:
-            # Nothing was sent; or the journal was told nothing of late, and does not know what is new.
+            # Nothing was sent; or the journal was told nothing of late, and does not know what is
+            # new.
             return done
         return partial(self._told, session.connection, unconfirmed.runs, done)
 
@@ -210,7 +223,9 @@ class Journey:
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None:
-        """These are handed to a consumer. :param attempts: for the how manieth time; None where it is the first for all."""
+        """These are handed to a consumer. :param attempts: for the how manieth time; None where it
+        is the first for all.
+        """
         connection, subscription = consumer.session.connection, _name(consumer)
         if attempts is None:
             for named in self._names(source, run):
@@ -248,7 +263,9 @@ class Journey:
     def taken(
         self, consumer: EmbeddedConsumer | None, source: object, messages: Sequence[Message]
     ) -> None:
-        """These were acknowledged in a transaction, which is committed: that they are gone is durable."""
+        """These were acknowledged in a transaction, which is committed: that they are gone is
+        durable.
+        """
         if isinstance(source, (PhysicalQueue, TopicSubscription)):
             connection = None if consumer is None else consumer.session.connection
             for named in self._names(source, messages):
@@ -260,13 +277,17 @@ class Journey:
                 )
 
     def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None:
-        """These come back from a consumer. :param reason: ``rejected``, or ``unsettled``: by a rollback, or because the consumer goes away."""
+        """These come back from a consumer. :param reason: ``rejected``, or ``unsettled``: by a
+        rollback, or because the consumer goes away.
+        """
         said: dict[str, object] = {"reason": reason}
         for named in self._names(source, messages):
             self._lines.tell(_RETURNED, named, None, _subscription(source), said=said)
 
     def removed(self, source: object, messages: Sequence[Message]) -> None:
-        """These are given up, and not buried: they are being purged, or where they waited is being removed. To be called before they are released."""
+        """These are given up, and not buried: they are being purged, or where they waited is being
+        removed. To be called before they are released.
+        """
         if messages and isinstance(source, (PhysicalQueue, TopicSubscription)):
             self._gone((), source, messages, None, _subscription(source), {"reason": "removed"})
 
@@ -321,7 +342,9 @@ class Journey:
         subscription: str,
         said: dict[str, object] | None = None,
     ) -> None:
-        """These take ``steps``, and are about to be settled: those in the store are gone when that is durable, the others now."""
+        """These take ``steps``, and are about to be settled: those in the store are gone when that
+        is durable, the others now.
+        """
         waiting = self._stored(source, messages)
         if not waiting:
             for named in self._names(source, messages):

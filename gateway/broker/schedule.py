@@ -1,6 +1,8 @@
-"""Things to do later: redeliveries after their pause, sweeps for what expired, destinations to reap.
+"""Things to do later: redeliveries after their pause, sweeps for what expired, destinations to
+reap.
 
-One heap and one timer of the reactor for all of them. Nothing is cancelled: what is due looks whether it is still wanted.
+One heap and one timer of the reactor for all of them. Nothing is cancelled: what is due looks
+whether it is still wanted.
 """
 
 from __future__ import annotations
@@ -16,16 +18,20 @@ if TYPE_CHECKING:
     from gateway.messaging.turn import Turn
 
 
-#: Seconds of one turn; what is due and was not done then is done in the next turns, between others' work.
+#: Seconds of one turn; what is due and was not done then is done in the next turns, between others'
+#: work.
 SLICE: Final = 0.005
 #: Milliseconds after which work that can wait looks whether it still must.
 _BUSY_MS: Final = 5
-#: Looks after which one step is done although it is busy, so that a load that never ends does not keep it from its end.
+#: Looks after which one step is done although it is busy, so that a load that never ends does not
+#: keep it from its end.
 _BUSY_LOOKS: Final = 20
 
 
 class Schedule:
-    """Runs work after a while, each inside a turn. Times are those of the clock of timers, ``turn.timer_ms``, whatever becomes of the wall clock."""
+    """Runs work after a while, each inside a turn. Times are those of the clock of timers,
+    ``turn.timer_ms``, whatever becomes of the wall clock.
+    """
 
     def __init__(self, clock: IReactorTime, turn: Turn) -> None:
         self._clock = clock
@@ -56,12 +62,16 @@ class Schedule:
         self.at(self._turn.refresh_timer() + pause_ms, work)
 
     def in_slices(self, steps: Iterator[None]) -> None:
-        """Go on with ``steps`` to their end: to the first ``yield`` now, then from one to the next in a turn of its own, others' between."""
+        """Go on with ``steps`` to their end: to the first ``yield`` now, then from one to the next
+        in a turn of its own, others' between.
+        """
         if next(steps, steps) is not steps:
             self.after(0, lambda: self.in_slices(steps))
 
     def while_time(self, steps: Iterator[None]) -> None:
-        """Go on with ``steps`` to their end: with as many in one turn as there is time for, others' between. The first are done now."""
+        """Go on with ``steps`` to their end: with as many in one turn as there is time for, others'
+        between. The first are done now.
+        """
         until = self._clock.seconds() + SLICE
         while next(steps, steps) is not steps:
             if self._clock.seconds() >= until:
@@ -69,7 +79,9 @@ class Schedule:
                 return
 
     def in_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
-        """The same for work that can wait: of all that was asked so, one step is done in a turn of the reactor; while ``busy``, in 100 ms."""
+        """The same for work that can wait: of all that was asked so, one step is done in a turn of
+        the reactor; while ``busy``, in 100 ms.
+        """
         self._waiting.append(steps)
         if not self._stepping:
             self._stepping = True

@@ -331,9 +331,12 @@ _AUTO_PROPERTIES: Final = DestinationProperties(max_total_msg_bytes=10 * 1024**3
 class BrokerOptions:
     """What the broker is told by its settings.
 
-    :param name: of the instance, in dead messages. :param destinations: properties that were set for one, by kind and name.
-    :param auto_queue: properties of auto-created queues, None where none are created; ``auto_topic`` likewise.
-    :param expiration_interval: seconds. :param reap_time: seconds. :param xa_timeout: seconds, 0 for none. :param duplicate_age: seconds.
+    :param name: of the instance, in dead messages. :param destinations: properties that were set
+        for one, by kind and name.
+    :param auto_queue: properties of auto-created queues, None where none are created;
+        ``auto_topic`` likewise.
+    :param expiration_interval: seconds. :param reap_time: seconds. :param xa_timeout: seconds, 0
+        for none. :param duplicate_age: seconds.
     """
 
     name: str = "imqbroker"
@@ -361,7 +364,8 @@ class BrokerOptions:
 def broker_options(settings: Settings, name: str) -> BrokerOptions:
     """The options that the settings of instance ``name`` ask for.
 
-    :raises ValueError: a destination is named that is neither ``queue.NAME`` nor ``topic.NAME``, or is a pattern.
+    :raises ValueError: a destination is named that is neither ``queue.NAME`` nor ``topic.NAME``, or
+        is a pattern.
     """
     auto = DestinationProperties(
         max_num_msgs=settings[AUTO_MAX_MESSAGES],

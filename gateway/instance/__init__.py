@@ -1,1 +1,3 @@
-"""One installation on disk: its settings, directories, lock, passfile, log files and port mapper. A leaf."""
+"""One installation on disk: its settings, directories, lock, passfile, log files and port mapper. A
+leaf.
+"""

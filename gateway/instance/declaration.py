@@ -1,6 +1,7 @@
 """The declaration of a setting, and the catalogue of all declarations in which a name is looked up.
 
-Owns names: placeholders, reserved words, and which known name resembles an unknown one. Knows no values, files or sources.
+Owns names: placeholders, reserved words, and which known name resembles an unknown one. Knows no
+values, files or sources.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ _LIKENESS = 0.6
 _PLACEHOLDER = re.compile(rf"(?<![^.]){PLACEHOLDER}(?![^.])")
 
 RESERVED_BRIDGE_NAMES = frozenset({"admin", "tm", "jms", "config"})
-"""Words that stand where a bridge's name stands in ``imq.bridge.*`` and so cannot be one, in any case. The name ``stomp`` is
-reserved too: for the bridge of that type."""
+"""Words that stand where a bridge's name stands in ``imq.bridge.*`` and so cannot be one, in any
+case. The name ``stomp`` is reserved too: for the bridge of that type.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
     """The one declaration of a setting; the reference page is made from it.
 
-    :param name: its name, the original's where it has one. ``NAME`` between dots (or last) stands for a name that the operator
-        chooses: that of a bridge after ``imq.bridge.``, which has no dot, or of a destination, which may.
+    :param name: its name, the original's where it has one. ``NAME`` between dots (or last) stands
+        for a name that the operator chooses: that of a bridge after ``imq.bridge.``, which has no
+        dot, or of a destination, which may.
     :param type: how its value is written.
     :param default: what holds where nothing is given.
     :param doc: one line for the reference.
@@ -65,7 +68,9 @@ class Setting(Generic[T]):
         return prefix + name + suffix
 
     def matched(self, full_name: str) -> str | None:
-        """The name that stands for the placeholder in ``full_name``; None where this is not such a setting's name."""
+        """The name that stands for the placeholder in ``full_name``; None where this is not such a
+        setting's name.
+        """
         if not self.is_named:
             return None
         prefix, suffix = self._around()
@@ -79,7 +84,9 @@ class Setting(Generic[T]):
         return name
 
     def resembling(self, full_name: str) -> str:
-        """This setting's name, its placeholder filled with what stands at that place in ``full_name``; empty where nothing does."""
+        """This setting's name, its placeholder filled with what stands at that place in
+        ``full_name``; empty where nothing does.
+        """
         if not self.is_named:
             return self.name
         prefix, suffix = self._around()

@@ -14,9 +14,11 @@ PRIVATE_DIRECTORY = 0o700
 
 
 def replace(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Make ``path`` a file with these contents, in one step: written beside it, synced, renamed over it, the directory synced.
+    """Make ``path`` a file with these contents, in one step: written beside it, synced, renamed
+    over it, the directory synced.
 
-    :param mode: the permissions it gets, whatever the umask and whatever those of a file it replaces.
+    :param mode: the permissions it gets, whatever the umask and whatever those of a file it
+        replaces.
     :raises OSError: it could not be written; then ``path`` is as it was.
     """
     # A name of its own: two processes that write at once must not write into one temporary file.

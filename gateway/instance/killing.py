@@ -1,7 +1,9 @@
-"""Named points at which a process kills itself, or is held, so that tests can prove what a crash there leaves behind.
+"""Named points at which a process kills itself, or is held, so that tests can prove what a crash
+there leaves behind.
 
-Owns how a point is asked for: once for the whole life of the process, or by orders that a test puts into a folder while the process runs. Which points
-there are, and who passes them, is known beside the code that has them.
+Owns how a point is asked for: once for the whole life of the process, or by orders that a test puts
+into a folder while the process runs. Which points there are, and who passes them, is known beside
+the code that has them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-#: The file of an order, ``NAME:N kill`` or ``NAME:N hold``. It is to be put there whole: by a rename.
+#: The file of an order, ``NAME:N kill`` or ``NAME:N hold``. It is to be put there whole: by a
+#: rename.
 ORDER: Final = "order"
 #: The file that says that the process is held.
 HELD: Final = "held"
@@ -25,9 +28,11 @@ _LOOK_S: Final = 0.005
 
 
 def crash_point(variable: str, points: Sequence[str], text: str) -> Callable[[str], None]:
-    """What kills the process, by SIGKILL, when it is called with the name of the point for the N-th time.
+    """What kills the process, by SIGKILL, when it is called with the name of the point for the N-th
+    time.
 
-    :param variable: the variable of the environment that asks for it, for errors. :param points: the names that there are.
+    :param variable: the variable of the environment that asks for it, for errors. :param points:
+        the names that there are.
     :param text: its value, ``NAME`` or ``NAME:N``, N from 1.
     :raises ValueError: there is no such point, or N is no such number.
     """
@@ -44,13 +49,17 @@ def crash_point(variable: str, points: Sequence[str], text: str) -> Callable[[st
 
 
 def crash_orders(variable: str, points: Sequence[str], folder: Path) -> Callable[[str], None]:
-    """What looks for an order each time that it is called, and follows it at the N-th time that its point is passed from then on.
+    """What looks for an order each time that it is called, and follows it at the N-th time that its
+    point is passed from then on.
 
-    To *kill* is SIGKILL. To *hold* is that the call does not return until the order is taken away; :data:`HELD` is there meanwhile. Nothing else happens
-    on that thread then, so that others can die at exactly this point.
+    To *kill* is SIGKILL. To *hold* is that the call does not return until the order is taken away;
+    :data:`HELD` is there meanwhile. Nothing else happens on that thread then, so that others can
+    die at exactly this point.
 
-    :param variable: the variable of the environment that asks for it, for errors. :param points: the names that there are.
-    :param folder: where orders are put, one at a time. What it returns raises ValueError for one that it does not understand.
+    :param variable: the variable of the environment that asks for it, for errors. :param points:
+        the names that there are.
+    :param folder: where orders are put, one at a time. What it returns raises ValueError for one
+        that it does not understand.
     :raises ValueError: there is no such folder.
     """
     if not folder.is_dir():
@@ -87,7 +96,9 @@ def crash_orders(variable: str, points: Sequence[str], folder: Path) -> Callable
 
 
 def _point(asked: str, points: Sequence[str], text: str) -> tuple[str, int]:
-    """:param asked: where ``text`` is from. :returns: which point, and at which time of passing it. :raises ValueError:"""
+    """:param asked: where ``text`` is from. :returns: which point, and at which time of passing it.
+    :raises ValueError:
+    """
     name, colon, times = text.partition(":")
     if name not in points:
         raise ValueError(f"{asked}={text}: expected one of {', '.join(points)}")

@@ -1,6 +1,8 @@
-"""Where the files of one instance are, how they come into being, and the lock that lets one process have them.
+"""Where the files of one instance are, how they come into being, and the lock that lets one process
+have them.
 
-Owns the paths below ``<varhome>``. Knows nothing of what the files hold, but for the few settings a new instance begins with.
+Owns the paths below ``<varhome>``. Knows nothing of what the files hold, but for the few settings a
+new instance begins with.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ class Layout:
         return self.bridges / _checked("a bridge", name)
 
     def transaction_log(self, bridge: str) -> Path:
-        """Where the bridge called ``bridge`` keeps its decisions: ``txlog.BRIDGE`` in its directory.
+        """Where the bridge called ``bridge`` keeps its decisions: ``txlog.BRIDGE`` in its
+        directory.
 
         :raises InvalidName: ``bridge`` cannot be a directory's name.
         """
@@ -97,16 +100,19 @@ class Layout:
 
     @property
     def exists(self) -> bool:
-        """Whether the instance has its file of settings; something else of that name counts too, and is refused where it is read."""
+        """Whether the instance has its file of settings; something else of that name counts too,
+        and is refused where it is read.
+        """
         return self.settings.exists()
 
     def create(self, more: Sequence[tuple[str, str]] = ()) -> bool:
-        """Make what is missing: directories that only their owner may enter, and, for a new instance, its file of settings.
+        """Make what is missing: directories that only their owner may enter, and, for a new
+        instance, its file of settings.
 
         The file is written last and in one step, so an instance that has one is whole.
 
-        :param more: settings a new instance begins with, names and values, after ``imq.bridge.enabled=true`` and
-            ``imq.bridge.activelist=stomp``; such as those of TLS.
+        :param more: settings a new instance begins with, names and values, after
+            ``imq.bridge.enabled=true`` and ``imq.bridge.activelist=stomp``; such as those of TLS.
         :return: whether the instance is new.
         :raises OSError: something could not be made.
         """
@@ -127,7 +133,8 @@ class Layout:
         return True
 
     def close_to_others(self) -> None:
-        """Take from everyone but the owner what may be done with the instance's directories that are there; for one that is being made.
+        """Take from everyone but the owner what may be done with the instance's directories that
+        are there; for one that is being made.
 
         What another user owns stays as it is, and is what :meth:`open_to_others` tells of.
 
@@ -138,7 +145,8 @@ class Layout:
                 directory.chmod(directory.stat().st_mode & PRIVATE_DIRECTORY)
 
     def open_to_others(self) -> int | None:
-        """The permissions of the instance's directory where others than its owner may use it; None where all below it is its owner's alone.
+        """The permissions of the instance's directory where others than its owner may use it; None
+        where all below it is its owner's alone.
 
         :raises OSError: it cannot be looked at.
         """
@@ -146,11 +154,14 @@ class Layout:
         return mode if mode & 0o077 else None
 
     def lock(self) -> InstanceLock:
-        """Take the instance for this process, until :meth:`InstanceLock.release` or the process's end, however it ends.
+        """Take the instance for this process, until :meth:`InstanceLock.release` or the process's
+        end, however it ends.
 
-        A process that was forked has the lock too, so taking it before going into the background is enough.
+        A process that was forked has the lock too, so taking it before going into the background is
+        enough.
 
-        :raises InstanceLocked: a live process has it. A pid in the file of one that died does no harm.
+        :raises InstanceLocked: a live process has it. A pid in the file of one that died does no
+            harm.
         :raises OSError: the lock file cannot be made.
         """
         make_directory(self.directory)
@@ -180,14 +191,18 @@ class InstanceLock:
         self._descriptor: int | None = descriptor
 
     def write_pid(self) -> None:
-        """Write this process's pid into the lock file; to be called again by one that went into the background."""
+        """Write this process's pid into the lock file; to be called again by one that went into the
+        background.
+        """
         if self._descriptor is None:
             raise ValueError("the lock is released")
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
 
     def release(self) -> None:
-        """Give the instance back. Once is enough; again does nothing. The file stays: to unlink it would race with the next."""
+        """Give the instance back. Once is enough; again does nothing. The file stays: to unlink it
+        would race with the next.
+        """
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -207,7 +222,8 @@ class InstanceLock:
 
 
 def make_directory(directory: Path) -> None:
-    """Make ``directory`` and those above it that are missing, for their owner alone; those that are there stay as they are.
+    """Make ``directory`` and those above it that are missing, for their owner alone; those that are
+    there stay as they are.
 
     :raises OSError: one could not be made, or is no directory.
     """

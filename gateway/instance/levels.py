@@ -1,4 +1,6 @@
-"""The levels of java.util.logging, by which operators of the original choose what a log holds, and how Twisted's map to them."""
+"""The levels of java.util.logging, by which operators of the original choose what a log holds, and
+how Twisted's map to them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from twisted.logger import LogLevel
 
 
 class Level(IntEnum):
-    """How much an event matters. A log set to one of these takes the events of that level and above; ALL takes every one, OFF none."""
+    """How much an event matters. A log set to one of these takes the events of that level and
+    above; ALL takes every one, OFF none.
+    """
 
     OFF = 2**31 - 1
     SEVERE = 1000
@@ -35,7 +39,9 @@ ALIASES = {
 """What ``imq.log.level`` calls them in the original."""
 
 DETAIL = "detail"
-"""The field of an event by which it says a :class:`Level` that Twisted has none for: ``log.debug("...", detail=Level.FINER)``."""
+"""The field of an event by which it says a :class:`Level` that Twisted has none for:
+``log.debug("...", detail=Level.FINER)``.
+"""
 
 _OF_TWISTED = {
     LogLevel.debug: Level.FINE,
@@ -47,11 +53,14 @@ _OF_TWISTED = {
 
 
 _CHATTER = ("log_legacy", "twisted")
-"""The beginnings of namespaces of what Twisted says of itself: of each port that it opens and closes, and of each connection that it makes."""
+"""The beginnings of namespaces of what Twisted says of itself: of each port that it opens and
+closes, and of each connection that it makes.
+"""
 
 
 def level_of(event: dict[str, Any]) -> Level:
-    """The level of an event of :mod:`twisted.logger`: its own :data:`DETAIL`, or what Twisted's level maps to.
+    """The level of an event of :mod:`twisted.logger`: its own :data:`DETAIL`, or what Twisted's
+    level maps to.
 
     What Twisted itself says without a level of its own choosing is FINE.
     """

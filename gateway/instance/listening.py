@@ -1,6 +1,8 @@
-"""Where the instance listens: on one address, or on every address of the machine, of IPv4 and IPv6 alike.
+"""Where the instance listens: on one address, or on every address of the machine, of IPv4 and IPv6
+alike.
 
-Owns the choice of the address family, and what the log says when the system lets no more connections be accepted. Knows nothing of what is served.
+Owns the choice of the address family, and what the log says when the system lets no more
+connections be accepted. Knows nothing of what is served.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from zope.interface import implementer
 _MAPPED: Final = "::ffff:"
 #: Seconds between two log lines about connections to one port that cannot be accepted.
 REPORT_S: Final = 60.0
-#: Errors of accept() by which the system says that it has no room. Twisted survives them, and says nothing that an operator would see.
+#: Errors of accept() by which the system says that it has no room. Twisted survives them, and says
+#: nothing that an operator would see.
 _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 _log: Final = Logger(namespace="gateway.listening")
@@ -32,7 +35,8 @@ _log: Final = Logger(namespace="gateway.listening")
 def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IStreamServerEndpoint:
     """The endpoint of a TCP server.
 
-    :param host: a name or an address; empty is every address, of both families where the machine has both.
+    :param host: a name or an address; empty is every address, of both families where the machine
+        has both.
     :param port: 0 lets the system choose. :param backlog: connections that may wait to be accepted.
     """
     endpoint: IStreamServerEndpoint
@@ -45,7 +49,9 @@ def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IS
 
 
 def peer_host(address: object) -> str:
-    """The IP address of a peer, that of IPv4 as such where it came to a socket of both families; empty where it has none."""
+    """The IP address of a peer, that of IPv4 as such where it came to a socket of both families;
+    empty where it has none.
+    """
     host = str(getattr(address, "host", ""))
     return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host
 
@@ -102,7 +108,8 @@ class _WatchedSocket:
 
 
 class Shortage:
-    """Tells the log, at most once in :data:`REPORT_S` seconds, that connections to a port cannot be accepted.
+    """Tells the log, at most once in :data:`REPORT_S` seconds, that connections to a port cannot be
+    accepted.
 
     :param where: the port's address.
     """
@@ -121,7 +128,8 @@ class Shortage:
             self._told is None or self._reactor.seconds() - self._told >= REPORT_S
         ):
             self._telling = True
-            # Not now: Twisted has a descriptor in reserve, and closes the connection by it; a log file that is rotated must not take that.
+            # Not now: Twisted has a descriptor in reserve, and closes the connection by it; a log
+            # file that is rotated must not take that.
             self._reactor.callLater(0, self._tell, number)
 
     def _tell(self, number: int) -> None:
@@ -150,7 +158,9 @@ def _why(number: int) -> str:
 
 @implementer(IStreamServerEndpoint)
 class _EveryAddress:
-    """One socket for both families. Twisted's own would have IPv4 as well, or not, by a setting of the system."""
+    """One socket for both families. Twisted's own would have IPv4 as well, or not, by a setting of
+    the system.
+    """
 
     def __init__(self, reactor: Any, port: int, backlog: int) -> None:
         self._reactor = reactor

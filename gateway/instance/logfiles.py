@@ -1,4 +1,5 @@
-"""A set of log files of which the newest is written, rotated as java.util.logging's FileHandler rotates its own.
+"""A set of log files of which the newest is written, rotated as java.util.logging's FileHandler
+rotates its own.
 
 Owns the files. Knows nothing of events and levels.
 """
@@ -17,11 +18,13 @@ from gateway.instance.layout import make_directory
 
 
 class LogFiles:
-    """Files by generation: 0 is the newest, and the only one written to. May be used from any thread.
+    """Files by generation: 0 is the newest, and the only one written to. May be used from any
+    thread.
 
-    What is there when they are opened is kept, and counts. After a line that reaches the limit, each file takes the next older one's
-    name, the oldest of ``count`` is dropped, and generation 0 begins anew. So a file is longer than the limit by part of a line,
-    and with a count of one the only file begins anew.
+    What is there when they are opened is kept, and counts. After a line that reaches the limit,
+    each file takes the next older one's name, the oldest of ``count`` is dropped, and generation 0
+    begins anew. So a file is longer than the limit by part of a line, and with a count of one the
+    only file begins anew.
 
     :param path: the path of a generation.
     :param limit: octets after which to rotate; 0 for never.
@@ -37,7 +40,8 @@ class LogFiles:
         self._path = path
         self._limit = limit
         self._count = count
-        # One thread may come twice: Twisted logs in its signal handlers, and a signal may come while a line is being written.
+        # One thread may come twice: Twisted logs in its signal handlers, and a signal may come
+        # while a line is being written.
         self._lock = threading.RLock()
         self._descriptor: int | None = None
         self._size = 0
@@ -53,8 +57,8 @@ class LogFiles:
     def write(self, line: str) -> None:
         """Write ``line`` and a line feed, at once and not synced.
 
-        A log that cannot be written stops nobody: the first failure of a row of them is told on the standard error, with the line.
-        After :meth:`close` nothing is written.
+        A log that cannot be written stops nobody: the first failure of a row of them is told on the
+        standard error, with the line. After :meth:`close` nothing is written.
         """
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
@@ -109,8 +113,9 @@ class LogFiles:
             os.close(descriptor)
 
     def _rotate(self) -> None:
-        # The open file keeps its descriptor until its successor is there, so a failure on the way loses no line. Where its name is
-        # gone, an earlier attempt got as far as that: to shift the names again would drop a file for nothing.
+        # The open file keeps its descriptor until its successor is there, so a failure on the way
+        # loses no line. Where its name is gone, an earlier attempt got as far as that: to shift the
+        # names again would drop a file for nothing.
         if self.current.exists():
             for generation in range(self._count - 2, -1, -1):
                 younger = self._path(generation)
@@ -123,7 +128,8 @@ class LogFiles:
 
 
 def print_error(line: str) -> None:
-    """Write ``line`` to the standard error of the process, where there is one; never to what took its place, which may be a log.
+    """Write ``line`` to the standard error of the process, where there is one; never to what took
+    its place, which may be a log.
 
     Who cannot be told is not: there is nobody else to tell.
     """

@@ -1,7 +1,8 @@
-"""What an instance logs: one log of its own, and one for each bridge, each with its level and its files.
+"""What an instance logs: one log of its own, and one for each bridge, each with its level and its
+files.
 
-Owns the line's form, the way from an event to its log, and the levels at run time. Who logs is given a :class:`Log`, or uses a
-Logger of Twisted whose namespace is routed to one.
+Owns the line's form, the way from an event to its log, and the levels at run time. Who logs is
+given a :class:`Log`, or uses a Logger of Twisted whose namespace is routed to one.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ ANNOUNCED = "announced"
 
 
 LINES = "lines"
-"""The field of an event that is many of one kind: an iterable of texts, each of which becomes a line, in place of the event's own text. One
-event for a thousand lines costs a tenth of a thousand events; the iterable is gone through only if the event is written."""
+"""The field of an event that is many of one kind: an iterable of texts, each of which becomes a
+line, in place of the event's own text. One event for a thousand lines costs a tenth of a thousand
+events; the iterable is gone through only if the event is written.
+"""
 
 
 class _Lines(Protocol):
@@ -103,7 +106,9 @@ class Log:
 
 @implementer(ILogObserver)
 class StandardError:
-    """Shows events, each as one line, to whoever started the process; but for those that say that they have been shown."""
+    """Shows events, each as one line, to whoever started the process; but for those that say that
+    they have been shown.
+    """
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
@@ -117,15 +122,16 @@ class StandardError:
 class Logs:
     """All logs of an instance, and the way from an event of the process to the log it belongs to.
 
-    An event goes to the bridge it names in its field ``bridge``, else to the one to which the longest beginning of its namespace is
-    routed, else to the instance's log.
+    An event goes to the bridge it names in its field ``bridge``, else to the one to which the
+    longest beginning of its namespace is routed, else to the instance's log.
 
     :param layout: says where the files are.
     :param redaction: takes secrets out of every line; shared by all logs.
     :param level: that of the instance's log.
     :param limit: octets at which its file is rotated; 0 for never.
     :param count: how many files of it there are at most.
-    :param shown: warnings and worse of what the instance's log takes go to the standard error as well.
+    :param shown: warnings and worse of what the instance's log takes go to the standard error as
+        well.
     :raises OSError: its file cannot be opened.
     """
 
@@ -163,7 +169,8 @@ class Logs:
         count: int = 1,
         namespaces: Iterable[str] = (),
     ) -> Log:
-        """Open the log of the bridge called ``name``: ``bridges/NAME/NAME0.log``. Its warnings are in the instance's log, too.
+        """Open the log of the bridge called ``name``: ``bridges/NAME/NAME0.log``. Its warnings are
+        in the instance's log, too.
 
         :param limit: ``imq.bridge.NAME.logfile.limit``, in octets; 0 for none.
         :param count: ``imq.bridge.NAME.logfile.count``.
@@ -182,7 +189,9 @@ class Logs:
         return log
 
     def close_bridge(self, name: str) -> None:
-        """Close the log of a bridge that has stopped; what is still logged of it goes to the instance's. One that is not open is no error."""
+        """Close the log of a bridge that has stopped; what is still logged of it goes to the
+        instance's. One that is not open is no error.
+        """
         log = self._bridges.pop(name, None)
         self._files.pop(name, None)
         self._routes = {
@@ -240,7 +249,8 @@ class Logs:
 
 
 def open_logs(layout: Layout, settings: Settings, *, shown: bool = False) -> Logs:
-    """The logs of an instance as its settings want them, with its passwords never in them, as far as :func:`hidden_by_value` goes.
+    """The logs of an instance as its settings want them, with its passwords never in them, as far
+    as :func:`hidden_by_value` goes.
 
     :param shown: whether warnings and worse go to the standard error as well.
     :raises OSError: the instance's log cannot be opened.
@@ -292,7 +302,8 @@ def instance_log(directory: Path, generation: int) -> Path:
 
 
 def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
-    """``2026-01-31T12:00:00.000Z LEVEL [namespace] text``: one line whatever the event holds, with the secrets taken out.
+    """``2026-01-31T12:00:00.000Z LEVEL [namespace] text``: one line whatever the event holds, with
+    the secrets taken out.
 
     A failure's traceback follows the text, its line ends written ``\\n``.
     """
@@ -300,7 +311,9 @@ def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
 
 
 def lines_of(texts: Iterable[str], event: LogEvent, level: Level, redaction: Redaction) -> str:
-    """The same for each of these texts, which are those of one event; with line ends between them."""
+    """The same for each of these texts, which are those of one event; with line ends between
+    them.
+    """
     beginning = _beginning(event, level)
     return redaction.text("\n".join([beginning + printable(_shortened(text)) for text in texts]))
 

@@ -1,7 +1,8 @@
 """How much memory the machine has for this process, and how the gateway shares it out.
 
-"The machine" is what the process may really use: the memory of the computer, or the limit of a control group around the process where that is
-lower, as in a container. Knows no settings; works without control groups, and with their versions 1 and 2, mixed or not.
+"The machine" is what the process may really use: the memory of the computer, or the limit of a
+control group around the process where that is lower, as in a container. Knows no settings; works
+without control groups, and with their versions 1 and 2, mixed or not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Final
 
 #: Percent of the machine's memory that the broker's budget and all Java heaps may take together.
 SHARE_PERCENT: Final = 60
-#: Percent that the broker's budget takes where the settings say nothing; Java has the rest of the share.
+#: Percent that the broker's budget takes where the settings say nothing; Java has the rest of the
+#: share.
 BUDGET_PERCENT: Final = 40
 
 
@@ -27,7 +29,9 @@ def memory(root: Path = Path("/")) -> int:
 
 
 def share(machine: int) -> int:
-    """The most bytes that the broker's budget and all Java heaps may take together, on a machine with this much memory."""
+    """The most bytes that the broker's budget and all Java heaps may take together, on a machine
+    with this much memory.
+    """
     return machine * SHARE_PERCENT // 100
 
 
@@ -45,7 +49,9 @@ def java_heaps(machine: int, budget: int) -> int:
 
 
 def cgroup_limits(root: Path = Path("/")) -> Iterator[int]:
-    """Each memory limit that control groups set for this process, in bytes. None where there are no limits, or no control groups."""
+    """Each memory limit that control groups set for this process, in bytes. None where there are no
+    limits, or no control groups.
+    """
     mounts = _mounts(root)
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -70,13 +76,15 @@ def _limits(mount: Path, path: PurePosixPath, name: str) -> Iterator[int]:
 
 
 def _mounts(root: Path) -> dict[str, list[tuple[str, Path]]]:
-    """The mounted hierarchies by type (``cgroup``, ``cgroup2``): the group that is the root of each, and where it is mounted.
+    """The mounted hierarchies by type (``cgroup``, ``cgroup2``): the group that is the root of
+    each, and where it is mounted.
 
     Of version 1 only the one that has the memory controller.
     """
     found: dict[str, list[tuple[str, Path]]] = {}
     for line in _read(root / "proc/self/mountinfo").splitlines():
-        # proc(5): ID, parent, device, root, mount point, options, optional fields, "-", type, source, options of the file system.
+        # proc(5): ID, parent, device, root, mount point, options, optional fields, "-", type,
+        # source, options of the file system.
         fields, separator, rest = line.partition(" - ")
         before, after = fields.split(), rest.split()
         if (
@@ -95,7 +103,8 @@ def _mounts(root: Path) -> dict[str, list[tuple[str, Path]]]:
 def _below(within: str, path: str) -> PurePosixPath:
     """The path of a group below a mount point whose root is the group ``within``.
 
-    In a container the path may be the host's, or lead out of what is mounted; then the mount's own root is the group that counts.
+    In a container the path may be the host's, or lead out of what is mounted; then the mount's own
+    root is the group that counts.
     """
     parts = PurePosixPath(path.lstrip("/"))
     mounted = PurePosixPath(within.lstrip("/"))

@@ -1,10 +1,12 @@
 """The memory budget of the process: bytes that clients may make it hold, in all and in each state.
 
-Each connection counts what it holds in an :class:`Account`. Memory that is not taken yet, such as that of an announced body, is reserved first.
-Memory that is taken already, such as output, is counted in any case. A connection without room waits in a line and reads nothing meanwhile. If the
+Each connection counts what it holds in an :class:`Account`. Memory that is not taken yet, such as
+that of an announced body, is reserved first. Memory that is taken already, such as output, is
+counted in any case. A connection without room waits in a line and reads nothing meanwhile. If the
 line does not move for a while, the connection that holds most is ended with a reason.
 
-Owns the counts, the line and the choice of the connection to end. Knows nothing of STOMP, nor how a connection ends.
+Owns the counts, the line and the choice of the connection to end. Knows nothing of STOMP, nor how a
+connection ends.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from twisted.logger import Logger
 
 #: Seconds between two looks at the line, since not everything that makes room tells so.
 _LOOK_S: Final = 0.1
-#: A reservation of so many bytes or fewer is small: it passes the large ones, and may use the last part of the budget, which they may not.
+#: A reservation of so many bytes or fewer is small: it passes the large ones, and may use the last
+#: part of the budget, which they may not.
 _SMALL: Final = 1024 * 1024
 #: Of each limit one part in so many is for small reservations only.
 _KEPT_FOR_SMALL: Final = 16
@@ -52,7 +55,9 @@ class Holder(Protocol):
 
     @property
     def unacknowledged(self) -> int:
-        """Bytes of messages that it has and has not settled. Counted when it is asked for: the broker counts them for all holders."""
+        """Bytes of messages that it has and has not settled. Counted when it is asked for: the
+        broker counts them for all holders.
+        """
 
     def memory_granted(self) -> None:
         """The reservation it waited for is counted now; it may go on."""
@@ -65,7 +70,8 @@ class Holder(Protocol):
 class Usage:
     """The budget at one moment, in bytes.
 
-    :param used: by state. :param limits: by state. :param total: the limit over all states. :param waiting: connections in the line.
+    :param used: by state. :param limits: by state. :param total: the limit over all states. :param
+        waiting: connections in the line.
     :param ended: connections that were ended for memory since the start.
     :param held_back: consumers that get no more messages before some are acknowledged.
     """
@@ -107,7 +113,8 @@ class Account:
     def hold(self, state: State, octets: int) -> bool:
         """Set the bytes held in this state; they are in memory already, or no longer.
 
-        :returns: False if the budget is exceeded. Then the holder should take no more until :meth:`Holder.memory_granted`.
+        :returns: False if the budget is exceeded. Then the holder should take no more until
+            :meth:`Holder.memory_granted`.
         """
         if self._closed:
             return True
@@ -123,7 +130,8 @@ class Account:
     def reserve(self, state: State, octets: int) -> bool:
         """Raise the bytes held in this state to ``octets``, before the memory is taken.
 
-        :returns: False if there is no room yet. They are counted later, when :meth:`Holder.memory_granted` is called.
+        :returns: False if there is no room yet. They are counted later, when
+            :meth:`Holder.memory_granted` is called.
         """
         more = octets - self.held[state]
         budget = self._budget
@@ -173,7 +181,8 @@ class MemoryBudget:
     :param clock: the reactor.
     :param total: bytes over all states.
     :param percent: of the total, for each state; 100 where it has none of its own.
-    :param patience: seconds for which the line may stand still before the one who holds most is ended.
+    :param patience: seconds for which the line may stand still before the one who holds most is
+        ended.
     """
 
     _log = Logger()
@@ -192,7 +201,8 @@ class MemoryBudget:
         self._patience: Final = patience
         self._used: Final = [0, 0, 0]
         self._accounts: Final[dict[Account, None]] = {}
-        #: Those that wait, small reservations and large ones apart, and each state: in the order of their coming, which a dict keeps.
+        #: Those that wait, small reservations and large ones apart, and each state: in the order of
+        #: their coming, which a dict keeps.
         self._lines: Final[dict[tuple[bool, State], dict[Account, None]]] = {
             (large, state): {} for large in (False, True) for state in State
         }
@@ -201,10 +211,12 @@ class MemoryBudget:
         self._look: IDelayedCall | None = None
         self._reported = -_REPORT_S
         self._ended = 0
-        #: Something was taken although there was nothing left; and the least that was used since then.
+        #: Something was taken although there was nothing left; and the least that was used since
+        #: then.
         self._pressed = False
         self._least_used = 0
-        # What the broker counts, in bytes, and the number of consumers that it holds back; set by the composition root.
+        # What the broker counts, in bytes, and the number of consumers that it holds back; set by
+        # the composition root.
         self.waiting_messages: Callable[[], int] = _nothing
         self.unacknowledged_messages: Callable[[], int] = _nothing
         self.transactions_inside: Callable[[], int] = _nothing
@@ -254,7 +266,9 @@ class MemoryBudget:
         )
 
     def press(self) -> None:
-        """Something had to be taken although there was nothing left. If the budget stays exceeded, the connection that holds most is ended."""
+        """Something had to be taken although there was nothing left. If the budget stays exceeded,
+        the connection that holds most is ended.
+        """
         if not self._pressed and self.in_all() > self.total:
             self._pressed = True
             self._least_used = self.in_all()

@@ -1,8 +1,9 @@
 """The names of Open MQ's broker properties, for the warning that one of them has no effect here.
 
-Owns the table, and what is said of the names that somebody might rely on. The table follows the alphabetical list of the original's
-broker properties reference and the names its instance files hold. A name that some package declares as a setting is found there first,
-so it does no harm that it is here as well.
+Owns the table, and what is said of the names that somebody might rely on. The table follows the
+alphabetical list of the original's broker properties reference and the names its instance files
+hold. A name that some package declares as a setting is found there first, so it does no harm that
+it is here as well.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import re
 
 from gateway.instance.declaration import RESERVED_BRIDGE_NAMES
 
-# Below `imq.`; `*` stands for any text, for what the operator names: a service, a database vendor, a number. `BRIDGE` is one word
-# that a bridge can be called. What every bridge has and we have too is declared elsewhere and left out, so that it is not taken for
-# a name of the original where no bridge can be meant.
+# Below `imq.`; `*` stands for any text, for what the operator names: a service, a database vendor,
+# a number. `BRIDGE` is one word that a bridge can be called. What every bridge has and we have too
+# is declared elsewhere and left out, so that it is not taken for a name of the original where no
+# bridge can be meant.
 _BELOW_IMQ = """
 accesscontrol.enabled accesscontrol.file.dirpath accesscontrol.file.filename accesscontrol.file.url accesscontrol.type
 admincreate.topic.sharedConsumerFlowLimit
@@ -66,7 +68,8 @@ jms.* ssljms.* httpjms.* httpsjms.* wsjms.* wssjms.* jmsdirect.* mqdirect.* mqdi
 *.protocoltype *.servicetype *.threadpool_model *.tcp.hostname *.tcp.port *.tls.hostname *.tls.port
 """
 
-# The Java virtual machine's, and those of its logging, which stood in the same file or came by the same -D.
+# The Java virtual machine's, and those of its logging, which stood in the same file or came by the
+# same -D.
 _OTHERS = (
     "java.* javax.* jakarta.* sun.* com.sun.* org.glassfish.* handlers .level user.* file.encoding"
 )
@@ -103,5 +106,7 @@ def said_of(name: str) -> str:
 
 
 def is_of_the_original(name: str) -> bool:
-    """Whether Open MQ's broker, or the Java virtual machine that ran it, knows a property of this name."""
+    """Whether Open MQ's broker, or the Java virtual machine that ran it, knows a property of this
+    name.
+    """
     return _KNOWN.fullmatch(name) is not None

@@ -1,7 +1,8 @@
 """The passfile: passwords in a file that only its owner may read, each a line ``name=value``.
 
-Owns the file's syntax, its permissions and its replacement. Its names are the original's: ``imq.keystore.password``,
-``imq.bridge.admin.password``, ``imq.imqcmd.password``, ``imq.imqbridgemgr.password`` and so on. No error here shows a value.
+Owns the file's syntax, its permissions and its replacement. Its names are the original's:
+``imq.keystore.password``, ``imq.bridge.admin.password``, ``imq.imqcmd.password``,
+``imq.imqbridgemgr.password`` and so on. No error here shows a value.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from gateway.instance.problems import COMMAND_LINE, HIDDEN, Problem, Severity, p
 from gateway.instance.settings import Settings
 
 COMMAND_PASSWORDS = ("imq.imqusermgr.password", "imq.imqcmd.password", "imq.imqbridgemgr.password")
-"""Names in a passfile that are for the commands, and no settings. ``imqusermgr`` reads its own; the other two are the original's, for
-the administration commands."""
+"""Names in a passfile that are for the commands, and no settings. ``imqusermgr`` reads its own; the
+other two are the original's, for the administration commands.
+"""
 
 _LARGEST = 1024 * 1024
 
@@ -45,8 +47,8 @@ class PassfileError(Exception):
 def read(path: Path) -> dict[str, str]:
     """The passwords in the file, by name; of a name that comes twice, the later.
 
-    :raises PassfileError: it is missing, cannot be read, is not a file, may be read or written by others than its owner, or has a
-        line that is not ``name=value``.
+    :raises PassfileError: it is missing, cannot be read, is not a file, may be read or written by
+        others than its owner, or has a line that is not ``name=value``.
     """
     entries, malformed = properties.parse(_contents(path))
     for wrong in malformed:
@@ -58,11 +60,13 @@ def read(path: Path) -> dict[str, str]:
 
 
 def update(path: Path, changes: Mapping[str, str | None]) -> None:
-    """Set passwords, and remove those whose value is None; comments and other lines stay. The file is made if it is missing.
+    """Set passwords, and remove those whose value is None; comments and other lines stay. The file
+    is made if it is missing.
 
     A crash leaves the old file or the new one.
 
-    :raises PassfileError: what is there cannot be read, as for :func:`read`, or the new file cannot be written.
+    :raises PassfileError: what is there cannot be read, as for :func:`read`, or the new file cannot
+        be written.
     """
     before = b""
     if path.exists():
@@ -84,7 +88,8 @@ def location(settings: Settings, layout: Layout) -> Path | None:
 
 
 def applied(settings: Settings, path: Path) -> Settings:
-    """``settings`` with the passwords of the file over those of the settings file, and under those of ``-D``.
+    """``settings`` with the passwords of the file over those of the settings file, and under those
+    of ``-D``.
 
     Names in the passfile that are no setting are for the commands, and are left out.
 
@@ -99,7 +104,8 @@ def applied(settings: Settings, path: Path) -> Settings:
 
 
 def unknown(settings: Settings, path: Path) -> list[Problem]:
-    """Warnings of the names in the file for which nobody looks: a misspelt one would leave a password away without a word.
+    """Warnings of the names in the file for which nobody looks: a misspelt one would leave a
+    password away without a word.
 
     :raises PassfileError: as :func:`read`.
     """

@@ -1,9 +1,11 @@
-"""The port mapper: tells any client that connects which services the instance has, and on which ports.
+"""The port mapper: tells any client that connects which services the instance has, and on which
+ports.
 
-Owns the table and the text protocol of the original. Knows none of the services; each registers itself and is given the means
-to leave.
+Owns the table and the text protocol of the original. Knows none of the services; each registers
+itself and is given the means to leave.
 
-A client may send one line, the version it speaks (``101``), or nothing. The answer, of which each line ends with LF::
+A client may send one line, the version it speaks (``101``), or nothing. The answer, of which each
+line ends with LF::
 
     101 INSTANCE VERSION
     NAME PROTOCOL TYPE PORT [KEY=VALUE,KEY=VALUE]
@@ -36,10 +38,13 @@ PROTOCOL_VERSION = "101"
 LONGEST_REQUEST = 128
 
 STOMP = "stomp[bridge]"
-"""Name of the entry of STOMP over TCP, and the type of both entries of STOMP, as the original has it."""
+"""Name of the entry of STOMP over TCP, and the type of both entries of STOMP, as the original has
+it.
+"""
 STOMP_TLS = "sslstomp[bridge]"
-"""Name of the entry of STOMP over TLS. The original has the same name for both, so the one hides the other; this one is made as
-``ssljms`` is from ``jms``."""
+"""Name of the entry of STOMP over TLS. The original has the same name for both, so the one hides
+the other; this one is made as ``ssljms`` is from ``jms``.
+"""
 STOMP_PROTOCOL = "stomp[TCP]"
 STOMP_TLS_PROTOCOL = "stomp[SSL/TLS]"
 
@@ -96,8 +101,10 @@ class PortMapper:
     :param reactor: for the clients' time-outs.
     :param instance: the instance's name, in the first line.
     :param version: the server's version, in the first line.
-    :param properties: those of the port mapper's own entry: in the original ``imqvarhome``, ``imqhome``, ``sessionid``.
-    :param timeout: milliseconds to wait for a request before answering without, and then for the client to close.
+    :param properties: those of the port mapper's own entry: in the original ``imqvarhome``,
+        ``imqhome``, ``sessionid``.
+    :param timeout: milliseconds to wait for a request before answering without, and then for the
+        client to close.
     :param connections: how many clients may be connected at once; more are dropped unanswered.
     """
 
@@ -133,7 +140,8 @@ class PortMapper:
     ) -> Callable[[], None]:
         """Add a service to the end of the table.
 
-        :return: takes it out again; calling it once more does nothing, even if the name has been registered anew.
+        :return: takes it out again; calling it once more does nothing, even if the name has been
+            registered anew.
         :raises ValueError: the name is taken, or the entry cannot be written.
         """
         entry = Entry(name, protocol, type, port, dict(properties or {}))
@@ -160,7 +168,8 @@ class PortMapper:
     def listen(self, endpoint: IStreamServerEndpoint) -> Deferred[IListeningPort]:
         """Listen there; the port that was got is in the port mapper's own entry.
 
-        :return: fires with the listening port; fails with :class:`twisted.internet.error.CannotListenError`.
+        :return: fires with the listening port; fails with
+            :class:`twisted.internet.error.CannotListenError`.
         """
 
         def listening(port: IListeningPort) -> IListeningPort:
@@ -206,9 +215,11 @@ class _Connections(Factory):
 
 @implementer(IHalfCloseableProtocol)
 class _Connection(Protocol):
-    """One client: waits for a line or the time-out, answers, closes its side, and waits for the client to close the other.
+    """One client: waits for a line or the time-out, answers, closes its side, and waits for the
+    client to close the other.
 
-    Were the socket closed while something the client sent is unread, the reset would overtake the answer.
+    Were the socket closed while something the client sent is unread, the reset would overtake the
+    answer.
     """
 
     transport: ITCPTransport

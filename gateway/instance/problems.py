@@ -60,7 +60,8 @@ class Problem:
         return f"{self.file}:{self.line}" if self.line else str(self.file)
 
     def __str__(self) -> str:
-        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or ``WHERE: NAME=VALUE: SAID``, always one line.
+        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or
+        ``WHERE: NAME=VALUE: SAID``, always one line.
 
         Where the line is missing: ``WHERE: no line NAME=...: expected EXPECTED``.
         """
@@ -84,7 +85,9 @@ class SettingsError(Exception):
 
 
 def printable(text: str) -> str:
-    """``text`` with what could end a line, move a cursor or reverse its direction written as an escape."""
+    """``text`` with what could end a line, move a cursor or reverse its direction written as an
+    escape.
+    """
     if text.isprintable():
         return text
     return "".join(

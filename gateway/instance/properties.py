@@ -1,6 +1,8 @@
-"""The syntax of Java's .properties files, in UTF-8: comments, continuation lines, separators and escapes.
+"""The syntax of Java's .properties files, in UTF-8: comments, continuation lines, separators and
+escapes.
 
-Owns the syntax in both directions. Knows neither settings nor files: it is given bytes and gives entries.
+Owns the syntax in both directions. Knows neither settings nor files: it is given bytes and gives
+entries.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Malformed:
 def parse(data: bytes) -> tuple[list[Entry], list[Malformed]]:
     """Read a whole file, in the order of its lines; a name that comes twice is there twice.
 
-    Never raises: what cannot be read is in the second list, and the lines after it are read all the same.
+    Never raises: what cannot be read is in the second list, and the lines after it are read all the
+    same.
     """
     text = data.decode("utf-8-sig", errors="surrogateescape")
     entries: list[Entry] = []
@@ -83,7 +86,8 @@ def line(name: str, value: str) -> str:
 def rewritten(data: bytes, changes: Mapping[str, str | None]) -> bytes:
     """A file with some entries changed and all else, comments and malformed lines too, as it was.
 
-    A new value takes the place of the first entry of that name, further ones of that name go; new names come at the end.
+    A new value takes the place of the first entry of that name, further ones of that name go; new
+    names come at the end.
 
     :param changes: new values by name; None removes the name.
     :raises ValueError: as :func:`line`.
@@ -105,13 +109,16 @@ def rewritten(data: bytes, changes: Mapping[str, str | None]) -> bytes:
     if kept and pending:
         if kept[-1:] not in (b"\n", b"\r"):
             kept += b"\n"
-        # A last line that ends in a backslash would take the next one for its continuation; a blank one ends it.
+        # A last line that ends in a backslash would take the next one for its continuation; a blank
+        # one ends it.
         kept += kept[-1:] if _LINE_END_OCTETS.split(kept)[-2].endswith(b"\\") else b""
     return kept + b"".join(pending.values())
 
 
 def _logical_lines(text: str) -> list[tuple[int, int, str]]:
-    """Lines without comments and blank ones, continuations joined, each with the numbers of its first and its last line."""
+    """Lines without comments and blank ones, continuations joined, each with the numbers of its
+    first and its last line.
+    """
     lines: list[tuple[int, int, str]] = []
     pending: list[str] = []
     first = number = 0
@@ -121,7 +128,8 @@ def _logical_lines(text: str) -> list[tuple[int, int, str]]:
             if not stripped or stripped[0] in "#!":
                 continue
             first = number
-        # An odd run of backslashes at the end: the last one continues the line, the others are pairs.
+        # An odd run of backslashes at the end: the last one continues the line, the others are
+        # pairs.
         slashes = len(stripped) - len(stripped.rstrip("\\"))
         if slashes % 2:
             pending.append(stripped[:-1])

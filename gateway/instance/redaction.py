@@ -1,11 +1,13 @@
 """The guard that keeps passcodes and passwords out of every log.
 
-Owns what is a secret, and its replacement in an event's text and fields. Three nets, one below the other: fields named like a
-secret, text that spells such a name before a value, and the very values that are known to be secrets.
+Owns what is a secret, and its replacement in an event's text and fields. Three nets, one below the
+other: fields named like a secret, text that spells such a name before a value, and the very values
+that are known to be secrets.
 
-The third net is for values that stand for themselves. A password that is also a user's name, or a plain word, cannot be taken out wherever it stands
-without taking names and words out of every line of the process: ``guest`` with the password ``guest`` would be nobody. :func:`hidden_by_value` leaves
-such ones out; where they are named as secrets, the first two nets have them.
+The third net is for values that stand for themselves. A password that is also a user's name, or a
+plain word, cannot be taken out wherever it stands without taking names and words out of every line
+of the process: ``guest`` with the password ``guest`` would be nobody. :func:`hidden_by_value`
+leaves such ones out; where they are named as secrets, the first two nets have them.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ _SECRET_NAME = re.compile(
     r"pass(?:code|word|phrase)|passwd|\bpwd\b|secret|private_?key", re.IGNORECASE
 )
 
-# "passcode:abc" is a STOMP header, whose value may hold blanks and ends with its line, or where a repr writes "\n" for that.
-# 'passcode': 'abc', ('passcode', 'abc') and b"passcode", b"abc" are fields in a repr; password=abc is an option or a property.
-# What is hidden already is left, so that the text after it stays.
+# "passcode:abc" is a STOMP header, whose value may hold blanks and ends with its line, or where a
+# repr writes "\n" for that. 'passcode': 'abc', ('passcode', 'abc') and b"passcode", b"abc" are
+# fields in a repr; password=abc is an option or a property. What is hidden already is left, so that
+# the text after it stays.
 _SPELLED = re.compile(
     r"""(?P<name>pass(?:code|word|phrase)s?|passwd)
         (?P<between>["']?\s*[:=,]\s*)(?!\*{8})
@@ -45,10 +48,11 @@ _STRONG = 8
 
 
 def hidden_by_value(secrets: Iterable[str], names: Iterable[str]) -> Iterator[str]:
-    """Those of the configured ``secrets`` that are to be given to a :class:`Redaction`: all but what is a user's name, or may be any word.
+    """Those of the configured ``secrets`` that are to be given to a :class:`Redaction`: all but
+    what is a user's name, or may be any word.
 
-    :param names: of users, of the same configuration. A secret that equals one is left out; so is one of fewer than eight characters that are all
-        letters, such as ``wrong``.
+    :param names: of users, of the same configuration. A secret that equals one is left out; so is
+        one of fewer than eight characters that are all letters, such as ``wrong``.
     """
     known = frozenset(names)
     return (
@@ -71,8 +75,9 @@ class Redaction:
             self.add(secret)
 
     def add(self, secret: str) -> None:
-        """Take ``secret`` out from now on, wherever it stands; an empty one is none. As often as it is added, so often it must be
-        discarded."""
+        """Take ``secret`` out from now on, wherever it stands; an empty one is none. As often as it
+        is added, so often it must be discarded.
+        """
         if secret:
             self._secrets[secret] += 1
             self._pattern = self._compiled()
@@ -104,12 +109,16 @@ class Redaction:
         return self.text(text)
 
     def event(self, event: LogEvent) -> LogEvent:
-        """A copy of ``event`` that has its text as :meth:`text_of` gives it, and no other field that could hold a secret."""
+        """A copy of ``event`` that has its text as :meth:`text_of` gives it, and no other field
+        that could hold a secret.
+        """
         kept = {name: event[name] for name in _HARMLESS if name in event}
         return {**kept, "log_format": "{log_cleaned}", "log_cleaned": self.text_of(event)}
 
     def around(self, observer: ILogObserver) -> ILogObserver:
-        """An observer that gives cleaned events to ``observer``: one that we do not make, such as that of twistd."""
+        """An observer that gives cleaned events to ``observer``: one that we do not make, such as
+        that of twistd.
+        """
         return _Cleaning(self, observer)
 
     def _compiled(self) -> re.Pattern[str]:
@@ -149,7 +158,9 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _inside(value: Any) -> Any:
-    """Headers and the like: a mapping's values under a secret name, and pairs that begin with one."""
+    """Headers and the like: a mapping's values under a secret name, and pairs that begin with
+    one.
+    """
     if isinstance(value, Mapping):
         return {key: HIDDEN if _is_secret_name(key) else inner for key, inner in value.items()}
     if isinstance(value, (list, tuple)) and any(

@@ -1,7 +1,7 @@
 """Settings: a file of them and the command line, read against the declarations.
 
-Owns values, sources and severities. Each package declares its own settings beside its code; this module knows none of them, and
-opens no file but the one it is told to read.
+Owns values, sources and severities. Each package declares its own settings beside its code; this
+module knows none of them, and opens no file but the one it is told to read.
 """
 
 from __future__ import annotations
@@ -118,15 +118,18 @@ class Settings:
     def __getitem__(self, setting: Setting[T]) -> T:
         """The value of ``setting``.
 
-        :raises SettingsError: the value given for it under ``imq.bridge.NAME.*`` is bad, so the bridge must not start.
-        :raises KeyError: it was not among the declared ones; or it is of those with a placeholder: see :meth:`named`.
+        :raises SettingsError: the value given for it under ``imq.bridge.NAME.*`` is bad, so the
+            bridge must not start.
+        :raises KeyError: it was not among the declared ones; or it is of those with a placeholder:
+            see :meth:`named`.
         """
         if setting.is_named:
             raise KeyError(f"{setting.name} needs a name: use named()")
         return self._value(setting, setting.name)
 
     def named(self, setting: Setting[T], name: str) -> T:
-        """The value of ``setting`` for the bridge or destination called ``name``; its default where none is given for that name.
+        """The value of ``setting`` for the bridge or destination called ``name``; its default where
+        none is given for that name.
 
         :raises SettingsError: as :meth:`__getitem__`.
         :raises KeyError: it was not among the declared ones.
@@ -134,7 +137,9 @@ class Settings:
         return self._value(setting, setting.full_name(name))
 
     def names(self, setting: Setting[Any]) -> list[str]:
-        """The names for which ``setting``, one with a placeholder, is given, in the order in which they came."""
+        """The names for which ``setting``, one with a placeholder, is given, in the order in which
+        they came.
+        """
         self._declared.require(setting)
         found: list[str] = []
         for full_name in self._given:
@@ -172,7 +177,8 @@ class Settings:
         severity: Severity = Severity.ERROR,
         value: str | None = None,
     ) -> Problem:
-        """A problem with the value of ``setting`` that only a look at the world could find, such as a certificate that is not there.
+        """A problem with the value of ``setting`` that only a look at the world could find, such as
+        a certificate that is not there.
 
         :param expected: what was expected, to be read after "expected".
         :param value: the value to show, if not the one given.
@@ -202,12 +208,16 @@ class Settings:
         )
 
     def bridge_problems(self, name: str) -> list[Problem]:
-        """The bad values given under ``imq.bridge.NAME.``, for which that bridge must not start; none is a list without any."""
+        """The bad values given under ``imq.bridge.NAME.``, for which that bridge must not start;
+        none is a list without any.
+        """
         prefix = f"{BRIDGES}{name}."
         return [problem for full_name, problem in self._bad.items() if full_name.startswith(prefix)]
 
     def given(self) -> Iterator[tuple[str, str, str]]:
-        """Each setting that was given: its full name, its value as it was written (secrets hidden), and its source."""
+        """Each setting that was given: its full name, its value as it was written (secrets hidden),
+        and its source.
+        """
         for full_name, given in self._given.items():
             match = self._declared.find(full_name)
             hidden = match is not None and match[0].secret
@@ -218,7 +228,9 @@ class Settings:
         return self._declared.secret_names()
 
     def secrets(self) -> list[str]:
-        """The values of the secret settings that are given, for the guard that keeps them out of the logs."""
+        """The values of the secret settings that are given, for the guard that keeps them out of
+        the logs.
+        """
         matches = (
             (self._declared.find(full_name), given) for full_name, given in self._given.items()
         )
@@ -233,9 +245,12 @@ class Settings:
     ) -> Settings:
         """These settings, with others over them.
 
-        :param overrides: each as ``name=value``, verbatim: escapes are of the file's syntax, not of this one.
-        :param source: what :meth:`source` says of them. :param secrets_from: where a secret that is missing was expected, for errors.
-        :raises SettingsError: an error in any of them, or a bad value for a bridge; nothing is changed then.
+        :param overrides: each as ``name=value``, verbatim: escapes are of the file's syntax, not of
+            this one.
+        :param source: what :meth:`source` says of them. :param secrets_from: where a secret that is
+            missing was expected, for errors.
+        :raises SettingsError: an error in any of them, or a bad value for a bridge; nothing is
+            changed then.
         """
         entries, problems = _from_command_line(overrides, source)
         settings, found = _judged(self._declared, {**self._given, **entries})
@@ -264,15 +279,16 @@ def read(
 ) -> tuple[Settings, list[Problem]]:
     """Read a file of settings and what stands over it.
 
-    Only the value that holds is judged: a later line is over an earlier one, an override over both. Bad values under
-    ``imq.bridge.NAME.*`` are kept for :meth:`Settings.bridge_problems`; reading such a setting raises its problem.
+    Only the value that holds is judged: a later line is over an earlier one, an override over both.
+    Bad values under ``imq.bridge.NAME.*`` are kept for :meth:`Settings.bridge_problems`; reading
+    such a setting raises its problem.
 
     :param declared: all settings there are.
     :param file: a .properties file in UTF-8; None for none.
     :param overrides: what ``-D`` gave, each as ``name=value``.
     :return: the settings, and the warnings.
-    :raises SettingsError: with every problem there is, if one of them is an error: an unknown name, a bad value, an unreadable
-        file, a line that is not one of a .properties file.
+    :raises SettingsError: with every problem there is, if one of them is an error: an unknown name,
+        a bad value, an unreadable file, a line that is not one of a .properties file.
     :raises ValueError: a setting is declared twice.
     """
     known = Catalogue(declared)
@@ -317,7 +333,8 @@ def _from_command_line(
         name, separator, value = override.partition("=")
         name = name.strip()
         if not separator or not name:
-            # Without a separator the whole might be a secret with its name forgotten; the name alone is shown.
+            # Without a separator the whole might be a secret with its name forgotten; the name
+            # alone is shown.
             problems.append(
                 Problem(
                     None,
@@ -402,7 +419,9 @@ def _unknown(declared: Catalogue, full_name: str, entry: _Given) -> Problem:
 
 
 def _sounds_secret(full_name: str) -> bool:
-    """Whether a word of the name is, or was meant to be, one for a secret: what is misspelt is unknown, and would be shown."""
+    """Whether a word of the name is, or was meant to be, one for a secret: what is misspelt is
+    unknown, and would be shown.
+    """
     words = re.split(r"[^a-z]+", full_name.lower())
     return any(
         word and difflib.get_close_matches(word, _SECRETIVE, n=1, cutoff=0.7) for word in words

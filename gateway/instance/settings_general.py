@@ -1,6 +1,8 @@
-"""The settings of the instance itself and those that every bridge has: one declaration each, from which the reference is made.
+"""The settings of the instance itself and those that every bridge has: one declaration each, from
+which the reference is made.
 
-Owns these declarations. The settings of STOMP, of links and of the broker are declared beside their code.
+Owns these declarations. The settings of STOMP, of links and of the broker are declared beside their
+code.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class BridgeNames(ValueType[tuple[str, ...]]):
 
 
 def is_bridge_name(text: str) -> bool:
-    """Whether a bridge of a type other than STOMP may be called so: its name is that of a directory, too."""
+    """Whether a bridge of a type other than STOMP may be called so: its name is that of a
+    directory, too.
+    """
     return _BRIDGE_NAME.fullmatch(text) is not None and text.lower() not in (
         *RESERVED_BRIDGE_NAMES,
         STOMP,
@@ -330,9 +334,11 @@ def make_memory_budget(
 
 
 def bridge_type(settings: Settings, name: str) -> str:
-    """The type of the bridge called ``name``: ``JMS`` or ``STOMP``. That of ``stomp`` need not be given.
+    """The type of the bridge called ``name``: ``JMS`` or ``STOMP``. That of ``stomp`` need not be
+    given.
 
-    :raises SettingsError: it is not given, or is not one that a bridge of this name can have; that bridge must not start.
+    :raises SettingsError: it is not given, or is not one that a bridge of this name can have; that
+        bridge must not start.
     """
     given = settings.named(BRIDGE_TYPE, name)
     wanted = "STOMP" if name == STOMP else "JMS"

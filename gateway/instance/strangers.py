@@ -1,4 +1,5 @@
-"""Log lines that anybody can cause who reaches a port: some a second of each kind, and then how many more there were.
+"""Log lines that anybody can cause who reaches a port: some a second of each kind, and then how
+many more there were.
 
 Owns how often. The lines and their kinds are those of whoever logs them.
 """
@@ -19,7 +20,9 @@ _MOST_ADDRESSES: Final = 10_000
 
 
 class _Kind:
-    """The lines of one kind. ``second``: when the present second began. ``written``: lines in it. ``more``: lines left out since the last report."""
+    """The lines of one kind. ``second``: when the present second began. ``written``: lines in it.
+    ``more``: lines left out since the last report.
+    """
 
     __slots__ = ("addresses", "more", "second", "written")
 
@@ -45,7 +48,8 @@ class Strangers:
     def may_log(self, kind: str, level: LogLevel, address: str) -> bool:
         """Whether a line is to be written; one that is not is counted.
 
-        :param kind: what the line is about, in words for "and 5 more: KIND"; there are few of them. :param address: who has caused it.
+        :param kind: what the line is about, in words for "and 5 more: KIND"; there are few of them.
+            :param address: who has caused it.
         """
         now = self._clock.seconds()
         known = self._kinds.get((kind, level))

@@ -1,7 +1,8 @@
 """Give memory that was freed back to the system.
 
-The C library keeps freed memory for later. After a flood that is most of what the process had: what was freed lies in holes between what was not,
-and only the end of the heap goes back by itself. glibc's ``malloc_trim`` gives the holes back, too.
+The C library keeps freed memory for later. After a flood that is most of what the process had: what
+was freed lies in holes between what was not, and only the end of the heap goes back by itself.
+glibc's ``malloc_trim`` gives the holes back, too.
 
 Owns when to ask for that. Knows nothing of what the memory was used for.
 """
@@ -19,9 +20,11 @@ _LOOK_S: Final = 1.0
 _PAUSE_S: Final = 2.0
 #: Bytes that must have been let go since the last trim.
 _FALLEN: Final = 64 * 1024 * 1024
-#: It is still falling if it fell by so much since the last look. One trim comes after all of it, so that nothing is left over,
+#: It is still falling if it fell by so much since the last look. One trim comes after all of it, so
+#: that nothing is left over,
 _FALLING: Final = 1024 * 1024
-#: but not so late that so much goes back at once: threads that want memory wait for a trim, 0.1 to 0.2 ms for each MiB.
+#: but not so late that so much goes back at once: threads that want memory wait for a trim, 0.1 to
+#: 0.2 ms for each MiB.
 _MUCH: Final = 256 * 1024 * 1024
 #: What is left over goes back after so many looks at which it did not fall, if it is so much.
 _QUIET: Final = 10
@@ -29,7 +32,9 @@ _LITTLE: Final = 8 * 1024 * 1024
 
 
 def malloc_trim() -> Callable[[], object] | None:
-    """What gives freed memory back to the system; None where the C library has no such function, as musl and macOS's."""
+    """What gives freed memory back to the system; None where the C library has no such function, as
+    musl and macOS's.
+    """
     try:
         found = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError, TypeError):
@@ -53,7 +58,8 @@ class Trimming:
         self._reactor: Final = reactor
         self._held: Final = held
         self._trim: Final = trim
-        #: The most that was held since the last trim, what was at the last look, and at how many looks before it did not fall.
+        #: The most that was held since the last trim, what was at the last look, and at how many
+        #: looks before it did not fall.
         self._most = 0
         self._last = 0
         self._quiet = 0

@@ -1,4 +1,5 @@
-"""The types a setting's value may have: each reads the text an operator wrote, and says what it expected when it cannot.
+"""The types a setting's value may have: each reads the text an operator wrote, and says what it
+expected when it cannot.
 
 Owns the spelling of values. Knows no setting, no file and no default.
 """
@@ -14,7 +15,8 @@ from typing import ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
 
-# Eighteen digits stay inside a signed 64-bit integer, whatever the sign. `int` alone would also take "1_000" and "٣".
+# Eighteen digits stay inside a signed 64-bit integer, whatever the sign. `int` alone would also
+# take "1_000" and "٣".
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _OCTETS = re.compile(r"([0-9]{1,19})([bkmg]?)", re.IGNORECASE)
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})")
@@ -56,7 +58,9 @@ class ValueType(ABC, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Boolean(ValueType[bool]):
-    """``true`` or ``false``, in any case. Anything else is refused, where the original took it for false."""
+    """``true`` or ``false``, in any case. Anything else is refused, where the original took it for
+    false.
+    """
 
     name: ClassVar[str] = "Boolean"
 
@@ -127,7 +131,8 @@ class Port(ValueType[int]):
 
 @dataclass(frozen=True, slots=True)
 class Octets(ValueType[int]):
-    """A size: a plain number is octets, and ``b``, ``k`` (1024), ``m`` (1024²) and ``g`` (1024³) may follow, in any case.
+    """A size: a plain number is octets, and ``b``, ``k`` (1024), ``m`` (1024²) and ``g`` (1024³)
+    may follow, in any case.
 
     :param unlimited: whether ``-1`` is allowed, for no limit.
     :param minimum: the smallest size allowed, in octets.
@@ -251,7 +256,9 @@ class Text(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Words(ValueType[tuple[str, ...]]):
-    """Words separated by commas. Blanks around each are dropped, and so are empty ones and repetitions."""
+    """Words separated by commas. Blanks around each are dropped, and so are empty ones and
+    repetitions.
+    """
 
     name: ClassVar[str] = "List"
 

@@ -14,7 +14,9 @@ from gateway.messaging.message import DeliveryMode, Message
 
 
 def headers(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Of each message what its producer and the broker say of it, by JMS's names, as texts; with their types they are in :data:`HEAD`."""
+    """Of each message what its producer and the broker say of it, by JMS's names, as texts; with
+    their types they are in :data:`HEAD`.
+    """
     return [_headers(message) for message in messages]
 
 

@@ -1,6 +1,7 @@
 """The journal as those see it who have something to tell: on the reactor's thread, without waiting.
 
-Owns the level and what an operator's log is told. The thread is :mod:`gateway.journal.writer`'s, the files are :mod:`gateway.journal.segments`'s.
+Owns the level and what an operator's log is told. The thread is :mod:`gateway.journal.writer`'s,
+the files are :mod:`gateway.journal.segments`'s.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _LEVELS: Final = {
 class JournalStanding:
     """How the journal stands.
 
-    :param lines: that the kernel has, since the start, and :param octets: of them. :param lost: lines that were not written.
+    :param lines: that the kernel has, since the start, and :param octets: of them. :param lost:
+        lines that were not written.
     :param stopped: the disk takes nothing, as far as is known.
     """
 
@@ -46,8 +48,10 @@ class Journal:
 
     All of it is called on the reactor's thread.
 
-    :param folder: of the segments; it must be there. :param run: as :func:`~gateway.journal.schema.run_name` gives it.
-    :param instance: the gateway's. :param most: octets of lines that may wait. :param retry: seconds until a journal that has stopped tries again.
+    :param folder: of the segments; it must be there. :param run: as
+        :func:`~gateway.journal.schema.run_name` gives it.
+    :param instance: the gateway's. :param most: octets of lines that may wait. :param retry:
+        seconds until a journal that has stopped tries again.
     :param wall: the time of day, seconds since the epoch; None for the reactor's ``seconds``.
     """
 
@@ -81,24 +85,31 @@ class Journal:
         self._writer.start()
 
     def add(self, fields: dict[str, object], octets: int = 0) -> None:
-        """Take one line. Never blocks, never raises. Lines are written in the order in which they were taken.
+        """Take one line. Never blocks, never raises. Lines are written in the order in which they
+        were taken.
 
-        :param fields: by the names of :data:`~gateway.journal.schema.FIELDS`, without ``v``, ``run``, ``line`` and ``instance``; ``time`` is set to now
-            if it is missing. Also what :mod:`gateway.journal.lines` says. The caller changes it no more.
-        :param octets: what it holds in memory for as long as it waits, where that is more than a few hundred octets.
+        :param fields: by the names of :data:`~gateway.journal.schema.FIELDS`, without ``v``,
+            ``run``, ``line`` and ``instance``; ``time`` is set to now if it is missing. Also what
+            :mod:`gateway.journal.lines` says. The caller changes it no more.
+        :param octets: what it holds in memory for as long as it waits, where that is more than a
+            few hundred octets.
         """
         if "time" not in fields:
             fields["time"] = int(self._wall() * 1_000_000)
         self._writer.add(fields, octets)
 
     def written(self) -> Deferred[None]:
-        """Fires when all that was taken until now is with the kernel, or lost because the journal has stopped."""
+        """Fires when all that was taken until now is with the kernel, or lost because the journal
+        has stopped.
+        """
         done: Deferred[None] = Deferred()
         self._writer.after(lambda: self._reactor.callFromThread(done.callback, None))
         return done
 
     def close(self) -> Deferred[None]:
-        """Write what waits, and make the last segment whole; fires when that is done, or cannot be."""
+        """Write what waits, and make the last segment whole; fires when that is done, or cannot
+        be.
+        """
         done: Deferred[None] = Deferred()
         self._writer.end(lambda: self._reactor.callFromThread(done.callback, None))
         return done

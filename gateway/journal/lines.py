@@ -1,9 +1,12 @@
 """Lines of the journal, made of what writers hand over.
 
-Owns how fields become JSON and what is folded on the way. Runs on the journal's thread; knows nothing of files.
+Owns how fields become JSON and what is folded on the way. Runs on the journal's thread; knows
+nothing of files.
 
-Beside the names of :data:`~gateway.journal.schema.FIELDS` a writer may use one more: ``numbers``, with ``prefix``, is what becomes ``runs``. A value that is
-callable is called, so that what takes long is done here. ``sizes`` and ``timestamps`` that are all the same become the field of the singular.
+Beside the names of :data:`~gateway.journal.schema.FIELDS` a writer may use one more: ``numbers``,
+with ``prefix``, is what becomes ``runs``. A value that is callable is called, so that what takes
+long is done here. ``sizes`` and ``timestamps`` that are all the same become the field of the
+singular.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).e
 class Lines:
     """Makes the lines of one run.
 
-    :param run: as :func:`~gateway.journal.schema.run_name` gives it. :param instance: the gateway's.
+    :param run: as :func:`~gateway.journal.schema.run_name` gives it. :param instance: the
+        gateway's.
     """
 
     def __init__(self, run: str, instance: str) -> None:
@@ -36,7 +40,8 @@ class Lines:
         """One line, with its line feed.
 
         :param fields: ``time`` among them.
-        :raises TypeError, ValueError: a value is none of JSON's. What a callable raises goes through.
+        :raises TypeError, ValueError: a value is none of JSON's. What a callable raises goes
+            through.
         """
         said: dict[str, object] = {}
         for name, value in fields.items():

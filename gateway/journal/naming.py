@@ -9,13 +9,15 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-#: The number that an id ends in, as it is written in one way only, and that a reader's 64 bits can hold.
+#: The number that an id ends in, as it is written in one way only, and that a reader's 64 bits can
+#: hold.
 _DIGITS: Final = 18
 _ENDS: Final = re.compile(rf"(?<![0-9])(?:0|[1-9][0-9]{{0,{_DIGITS - 1}}})\Z")
 
 
 def runs_of(numbers: Sequence[int]) -> list[list[int]]:
-    """The numbers, in their order, as arithmetic progressions ``[first, count, step]``; that of a single number has the step 1.
+    """The numbers, in their order, as arithmetic progressions ``[first, count, step]``; that of a
+    single number has the step 1.
 
     >>> runs_of([4, 5, 6, 20, 10, 15, 20])
     [[4, 3, 1], [20, 2, -10], [15, 2, 5]]
@@ -45,7 +47,8 @@ def runs_of(numbers: Sequence[int]) -> list[list[int]]:
 
 
 def numbered(ids: Sequence[str]) -> tuple[str, list[int]] | None:
-    """What all of the ids begin with, and the number that each ends in: nearly all brokers number what a connection sends. None where they are not like that.
+    """What all of the ids begin with, and the number that each ends in: nearly all brokers number
+    what a connection sends. None where they are not like that.
 
     >>> numbered(["ID:host-4000-1:2:1:9", "ID:host-4000-1:2:1:10"])
     ('ID:host-4000-1:2:1:', [9, 10])

@@ -1,31 +1,38 @@
-"""The journal's format, the one place that defines it: for those who write it and for those who read it.
+"""The journal's format, the one place that defines it: for those who write it and for those who
+read it.
 
 Owns names, types and versions. Opens no file.
 
 Files
 =====
 
-A journal is a folder of *segments*. A segment is a text file in UTF-8 of lines that each end with a line feed; each line is one JSON object. It is called
-``RUN-NUMBER.jsonl``: the run of the gateway that wrote it (:func:`run_name`), and its number within the run from 1 on in ten digits. It appears under that name
-whole, by a rename, and is never changed afterwards, until it is removed when it is too old. What is still being written is called ``RUN-NUMBER.jsonl.open``; whoever
-reads must not look at it. One that a crash has left is completed, and renamed, at the next start; a line that was cut short by the crash is not in it.
+A journal is a folder of *segments*. A segment is a text file in UTF-8 of lines that each end with a
+line feed; each line is one JSON object. It is called ``RUN-NUMBER.jsonl``: the run of the gateway
+that wrote it (:func:`run_name`), and its number within the run from 1 on in ten digits. It appears
+under that name whole, by a rename, and is never changed afterwards, until it is removed when it is
+too old. What is still being written is called ``RUN-NUMBER.jsonl.open``; whoever reads must not
+look at it. One that a crash has left is completed, and renamed, at the next start; a line that was
+cut short by the crash is not in it.
 
 Lines
 =====
 
-A line tells of one or several *steps* that one or several *messages* took at the same moment at the same place. Its fields are :data:`FIELDS`; a field
-that says nothing is left out. ``run`` and ``line`` together name a line for ever, so a copy of a line is known as one. An *event* is one step of one message;
-``run``, ``line``, the step and the place of the message in the line name it.
+A line tells of one or several *steps* that one or several *messages* took at the same moment at the
+same place. Its fields are :data:`FIELDS`; a field that says nothing is left out. ``run`` and
+``line`` together name a line for ever, so a copy of a line is known as one. An *event* is one step
+of one message; ``run``, ``line``, the step and the place of the message in the line name it.
 
-The messages of a line are named in one of two ways. ``ids`` has their JMSMessageIDs. Or ``prefix`` and ``runs`` have them: each of ``runs`` is an arithmetic
-progression ``[first, count, step]``, and an id is the prefix and the number, in decimal: so a thousand messages of one producer are three numbers. Where a field
-has a value for each message, it is an array in the same order; where all messages have the same one, it is in the field of the singular.
+The messages of a line are named in one of two ways. ``ids`` has their JMSMessageIDs. Or ``prefix``
+and ``runs`` have them: each of ``runs`` is an arithmetic progression ``[first, count, step]``, and
+an id is the prefix and the number, in decimal: so a thousand messages of one producer are three
+numbers. Where a field has a value for each message, it is an array in the same order; where all
+messages have the same one, it is in the field of the singular.
 
 Versions
 ========
 
-``v`` is the version of the line. A reader must refuse a line with a version that it does not know, by name; within a version fields and steps may be added, and a reader
-skips those it does not know.
+``v`` is the version of the line. A reader must refuse a line with a version that it does not know,
+by name; within a version fields and steps may be added, and a reader skips those it does not know.
 """
 
 from __future__ import annotations
@@ -41,7 +48,8 @@ VERSION: Final = 1
 SEGMENT: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
 
-#: A name among ``headers``: Base64 of what :func:`gateway.messaging.envelope.encode_head` makes of the message, which has all headers with their types.
+#: A name among ``headers``: Base64 of what :func:`gateway.messaging.envelope.encode_head` makes of
+#: the message, which has all headers with their types.
 HEAD: Final = "stomp-gateway-head"
 
 _NAME: Final = re.compile(r"(?P<run>.+)-(?P<number>\d{10})\.jsonl")
@@ -63,7 +71,8 @@ class Step(StrEnum):
     REDELIVERED = "redelivered"
     #: A consumer gave it back: by a NACK, by a rollback, or by going away.
     RETURNED = "returned"
-    #: A consumer has acknowledged it; with acknowledgement ``auto``: it was written to the consumer.
+    #: A consumer has acknowledged it; with acknowledgement ``auto``: it was written to the
+    #: consumer.
     ACKNOWLEDGED = "acknowledged"
     #: It is there no longer: nobody else is owed it. Of a topic: this subscription is not.
     DELETED = "deleted"
@@ -83,7 +92,8 @@ class Step(StrEnum):
     SENT = "sent"
     #: The target has it, durably as far as the target is durable.
     ARRIVED = "arrived"
-    #: The source was told that it may forget it, and has. With :data:`ARRIVED`, of a transacted link: both at once, by its commit.
+    #: The source was told that it may forget it, and has. With :data:`ARRIVED`, of a transacted
+    #: link: both at once, by its commit.
     SETTLED = "settled"
     #: What had been sent of it was taken back, or never took effect; the source gives it out again.
     ROLLED_BACK = "rolled back"
@@ -128,7 +138,8 @@ class Field:
     """A field of a line.
 
     :param name: its name in the JSON object.
-    :param type: in the words of Spark SQL, so that a reader needs no table of its own: ``string``, ``int``, ``bigint``, ``array<string>`` and so on.
+    :param type: in the words of Spark SQL, so that a reader needs no table of its own: ``string``,
+        ``int``, ``bigint``, ``array<string>`` and so on.
     :param doc: what it says.
     :param since: the first version that has it.
     """
@@ -233,9 +244,11 @@ FIELDS: Final = (
 
 
 def run_name(store_id: str, started_us: int) -> str:
-    """The name of a run of the gateway: whose it is, and since when. Runs of one gateway sort by their age.
+    """The name of a run of the gateway: whose it is, and since when. Runs of one gateway sort by
+    their age.
 
-    :param store_id: what the broker's message ids have in them. :param started_us: microseconds since the epoch.
+    :param store_id: what the broker's message ids have in them. :param started_us: microseconds
+        since the epoch.
     """
     return f"{store_id}-{started_us:017d}"
 
@@ -246,6 +259,8 @@ def segment_name(run: str, number: int) -> str:
 
 
 def segment_of(name: str) -> tuple[str, int] | None:
-    """The run and the number of the segment with this file name; None where it is no whole segment."""
+    """The run and the number of the segment with this file name; None where it is no whole
+    segment.
+    """
     found = _NAME.fullmatch(name)
     return None if found is None else (found["run"], int(found["number"]))

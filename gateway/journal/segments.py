@@ -1,6 +1,8 @@
-"""The journal's files: segments that grow, roll, appear by a rename, and are removed when they are too old.
+"""The journal's files: segments that grow, roll, appear by a rename, and are removed when they are
+too old.
 
-Owns names, permissions, syncs and renames. Knows nothing of what a line says, and of no thread: its methods block, and one thread calls them.
+Owns names, permissions, syncs and renames. Knows nothing of what a line says, and of no thread: its
+methods block, and one thread calls them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Bounds:
     """When a segment is rolled, and how long it is kept.
 
     :param size: octets from which on a segment is rolled. :param age: seconds after which one is.
-    :param kept_seconds: for which whole segments are kept; 0 is for ever. :param kept_octets: of whole segments that are kept; negative is no bound.
+    :param kept_seconds: for which whole segments are kept; 0 is for ever. :param kept_octets: of
+        whole segments that are kept; negative is no bound.
     """
 
     size: int
@@ -48,7 +51,8 @@ class Bounds:
 class Segments:
     """The segments of one run of the gateway, and the whole ones of those before it.
 
-    :param folder: the journal's, which must be there. :param monotonic: the clock for ages of open segments, in seconds.
+    :param folder: the journal's, which must be there. :param monotonic: the clock for ages of open
+        segments, in seconds.
     """
 
     def __init__(
@@ -72,7 +76,8 @@ class Segments:
     # --- writing
 
     def write(self, data: bytes) -> None:
-        """Hand whole lines to the kernel, in the open segment, which is made if there is none; then roll it if it is large or old.
+        """Hand whole lines to the kernel, in the open segment, which is made if there is none; then
+        roll it if it is large or old.
 
         :raises CutShort: as much as its ``kept`` says is there, and nothing is open any more.
         :raises OSError: nothing of it is.
@@ -108,7 +113,9 @@ class Segments:
         self._size = 0
 
     def _cut(self, error: OSError, data: bytes, done: int) -> CutShort:
-        """A write has failed after so many octets: leave whole lines, as a whole segment if that is possible."""
+        """A write has failed after so many octets: leave whole lines, as a whole segment if that is
+        possible.
+        """
         kept = data.rfind(b"\n", 0, done) + 1
         try:
             os.ftruncate(self._descriptor, self._size + kept)
@@ -133,7 +140,8 @@ class Segments:
             self.roll()
 
     def roll(self) -> None:
-        """The open segment, if there is one, is whole from now on: synced, renamed, and the name synced.
+        """The open segment, if there is one, is whole from now on: synced, renamed, and the name
+        synced.
 
         :raises OSError: it could not be, and stays as it is for :meth:`complete`.
         """
@@ -163,7 +171,8 @@ class Segments:
     # --- what others have left
 
     def complete(self) -> list[str]:
-        """Complete the segments that were left open, by an earlier run or by this one: cut off a line that is not whole, sync, rename.
+        """Complete the segments that were left open, by an earlier run or by this one: cut off a
+        line that is not whole, sync, rename.
 
         Not while one is open. One without a whole line is removed.
 
@@ -176,9 +185,11 @@ class Segments:
         return completed
 
     def remove_old(self, now: float) -> list[str]:
-        """Remove whole segments that are older than they are kept, and the oldest of those that are too many.
+        """Remove whole segments that are older than they are kept, and the oldest of those that are
+        too many.
 
-        :param now: seconds since the epoch. :returns: their names. :raises OSError: one could not be removed.
+        :param now: seconds since the epoch. :returns: their names. :raises OSError: one could not
+            be removed.
         """
         bounds = self._bounds
         whole = []

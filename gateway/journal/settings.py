@@ -69,7 +69,8 @@ _DAY: Final = 86_400
 class JournalOptions:
     """How much is written, and for how long it is kept.
 
-    :param segment_size: octets. :param segment_age: seconds. :param retention: seconds, 0 for ever. :param retention_size: octets, negative for no bound.
+    :param segment_size: octets. :param segment_age: seconds. :param retention: seconds, 0 for ever.
+        :param retention_size: octets, negative for no bound.
     """
 
     level: Level = Level.LINKS

@@ -1,7 +1,8 @@
 """The journal's thread: takes what was handed over, makes lines of it, and has them written.
 
-Owns the bound of what waits, the numbers of lines, and what happens when the disk takes no more: the journal stops, and tries again by itself. A line that
-is lost, for lack of memory or of disk, leaves its number out.
+Owns the bound of what waits, the numbers of lines, and what happens when the disk takes no more:
+the journal stops, and tries again by itself. A line that is lost, for lack of memory or of disk,
+leaves its number out.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ MOST_WAITING: Final = 64 * 1024 * 1024
 OVERHEAD: Final = 1_000
 #: Lines written at once.
 _MOST_LINES: Final = 1_000
-#: Seconds between two looks at what waits, while there is always something: what gathers meanwhile is one write.
+#: Seconds between two looks at what waits, while there is always something: what gathers meanwhile
+#: is one write.
 NAP: Final = 0.01
-#: Seconds after which a journal that has stopped tries again, and after which old segments are looked for.
+#: Seconds after which a journal that has stopped tries again, and after which old segments are
+#: looked for.
 RETRY: Final = 60.0
 _SWEEP: Final = 600.0
 
@@ -43,7 +46,8 @@ class News(Enum):
 
 _Item = TypeVar("_Item")
 
-#: A line that waits: its number, its fields, and what it takes. Or what is to be called when all before it is written.
+#: A line that waits: its number, its fields, and what it takes. Or what is to be called when all
+#: before it is written.
 _Waiting: TypeAlias = "tuple[int, Mapping[str, object], int] | Callable[[], None]"
 
 
@@ -79,7 +83,8 @@ class Writer:
         self._ended = False
         self._at_end: deque[Callable[[], None]] = deque()
         self._number = 0
-        # Octets that were put in the queue, and octets that were taken out: each is changed by one thread only.
+        # Octets that were put in the queue, and octets that were taken out: each is changed by one
+        # thread only.
         self._put = 0
         self._taken = 0
         self._crowded_lost = 0
@@ -100,7 +105,9 @@ class Writer:
         self._thread.start()
 
     def add(self, fields: Mapping[str, object], octets: int) -> None:
-        """Take a line. Called by one thread only. :param octets: what it holds in memory while it waits, beside :data:`OVERHEAD`."""
+        """Take a line. Called by one thread only. :param octets: what it holds in memory while it
+        waits, beside :data:`OVERHEAD`.
+        """
         self._number = number = self._number + 1
         weight = octets + OVERHEAD
         waiting = self._put - self._taken
@@ -123,7 +130,9 @@ class Writer:
             self._wake.set()
 
     def after(self, done: Callable[[], None]) -> None:
-        """Call ``done`` when all that was taken until now is written, or lost; on the journal's thread, or here when that has ended."""
+        """Call ``done`` when all that was taken until now is written, or lost; on the journal's
+        thread, or here when that has ended.
+        """
         if self._ended:
             done()
             return
@@ -134,7 +143,9 @@ class Writer:
             self._finish()
 
     def end(self, done: Callable[[], None]) -> None:
-        """Write what waits, make the last segment whole, and end the thread; then call ``done``, on that thread, or here when that has ended."""
+        """Write what waits, make the last segment whole, and end the thread; then call ``done``, on
+        that thread, or here when that has ended.
+        """
         self._at_end.append(done)
         if self._ended:
             self._tell_end()

@@ -1,7 +1,8 @@
 """Two clocks: one for timers, which never jumps, and the wall clock, for expiry and time-stamps.
 
-Twisted's reactor has one clock for both, which is the wall clock: set back an hour, it stops all timers for an hour; set ahead, it has all of them
-run at once. The composition root gives the reactor a clock that does not jump; who needs the time of day asks :func:`wall_clock` for it.
+Twisted's reactor has one clock for both, which is the wall clock: set back an hour, it stops all
+timers for an hour; set ahead, it has all of them run at once. The composition root gives the
+reactor a clock that does not jump; who needs the time of day asks :func:`wall_clock` for it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall
 
-#: A timer that is so many seconds late tells that this process did not run: it was stopped, or starved, or in one long turn of the reactor.
+#: A timer that is so many seconds late tells that this process did not run: it was stopped, or
+#: starved, or in one long turn of the reactor.
 AWAY_S: Final = 0.5
 #: Where a reactor has its wall clock, once its timers have another.
 _WALL: Final = "wall_clock_seconds"
@@ -33,12 +35,16 @@ class Timers(Clock, Protocol):
 
 
 class TimeLimit:
-    """How long somebody else may take for something, such as an answer over a socket. This process's own pauses are not blamed on them:
+    """How long somebody else may take for something, such as an answer over a socket. This
+    process's own pauses are not blamed on them:
 
-    1. Before the limit has passed, the reactor serves all sockets once more. An answer that lies there is read, and cancels the limit.
-    2. A limit that ends :data:`AWAY_S` late, because this process did not run, goes on for as long as it is late.
+    1. Before the limit has passed, the reactor serves all sockets once more. An answer that lies
+       there is read, and cancels the limit.
+    2. A limit that ends :data:`AWAY_S` late, because this process did not run, goes on for as long
+       as it is late.
 
-    :param passed: called with ``arguments`` when the time has passed, unless :meth:`cancel` is called before.
+    :param passed: called with ``arguments`` when the time has passed, unless :meth:`cancel` is
+        called before.
     """
 
     __slots__ = ("_arguments", "_call", "_clock", "_due", "_passed", "_seconds")
@@ -58,7 +64,9 @@ class TimeLimit:
         return self._call.active()
 
     def cancel(self) -> None:
-        """It does not matter any more. :raises AlreadyCalled: it has passed. :raises AlreadyCancelled: this was said before."""
+        """It does not matter any more. :raises AlreadyCalled: it has passed. :raises
+        AlreadyCancelled: this was said before.
+        """
         self._call.cancel()
 
     def _look(self) -> None:
@@ -75,8 +83,9 @@ class TimeLimit:
 def make_monotonic(reactor: Any) -> None:
     """Have a reactor's timers, and its ``seconds``, follow the monotonic clock. Idempotent.
 
-    It goes on from the present time of day, for two reasons: calls that are pending already keep their times, and whatever takes
-    ``reactor.seconds()`` for the time of day, such as a service beside this one under ``twistd``, is right until the wall clock jumps.
+    It goes on from the present time of day, for two reasons: calls that are pending already keep
+    their times, and whatever takes ``reactor.seconds()`` for the time of day, such as a service
+    beside this one under ``twistd``, is right until the wall clock jumps.
     """
     if hasattr(reactor, _WALL):
         return
@@ -87,7 +96,9 @@ def make_monotonic(reactor: Any) -> None:
 
 
 def wall_clock(clock: Clock) -> Callable[[], float]:
-    """The time of day, in seconds since the epoch, beside a reactor's timers; any other clock, such as one that tests advance, is both."""
+    """The time of day, in seconds since the epoch, beside a reactor's timers; any other clock, such
+    as one that tests advance, is both.
+    """
     wall: Callable[[], float] = getattr(clock, _WALL, clock.seconds)
     return wall
 

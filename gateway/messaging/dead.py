@@ -1,6 +1,7 @@
 """Why messages die, and the properties that say so.
 
-The reasons and property names of the broker's dead message queue (Open MQ's ``JMS_SUN_DMQ_*``) and of the bridges' (seed table 12-1).
+The reasons and property names of the broker's dead message queue (Open MQ's ``JMS_SUN_DMQ_*``) and
+of the bridges' (seed table 12-1).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ DMQ: Final[Destination] = Queue("mq.sys.dmq")
 
 
 class DeadReason(Enum):
-    """Why the broker gave a message up; the values are those of ``JMS_SUN_DMQ_UNDELIVERED_REASON``."""
+    """Why the broker gave a message up; the values are those of
+    ``JMS_SUN_DMQ_UNDELIVERED_REASON``.
+    """
 
     OLDEST = "OLDEST"
     LOW_PRIORITY = "LOW_PRIORITY"
@@ -35,14 +38,17 @@ DEAD_BROKER: Final = "JMS_SUN_DMQ_DEAD_BROKER"
 #: Where it was to go, ``queue:NAME`` or ``topic:NAME``; ours.
 ORIGINAL_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"
 
-#: A producer may set these on a message (booleans): keep it when it dies whatever ``useDMQ`` says; log it; keep its headers only.
+#: A producer may set these on a message (booleans): keep it when it dies whatever ``useDMQ`` says;
+#: log it; keep its headers only.
 PRESERVE_UNDELIVERED: Final = "JMS_SUN_PRESERVE_UNDELIVERED"
 LOG_DEAD_MESSAGES: Final = "JMS_SUN_LOG_DEAD_MESSAGES"
 TRUNCATE_MSG_BODY: Final = "JMS_SUN_TRUNCATE_MSG_BODY"
 
 
 class BridgeDeadReason(Enum):
-    """Why a link gave a message up; the values are those of ``JMS_SUN_JMSBRIDGE_DMQ_REASON`` (seed table 12-1)."""
+    """Why a link gave a message up; the values are those of ``JMS_SUN_JMSBRIDGE_DMQ_REASON`` (seed
+    table 12-1).
+    """
 
     MESSAGE_EXPIRED = "MESSAGE_EXPIRED"
     TRANSFORM_FAILURE = "TRANSFORM_FAILURE"
@@ -51,7 +57,8 @@ class BridgeDeadReason(Enum):
     COMMIT_FAILURE = "COMMIT_FAILURE"
 
 
-#: The properties that a bridge adds to a dead message (seed table 12-1). All are Strings but the source's timestamp, which is a Long.
+#: The properties that a bridge adds to a dead message (seed table 12-1). All are Strings but the
+#: source's timestamp, which is a Long.
 BRIDGE_REASON: Final = "JMS_SUN_JMSBRIDGE_DMQ_REASON"
 BRIDGE_EXCEPTION: Final = "JMS_SUN_JMSBRIDGE_DMQ_EXCEPTION"
 BRIDGE_TIMESTAMP: Final = "JMS_SUN_JMSBRIDGE_DMQ_TIMESTAMP"
@@ -62,11 +69,13 @@ BRIDGE_SOURCE_CORRELATION_ID: Final = "JMS_SUN_JMSBRIDGE_SOURCE_CORRELATIONID"
 BRIDGE_SOURCE_TYPE: Final = "JMS_SUN_JMSBRIDGE_SOURCE_JMSTYPE"
 BRIDGE_SOURCE_DESTINATION: Final = "JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION"
 BRIDGE_SOURCE_PROVIDER: Final = "JMS_SUN_JMSBRIDGE_SOURCE_PROVIDER"
-#: Which broker it came from, where that is the broker of the bridge's own instance; else absent. All of these call themselves the same. It is ours.
+#: Which broker it came from, where that is the broker of the bridge's own instance; else absent.
+#: All of these call themselves the same. It is ours.
 BRIDGE_SOURCE_RESOURCE: Final = "JMS_SUN_JMSBRIDGE_SOURCE_RESOURCE"
 BRIDGE_TARGET_DESTINATION: Final = "JMS_SUN_JMSBRIDGE_TARGET_DESTINATION"
 BRIDGE_TARGET_PROVIDER: Final = "JMS_SUN_JMSBRIDGE_TARGET_PROVIDER"
-#: Where it was going after AS_SOURCE or a transformer's ``branch_to``; the original has it, and its documentation does not.
+#: Where it was going after AS_SOURCE or a transformer's ``branch_to``; the original has it, and its
+#: documentation does not.
 BRIDGE_TARGET_CURRENT_DESTINATION: Final = "JMS_SUN_JMSBRIDGE_TARGET_CURRENT_DESTINATION"
 
 #: All of those.

@@ -1,9 +1,13 @@
-"""What a message says, as two short hashes: so that what a link received and what it sent, or what lies at its target, can be compared without being kept.
+"""What a message says, as two short hashes: so that what a link received and what it sent, or what
+lies at its target, can be compared without being kept.
 
-Owns the two formats, which any language can compute. Knows nothing of who compares them, or where they are written.
+Owns the two formats, which any language can compute. Knows nothing of who compares them, or where
+they are written.
 
-Both are BLAKE2b (RFC 7693) without a key, of 16 octets, in 32 lower-case hexadecimal digits. *Text*, *value*, *properties* and the bodies of *map* and *stream*
-messages are those of :mod:`gateway.messaging.values`. Names are in the order of their UTF-8 octets, each octet without a sign.
+Both are BLAKE2b (RFC 7693) without a key, of 16 octets, in 32 lower-case hexadecimal digits.
+*Text*, *value*, *properties* and the bodies of *map* and *stream* messages are those of
+:mod:`gateway.messaging.values`. Names are in the order of their UTF-8 octets, each octet without a
+sign.
 
 The body's, over
 ================
@@ -32,8 +36,10 @@ Octets  What
 …       properties, in the order of their names, without those below
 ======  ========================================================================================================
 
-Only what a link is to keep is in it. Not in it are the destination and JMSReplyTo, which mean nothing elsewhere; JMSMessageID and JMSTimestamp, which each provider
-sets anew; JMSExpiration; headers whose names are not those of JMS properties, as a JMS provider cannot carry them; and these properties:
+Only what a link is to keep is in it. Not in it are the destination and JMSReplyTo, which mean
+nothing elsewhere; JMSMessageID and JMSTimestamp, which each provider sets anew; JMSExpiration;
+headers whose names are not those of JMS properties, as a JMS provider cannot carry them; and these
+properties:
 
 * those whose names begin with ``JMSX``, which providers set;
 * :data:`ADDED`, which bridges set on the way.
@@ -59,7 +65,8 @@ from gateway.messaging.values import (
 
 #: Octets of a hash; it has twice as many digits.
 SIZE: Final = 16
-#: The names of properties that bridges add: their own name, the ids that a message had on the way, the links that it was on, and by what a target knows it again.
+#: The names of properties that bridges add: their own name, the ids that a message had on the way,
+#: the links that it was on, and by what a target knows it again.
 ADDED: Final = frozenset(
     (
         "JMS_SUN_JMSBRIDGE_NAME",
@@ -100,7 +107,8 @@ def digest_of_body(kind: BodyType, body: bytes) -> str:
 def digest_of_headers(headers: Headers, like: Headers | None = None) -> str:
     """The same as :func:`headers_digest`. It is computed once and kept in ``memo``. On any thread.
 
-    :param like: headers that may say the same, as those that these were made of do mostly: then it is theirs.
+    :param like: headers that may say the same, as those that these were made of do mostly: then it
+        is theirs.
     """
     known = headers.memo.get(MEMO_DIGEST)
     if known is None:

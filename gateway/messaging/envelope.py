@@ -1,12 +1,15 @@
-"""A whole message as octets, to be read by any language, now and by later versions: dead messages, archive, replay, and the store.
+"""A whole message as octets, to be read by any language, now and by later versions: dead messages,
+archive, replay, and the store.
 
-Owns the two formats, the *head* (a message without its body, as the embedded broker stores it beside the body) and the *envelope*
-(a whole message, checked and self-contained). Knows nothing of why a message is put into one.
+Owns the two formats, the *head* (a message without its body, as the embedded broker stores it
+beside the body) and the *envelope* (a whole message, checked and self-contained). Knows nothing of
+why a message is put into one.
 
-Numbers are big-endian and texts UTF-8; *text*, *value* and *properties* are those of :mod:`gateway.messaging.values`. A *field* is one
-octet for its tag, four for the length of what it holds, and that many octets. Fields stand in the order of their tags, none twice. A
-reader must refuse a field with an unknown tag below 128, and must skip one with an unknown tag from 128 on: later versions may
-add those without a new version number.
+Numbers are big-endian and texts UTF-8; *text*, *value* and *properties* are those of
+:mod:`gateway.messaging.values`. A *field* is one octet for its tag, four for the length of what it
+holds, and that many octets. Fields stand in the order of their tags, none twice. A reader must
+refuse a field with an unknown tag below 128, and must skip one with an unknown tag from 128 on:
+later versions may add those without a new version number.
 
 The head, version 1
 ===================
@@ -57,7 +60,8 @@ Octets  What
 …       fields, to the end of the envelope; version 1 has none with a tag below 128
 ======  ========================================================================================================
 
-The embedded broker's own number for a message and its counts are in neither: they mean nothing elsewhere.
+The embedded broker's own number for a message and its counts are in neither: they mean nothing
+elsewhere.
 """
 
 from __future__ import annotations
@@ -105,14 +109,16 @@ _PROPERTIES: Final = 5
 _EXTRAS: Final = 6
 _NULL_TEXT: Final = 128
 
-#: Headers that decoding gives again for equal octets: as many blocks, as many octets in all, and none longer than this.
+#: Headers that decoding gives again for equal octets: as many blocks, as many octets in all, and
+#: none longer than this.
 _KNOWN_BLOCKS: Final = 4096
 _KNOWN_OCTETS: Final = 4 << 20
 _KNOWN_LONGEST: Final = 16 << 10
 
 
 class EnvelopeError(MessagingError):
-    """Octets that are no head or envelope of a version known here, or a message that cannot be put into one.
+    """Octets that are no head or envelope of a version known here, or a message that cannot be put
+    into one.
 
     :param reason: what is wrong, and where.
     """
@@ -127,8 +133,9 @@ def encode_head(message: Message) -> bytes:
 
     What comes from ``message.headers`` is encoded once and kept in their ``memo``.
 
-    :raises EnvelopeError: a field is outside of what the format holds: a property that is no JMS value or a number outside of its
-        Java type, a priority that is not 0 to 9, a time outside of 64 bits, a message or user id above 65535 octets.
+    :raises EnvelopeError: a field is outside of what the format holds: a property that is no JMS
+        value or a number outside of its Java type, a priority that is not 0 to 9, a time outside of
+        64 bits, a message or user id above 65535 octets.
     """
     headers = message.headers
     try:
@@ -151,7 +158,8 @@ def encode_head(message: Message) -> bytes:
 def decode_head(head: bytes, body: bytes) -> Message:
     """The message of this head and this body.
 
-    Messages whose octets for the headers are equal share one :class:`~gateway.messaging.message.Headers`.
+    Messages whose octets for the headers are equal share one
+    :class:`~gateway.messaging.message.Headers`.
 
     Called on one thread only.
 
@@ -276,7 +284,8 @@ def _encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-# Headers by the octets they were decoded from, so that a million stored messages of one producer do not need a million of them.
+# Headers by the octets they were decoded from, so that a million stored messages of one producer do
+# not need a million of them.
 _known: Final[dict[bytes, Headers]] = {}
 _known_octets = 0
 

@@ -1,7 +1,8 @@
 """What can go wrong at the seam, as values.
 
-Each error carries what was wrong as attributes and makes its own sentence from them, so that a log, an ERROR frame and a test
-can each take what they need. The sentence is fit for a client: no path, no stack, nothing of another user's.
+Each error carries what was wrong as attributes and makes its own sentence from them, so that a log,
+an ERROR frame and a test can each take what they need. The sentence is fit for a client: no path,
+no stack, nothing of another user's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class MessagingError(Exception):
     def told(self, spell: Callable[[Destination], str]) -> str:
         """The sentence, with destinations spelt as whoever reads it knows them.
 
-        :param spell: the spelling, such as STOMP's ``/queue/NAME``; ``str`` of the error has ``queue:NAME``.
+        :param spell: the spelling, such as STOMP's ``/queue/NAME``; ``str`` of the error has
+            ``queue:NAME``.
         """
         return str(self)
 
@@ -36,7 +38,8 @@ class MessagingError(Exception):
 class DestinationError(MessagingError):
     """One that is about a destination; never raised itself.
 
-    :param before: the sentence up to the destination. :param destination: as a text where it is none. :param after: the rest.
+    :param before: the sentence up to the destination. :param destination: as a text where it is
+        none. :param after: the rest.
     """
 
     def __init__(self, before: str, destination: Destination | str, after: str) -> None:
@@ -76,7 +79,9 @@ class InvalidDestination(DestinationError):
 
 
 class DestinationStopped(DestinationError):
-    """The store holds a message of it that is damaged: nothing is delivered from it or taken for it until an operator has dealt with that."""
+    """The store holds a message of it that is damaged: nothing is delivered from it or taken for it
+    until an operator has dealt with that.
+    """
 
     def __init__(self, destination: Destination) -> None:
         super().__init__(
@@ -89,7 +94,8 @@ class DestinationStopped(DestinationError):
 class DestinationFull(DestinationError):
     """A limit of the destination, or the disk's, refuses the message.
 
-    :param limit: its name, or what a provider says of it. :param value: its value; negative where that is not known.
+    :param limit: its name, or what a provider says of it. :param value: its value; negative where
+        that is not known.
     """
 
     def __init__(self, destination: Destination, limit: str, value: int) -> None:
@@ -133,7 +139,8 @@ class MessageRejected(MessagingError):
 
 
 class InvalidSelector(MessagingError):
-    """The selector is not a JMS selector. The sentence quotes no more of it than 100 characters around the place.
+    """The selector is not a JMS selector. The sentence quotes no more of it than 100 characters
+    around the place.
 
     :param column: where reading failed, from 1; 0 when the whole is meant.
     """
@@ -156,7 +163,8 @@ class InvalidSelector(MessagingError):
 class SelectorTooCostly(InvalidSelector):
     """The selector asks for more work per message than a setting allows.
 
-    :param cost: of the selector, or of all selectors of the connection with it. :param limit: the setting. :param value: what it allows.
+    :param cost: of the selector, or of all selectors of the connection with it. :param limit: the
+        setting. :param value: what it allows.
     """
 
     _verdict = "is refused"
@@ -227,7 +235,8 @@ class TooManyConsumers(DestinationError):
 class NoRoom(DestinationError):
     """There is no memory for more destinations, subscriptions and consumers.
 
-    :param what: what was to be made: "destination", "subscription" or "consumer". :param used: bytes that those take which there are.
+    :param what: what was to be made: "destination", "subscription" or "consumer". :param used:
+        bytes that those take which there are.
     """
 
     def __init__(self, destination: Destination, what: str, used: int, most: int) -> None:
@@ -254,7 +263,8 @@ class TransactionTooLarge(MessagingError):
 class StorageFailed(MessagingError):
     """What was asked could not be made durable.
 
-    :param reason: what the store said; it may name files. ``str`` of the error has it, and clients are not told it.
+    :param reason: what the store said; it may name files. ``str`` of the error has it, and clients
+        are not told it.
     :param public: what clients are told of the reason.
     """
 
@@ -300,7 +310,9 @@ class NotSupported(MessagingError):
 
 
 class InvalidDuplicateId(MessagingError):
-    """The message has a property that names it for duplicate detection, and no message can have that name."""
+    """The message has a property that names it for duplicate detection, and no message can have
+    that name.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the duplicate id is invalid: {reason}")
@@ -308,7 +320,9 @@ class InvalidDuplicateId(MessagingError):
 
 
 class DuplicateInDoubt(MessagingError):
-    """Another message with the same duplicate id is in a transaction branch that is prepared, so nobody knows yet whether this is a repetition."""
+    """Another message with the same duplicate id is in a transaction branch that is prepared, so
+    nobody knows yet whether this is a repetition.
+    """
 
     def __init__(self) -> None:
         super().__init__(

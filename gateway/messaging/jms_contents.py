@@ -1,6 +1,8 @@
-"""Properties, maps and streams that check what is put into them, and refuse it when their message is read-only.
+"""Properties, maps and streams that check what is put into them, and refuse it when their message
+is read-only.
 
-Owns what JMS allows where (JMS 1.1, sections 3.5 and 3.11.3), and the errors of :mod:`gateway.messaging.jms_message`, which it serves.
+Owns what JMS allows where (JMS 1.1, sections 3.5 and 3.11.3), and the errors of
+:mod:`gateway.messaging.jms_message`, which it serves.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class MessageNotWriteable(MessagingError):
 
 
 class MessageFormatInvalid(MessagingError):
-    """A name or value that a message cannot have, or a body of another type than was asked for (``MessageFormatException``).
+    """A name or value that a message cannot have, or a body of another type than was asked for
+    (``MessageFormatException``).
 
     :param reason: what is wrong.
     """
@@ -38,9 +41,10 @@ class MessageFormatInvalid(MessagingError):
 class Entries(MutableMapping[str, Value]):
     """Properties, or the body of a MapMessage: a dictionary that checks what is put into it.
 
-    Setting raises :class:`MessageNotWriteable`, or :class:`MessageFormatInvalid` for what JMS does not allow: a property whose name is not a Java
-    identifier or is a word of selectors, an empty name, a value that is none of :mod:`gateway.messaging.values` or out of its range,
-    ``bytes`` or a ``Char`` as a property.
+    Setting raises :class:`MessageNotWriteable`, or :class:`MessageFormatInvalid` for what JMS does
+    not allow: a property whose name is not a Java identifier or is a word of selectors, an empty
+    name, a value that is none of :mod:`gateway.messaging.values` or out of its range, ``bytes`` or
+    a ``Char`` as a property.
     """
 
     __slots__ = ("_properties", "_values", "_write")
@@ -48,7 +52,9 @@ class Entries(MutableMapping[str, Value]):
     def __init__(
         self, values: dict[str, Value], write: Callable[[str], None], *, properties: bool
     ) -> None:
-        """:param write: called with the name of what is about to change, and raises if it must not. :param properties: they are those."""
+        """:param write: called with the name of what is about to change, and raises if it must not.
+        :param properties: they are those.
+        """
         self._values = values
         self._write = write
         self._properties = properties
@@ -82,7 +88,9 @@ class Entries(MutableMapping[str, Value]):
 
 
 class Items(MutableSequence[Value]):
-    """The body of a StreamMessage: a list that checks what is put into it. Raises as :class:`Entries` does."""
+    """The body of a StreamMessage: a list that checks what is put into it. Raises as
+    :class:`Entries` does.
+    """
 
     __slots__ = ("_values", "_write")
 

@@ -1,7 +1,10 @@
-"""The message as a transformer's author sees it: what ``jakarta.jms.Message`` and its subtypes are in Java.
+"""The message as a transformer's author sees it: what ``jakarta.jms.Message`` and its subtypes are
+in Java.
 
-One class for all types of body, with accessors that refuse what the type does not have. Owns the conversion from and to
-:class:`~gateway.messaging.message.Message`, and the promise that a read-only message cannot be changed. Values have the types of
+One class for all types of body, with accessors that refuse what the type does not have. Owns the
+conversion from and to
+:class:`~gateway.messaging.message.Message`, and the promise that a read-only message cannot be
+changed. Values have the types of
 :mod:`gateway.messaging.values`. The Java names stand beside the Python ones.
 """
 
@@ -26,9 +29,10 @@ __all__ = ["Entries", "Items", "JMSMessage", "MessageFormatInvalid", "MessageNot
 class JMSMessage:
     """A message that can be read and, unless it is read-only, changed.
 
-    Made by the bridge, by :meth:`copy`, or by ``MessageTransformer.create_message``. What the bridge decides (destination, delivery mode, priority,
-    expiration, id, timestamp, user) can only be read; on a message that a transformer created it is not known yet, and the bridge takes it from
-    the message it passed to the transformer.
+    Made by the bridge, by :meth:`copy`, or by ``MessageTransformer.create_message``. What the
+    bridge decides (destination, delivery mode, priority, expiration, id, timestamp, user) can only
+    be read; on a message that a transformer created it is not known yet, and the bridge takes it
+    from the message it passed to the transformer.
     """
 
     __slots__ = (
@@ -67,7 +71,9 @@ class JMSMessage:
 
     @classmethod
     def of(cls, message: Message, *, read_only: bool) -> JMSMessage:
-        """A view of this message; changes are made to the view alone, and :meth:`to_message` gives the outcome."""
+        """A view of this message; changes are made to the view alone, and :meth:`to_message` gives
+        the outcome.
+        """
         view = cls(BodyType.MESSAGE)
         headers = message.headers
         view._original = message
@@ -101,8 +107,9 @@ class JMSMessage:
     def to_message(self, original: Message) -> Message:
         """The message for a provider.
 
-        :param original: the one given to the transformer, whose destination, delivery mode, priority, expiration, id, timestamp and user it gets.
-            If this is a view of it and unchanged, it is returned itself.
+        :param original: the one given to the transformer, whose destination, delivery mode,
+            priority, expiration, id, timestamp and user it gets. If this is a view of it and
+            unchanged, it is returned itself.
         """
         if self._original is original and not self._changed:
             return original
@@ -137,7 +144,9 @@ class JMSMessage:
 
     @property
     def destination(self) -> Destination | None:
-        """JMSDestination (``getJMSDestination``); None on a new message. To send elsewhere there is ``MessageTransformer.branch_to``."""
+        """JMSDestination (``getJMSDestination``); None on a new message. To send elsewhere there is
+        ``MessageTransformer.branch_to``.
+        """
         return self._original.headers.destination if self._original else None
 
     @property
@@ -152,12 +161,16 @@ class JMSMessage:
 
     @property
     def expires(self) -> int | None:
-        """JMSExpiration in epoch milliseconds, 0 for never (``getJMSExpiration``); None on a new message."""
+        """JMSExpiration in epoch milliseconds, 0 for never (``getJMSExpiration``); None on a new
+        message.
+        """
         return self._original.expires if self._original else None
 
     @property
     def timestamp(self) -> int | None:
-        """JMSTimestamp in epoch milliseconds, 0 before it was sent (``getJMSTimestamp``); None on a new message."""
+        """JMSTimestamp in epoch milliseconds, 0 before it was sent (``getJMSTimestamp``); None on a
+        new message.
+        """
         return self._original.timestamp if self._original else None
 
     @property
@@ -208,12 +221,16 @@ class JMSMessage:
 
     @property
     def properties(self) -> Entries:
-        """The properties with their types, as a dictionary (``getObjectProperty``, ``setObjectProperty``, ``getPropertyNames``, ``clearProperties``)."""
+        """The properties with their types, as a dictionary (``getObjectProperty``,
+        ``setObjectProperty``, ``getPropertyNames``, ``clearProperties``).
+        """
         return self._properties
 
     @property
     def extras(self) -> tuple[tuple[str, str], ...]:
-        """Headers whose names are not JMS property names, as ``content-type``, in order; they go where the message goes."""
+        """Headers whose names are not JMS property names, as ``content-type``, in order; they go
+        where the message goes.
+        """
         return self._extras
 
     @extras.setter
@@ -234,7 +251,8 @@ class JMSMessage:
 
     @property
     def text(self) -> str:
-        """The body of a TextMessage (``getText``, ``setText``). Java's null text is "", and :attr:`null_text` tells it from an empty one; None sets it.
+        """The body of a TextMessage (``getText``, ``setText``). Java's null text is "", and
+        :attr:`null_text` tells it from an empty one; None sets it.
 
         :raises MessageFormatInvalid: of a message of another type; or the body is not UTF-8.
         """
@@ -269,7 +287,8 @@ class JMSMessage:
 
     @property
     def octets(self) -> bytes:
-        """The body of a BytesMessage (``readBytes``, ``writeBytes``), or the serialised object of an ObjectMessage, which is never unpacked here.
+        """The body of a BytesMessage (``readBytes``, ``writeBytes``), or the serialised object of
+        an ObjectMessage, which is never unpacked here.
 
         :raises MessageFormatInvalid: of a message of another type.
         """
@@ -288,7 +307,8 @@ class JMSMessage:
 
     @property
     def entries(self) -> Entries:
-        """The body of a MapMessage, as a dictionary (``getObject``, ``setObject``, ``getMapNames``, ``itemExists``).
+        """The body of a MapMessage, as a dictionary (``getObject``, ``setObject``, ``getMapNames``,
+        ``itemExists``).
 
         :raises MessageFormatInvalid: of a message of another type.
         :raises ~gateway.messaging.values.MalformedValues: the body is damaged.

@@ -1,8 +1,9 @@
 """Messages as every provider of the seam exchanges them.
 
-A message is cut in two, because producers repeat themselves. :class:`Headers` is what the client said
-about it (destination, properties, type and so on): an immutable value that any number of messages share, and that
-remembers how it was last encoded. :class:`Message` is the rest: identity, times and body.
+A message is cut in two, because producers repeat themselves. :class:`Headers` is what the client
+said about it (destination, properties, type and so on): an immutable value that any number of
+messages share, and that remembers how it was last encoded. :class:`Message` is the rest: identity,
+times and body.
 
 Owns the representation only; what a header means to a protocol or a broker is theirs to know.
 """
@@ -18,12 +19,15 @@ from gateway.messaging.values import Value
 
 DEFAULT_PRIORITY: Final = 4
 
-#: Bytes that a message takes in memory beside its body and its headers' text: the object, its identifier and its numbers.
+#: Bytes that a message takes in memory beside its body and its headers' text: the object, its
+#: identifier and its numbers.
 OVERHEAD: Final = 512
-#: Bytes that one property, or another header that is kept, takes beside its text: two strings, and their places in a dict and in encoded blocks.
+#: Bytes that one property, or another header that is kept, takes beside its text: two strings, and
+#: their places in a dict and in encoded blocks.
 EACH: Final = 160
 
-# Keys of Headers.memo, one per encoder; values are that encoder's own and derive from the headers alone.
+# Keys of Headers.memo, one per encoder; values are that encoder's own and derive from the headers
+# alone.
 MEMO_STORED: Final = 0
 MEMO_STOMP_10: Final = 1
 MEMO_STOMP_11: Final = 2
@@ -33,7 +37,9 @@ MEMO_ENVELOPED: Final = 5
 
 
 class BodyType(IntEnum):
-    """The message types of JMS (JMS 1.1, section 3.11.1); the numbers are those of store and envelope."""
+    """The message types of JMS (JMS 1.1, section 3.11.1); the numbers are those of store and
+    envelope.
+    """
 
     MESSAGE = 0
     TEXT = 1
@@ -44,7 +50,9 @@ class BodyType(IntEnum):
 
 
 def text_of_body(body: bytes) -> str | None:
-    """The text that a body is; None where it is none: not UTF-8, as what Java writes of half a surrogate."""
+    """The text that a body is; None where it is none: not UTF-8, as what Java writes of half a
+    surrogate.
+    """
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -66,10 +74,12 @@ class Headers:
     :param priority: JMSPriority, 0 to 9.
     :param reply_to: JMSReplyTo.
     :param properties: JMS properties by name, with their types (:mod:`gateway.messaging.values`).
-    :param extras: headers whose names are not JMS property names, in the order they came. They travel with
-        the message; selectors do not see them.
-    :param null_text: the text of a TEXT message is null, as JMS allows, and its body empty; of another type it means nothing.
-    :param octets: roughly what names and values take, where the caller knows; else they are counted.
+    :param extras: headers whose names are not JMS property names, in the order they came. They
+        travel with the message; selectors do not see them.
+    :param null_text: the text of a TEXT message is null, as JMS allows, and its body empty; of
+        another type it means nothing.
+    :param octets: roughly what names and values take, where the caller knows; else they are
+        counted.
     """
 
     __slots__ = (
@@ -116,14 +126,17 @@ class Headers:
         self.memo: Final[dict[int, object]] = {}
         #: Roughly the octets that names and values take, for limits.
         self.octets: Final = octets if octets >= 0 else self._count()
-        #: Bytes that a message with these takes in memory beside its body. Each counts them, whether or not others share them: any of them may be the
-        #: last. What names and values take is counted three times: for themselves, and for the blocks in :attr:`memo` for the store and for consumers.
+        #: Bytes that a message with these takes in memory beside its body. Each counts them,
+        #: whether or not others share them: any of them may be the last. What names and values take
+        #: is counted three times: for themselves, and for the blocks in :attr:`memo` for the store
+        #: and for consumers.
         self.weight: Final = (
             OVERHEAD + 3 * self.octets + EACH * (len(self.properties) + len(self.extras))
         )
 
     def _count(self) -> int:
-        # An encoder says of a value that is none of JMS's where it is; compiled, Mapping[str, Value] would be refused here, without that.
+        # An encoder says of a value that is none of JMS's where it is; compiled, Mapping[str,
+        # Value] would be refused here, without that.
         given: Mapping[str, object] = self.properties
         properties = [
             len(name) + (len(value) if isinstance(value, (str, bytes)) else 8)
@@ -182,8 +195,8 @@ class Message:
     """One message.
 
     :param headers: what its producer said about it.
-    :param body: TEXT in UTF-8, BYTES and OBJECT as they are (an object is never deserialised), MAP and STREAM in the
-        encoding of :mod:`gateway.messaging.values`, empty for MESSAGE.
+    :param body: TEXT in UTF-8, BYTES and OBJECT as they are (an object is never deserialised), MAP
+        and STREAM in the encoding of :mod:`gateway.messaging.values`, empty for MESSAGE.
     :param expires: JMSExpiration in absolute epoch milliseconds; 0 is never.
     :param timestamp: JMSTimestamp in epoch milliseconds; a provider sets it on send.
     :param message_id: JMSMessageID; a provider sets it on send, stable over redelivery.
@@ -223,7 +236,8 @@ class Message:
         self.timestamp = timestamp
         self.message_id = message_id
         self.seq = seq
-        #: Bytes that it takes in memory, for the memory budget. It never changes, so what was added for it is what is subtracted.
+        #: Bytes that it takes in memory, for the memory budget. It never changes, so what was added
+        #: for it is what is subtracted.
         self.weight: Final = len(body) + headers.weight
         #: Octets it counts for, in limits and windows; the broker sets it.
         self.size = 0
@@ -246,9 +260,11 @@ class Message:
 
 
 class Unreadable(Message):
-    """A message that its provider has and cannot read: it is delivered in place of the whole one, and must not be sent on as if it were that.
+    """A message that its provider has and cannot read: it is delivered in place of the whole one,
+    and must not be sent on as if it were that.
 
-    :param known: what could be read of it. Its body is the octets that the provider's client shows, in no form that is known here, or empty.
+    :param known: what could be read of it. Its body is the octets that the provider's client shows,
+        in no form that is known here, or empty.
     :param reason: what reading it has failed with, for people.
     """
 

@@ -1,12 +1,14 @@
 """THE SEAM: what a messaging provider promises to those who use one.
 
-The STOMP bridge and the JMS bridge links reach every broker through these protocols and nothing else: the embedded broker, a JMS
-provider behind its client jars, another STOMP broker. They are shaped like JMS and cheap enough for the hot path.
+The STOMP bridge and the JMS bridge links reach every broker through these protocols and nothing
+else: the embedded broker, a JMS provider behind its client jars, another STOMP broker. They are
+shaped like JMS and cheap enough for the hot path.
 
 Three rules hold for all of it.
 
-*Threads.* Every method is called on the reactor thread and every callback arrives there; threads are the provider's secret. No callback
-arrives from inside a call that the user of the seam makes, except where a docstring says so.
+*Threads.* Every method is called on the reactor thread and every callback arrives there; threads
+are the provider's secret. No callback arrives from inside a call that the user of the seam makes,
+except where a docstring says so.
 
 *Order.* What one session is asked to do takes effect in the order asked.
 
@@ -31,7 +33,8 @@ from gateway.messaging.redelivery import RedeliveryChanges
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-#: The property that is a message's duplicate id, a String, where the provider has ``duplicate_ids``. It stays on the message.
+#: The property that is a message's duplicate id, a String, where the provider has
+#: ``duplicate_ids``. It stays on the message.
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 
 #: Called once: None when all is well, else what failed.
@@ -40,18 +43,25 @@ Done: TypeAlias = Callable[[MessagingError | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a provider can do. What it cannot raises :class:`~gateway.messaging.errors.NotSupported` when asked.
+    """What a provider can do. What it cannot raises :class:`~gateway.messaging.errors.NotSupported`
+    when asked.
 
     :param transacted: sessions of mode TRANSACTED, atomic over sends and acknowledgements.
-    :param joined: an acknowledgement of any consumer may be made ``within`` a transacted session of its connection.
+    :param joined: an acknowledgement of any consumer may be made ``within`` a transacted session of
+        its connection.
     :param xa: :meth:`Connection.xa_session`.
-    :param durable: durable subscriptions. :param selectors: JMS selectors. :param temporary: temporary destinations.
+    :param durable: durable subscriptions. :param selectors: JMS selectors. :param temporary:
+        temporary destinations.
     :param browse: queue browsers.
-    :param individual: sessions of mode INDIVIDUAL, :meth:`Consumer.acknowledge` and :meth:`Consumer.reject`; where these are to take effect in a
-        transaction, they may raise NotSupported all the same.
-    :param delivery_count: the ``attempts`` of a delivery are counted, not only known to be more than one.
-    :param duplicate_ids: a message sent twice to one destination with one duplicate id (:data:`DUPLICATE_ID`) is kept once.
-    :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered, and no other message's.
+    :param individual: sessions of mode INDIVIDUAL, :meth:`Consumer.acknowledge` and
+        :meth:`Consumer.reject`; where these are to take effect in a transaction, they may raise
+        NotSupported all the same.
+    :param delivery_count: the ``attempts`` of a delivery are counted, not only known to be more
+        than one.
+    :param duplicate_ids: a message sent twice to one destination with one duplicate id
+        (:data:`DUPLICATE_ID`) is kept once.
+    :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered,
+        and no other message's.
     """
 
     transacted: bool = False
@@ -72,8 +82,10 @@ class Credentials:
     """Who wants to connect.
 
     :param passcode: never in a ``repr``, a log or an error.
-    :param address: the peer's IP address, "" for a user inside this process; some users are confined to the loopback.
-    :param certificate: the name that a verified client certificate vouches for, where the operator accepts that in place of a passcode.
+    :param address: the peer's IP address, "" for a user inside this process; some users are
+        confined to the loopback.
+    :param certificate: the name that a verified client certificate vouches for, where the operator
+        accepts that in place of a passcode.
     """
 
     username: str
@@ -102,12 +114,16 @@ class Mode(Enum):
 class Subscription:
     """What a consumer wants to receive.
 
-    :param destination: a queue, or a topic whose name may hold wildcards: ``*`` one level, ``>`` the rest.
+    :param destination: a queue, or a topic whose name may hold wildcards: ``*`` one level, ``>``
+        the rest.
     :param selector: a JMS selector, or None for every message.
     :param no_local: not what this connection sent itself; topics only.
-    :param durable_name: a durable subscription of the connection's client identifier; on a queue it is refused.
-    :param browse: read and leave everything where it is; queues only. The end is told by one empty delivery.
-    :param redelivery: what holds for rejected deliveries other than the destination's own policy says.
+    :param durable_name: a durable subscription of the connection's client identifier; on a queue it
+        is refused.
+    :param browse: read and leave everything where it is; queues only. The end is told by one empty
+        delivery.
+    :param redelivery: what holds for rejected deliveries other than the destination's own policy
+        says.
     :param name: what its user calls it, for those who look.
     """
 
@@ -123,10 +139,12 @@ class Subscription:
 class Waiting(NamedTuple):
     """What waits for the consumers of a subscription, apart from what they have.
 
-    :param messages: how many; -1 when unknown. :param oldest_ms: the JMSTimestamp of the oldest; 0 when none waits, -1 when unknown.
+    :param messages: how many; -1 when unknown. :param oldest_ms: the JMSTimestamp of the oldest; 0
+        when none waits, -1 when unknown.
 
-    A provider that knows this without reading the messages has a method ``waiting(spec, client_id)``, which returns a Deferred of it, or of None
-    where only a browser can tell. Every other provider is browsed.
+    A provider that knows this without reading the messages has a method
+    ``waiting(spec, client_id)``, which returns a Deferred of it, or of None where only a browser
+    can tell. Every other provider is browsed.
     """
 
     messages: int
@@ -152,8 +170,9 @@ class Provider(Protocol):
         """Open a connection.
 
         :param client_id: JMS client identifier, unique among the provider's connections.
-        :param lost: called at most once if the connection ends without being closed, with ProviderUnavailable or with why the provider ended
-            it; every later call on it but ``close`` raises :class:`~gateway.messaging.errors.ProviderUnavailable`.
+        :param lost: called at most once if the connection ends without being closed, with
+            ProviderUnavailable or with why the provider ended it; every later call on it but
+            ``close`` raises :class:`~gateway.messaging.errors.ProviderUnavailable`.
         :returns: fails with AuthenticationFailed, AccessDenied, ClientIdInUse, ProviderUnavailable.
         """
 
@@ -163,15 +182,21 @@ class Connection(Protocol):
 
     @property
     def client_id(self) -> str | None:
-        """Its JMS client identifier: the one asked for, or the one that the provider's own configuration gave it; None if it has none."""
+        """Its JMS client identifier: the one asked for, or the one that the provider's own
+        configuration gave it; None if it has none.
+        """
 
     @property
     def product(self) -> str:
-        """What the provider calls itself (``ConnectionMetaData.getJMSProviderName``), or the next best name of it; never empty."""
+        """What the provider calls itself (``ConnectionMetaData.getJMSProviderName``), or the next
+        best name of it; never empty.
+        """
 
     @property
     def administers(self) -> bool:
-        """Whether its user is known to be an administrator of the provider; where the provider does not say, False. May change while it is open."""
+        """Whether its user is known to be an administrator of the provider; where the provider does
+        not say, False. May change while it is open.
+        """
 
     def session(self, mode: Mode) -> Session:
         """A new session; cheap. What is wrong with it may show later, in its completions."""
@@ -180,15 +205,21 @@ class Connection(Protocol):
         """A new session that takes part in XA transactions. :raises NotSupported:"""
 
     def temporary(self, kind: Kind) -> Destination:
-        """A new temporary destination with a random name; only this connection may consume from it, and it goes with it."""
+        """A new temporary destination with a random name; only this connection may consume from it,
+        and it goes with it.
+        """
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
-        """Remove a durable subscription; durable when it fires. Fails with ClientIdRequired, UnknownSubscription, DurableInUse."""
+        """Remove a durable subscription; durable when it fires. Fails with ClientIdRequired,
+        UnknownSubscription, DurableInUse.
+        """
 
     def close(self) -> Deferred[None]:
-        """Close sessions, then the connection: unacknowledged deliveries go back, open transactions roll back, temporary destinations go.
+        """Close sessions, then the connection: unacknowledged deliveries go back, open transactions
+        roll back, temporary destinations go.
 
-        Idempotent, and as good after a loss, also from inside ``lost``: fires, and never with an error.
+        Idempotent, and as good after a loss, also from inside ``lost``: fires, and never with an
+        error.
         """
 
 
@@ -196,79 +227,98 @@ class Session(Protocol):
     """A single-threaded context for sending and receiving."""
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Take all, or raise for none. What was taken is in force at once, and durable at a later completion or commit.
+        """Take all, or raise for none. What was taken is in force at once, and durable at a later
+        completion or commit.
 
-        The messages are the provider's from now on. It sets each one's ``message_id`` and ``timestamp`` unless they are set, at the latest when
-        the next completion fires without an error; in a transacted session, when its commit does. What was received is copied before it is
-        sent on.
+        The messages are the provider's from now on. It sets each one's ``message_id`` and
+        ``timestamp`` unless they are set, at the latest when the next completion fires without an
+        error; in a transacted session, when its commit does. What was received is copied before it
+        is sent on.
 
-        What was taken may be refused later, where the provider must ask: :meth:`completion` says so.
+        What was taken may be refused later, where the provider must ask: :meth:`completion` says
+        so.
 
-        :raises MessageRejected: for one that cannot be taken, with one of AccessDenied, InvalidDestination, DestinationFull, MessageTooLarge,
-            TransactionTooLarge, StorageFailed, InvalidDuplicateId, DuplicateInDoubt as its cause. Those before it may be sent by themselves, and one
-            of them may be rejected then.
+        :raises MessageRejected: for one that cannot be taken, with one of AccessDenied,
+            InvalidDestination, DestinationFull, MessageTooLarge, TransactionTooLarge,
+            StorageFailed, InvalidDuplicateId, DuplicateInDoubt as its cause. Those before it may be
+            sent by themselves, and one of them may be rejected then.
         """
 
     def writable(self) -> bool:
-        """False: stop sending until :meth:`on_writable` says so. What is sent all the same is taken."""
+        """False: stop sending until :meth:`on_writable` says so. What is sent all the same is
+        taken.
+        """
 
     def on_writable(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once when the session can take more; at the end of this turn if it can now."""
+        """Call ``resume`` once when the session can take more; at the end of this turn if it can
+        now.
+        """
 
     def consumer(
         self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> Consumer:
         """A new consumer, stopped and without credit.
 
-        :param failed: called at most once if the consumer ends without being closed: with an error that this raises, where the provider must
-            ask first or has changed its mind (InvalidDestination: the destination is gone); with ProviderUnavailable, where it
-            learns of a loss of the connection before the connection does, otherwise told by ``lost`` alone; with another MessagingError
-            for what only the provider knows.
-        :raises: AccessDenied, InvalidDestination (a durable subscription to a queue or a temporary topic, browsing a topic, somebody
-            else's temporary destination), InvalidSelector, ClientIdRequired, DurableInUse, TooManyConsumers, NotSupported.
+        :param failed: called at most once if the consumer ends without being closed: with an error
+            that this raises, where the provider must ask first or has changed its mind
+            (InvalidDestination: the destination is gone); with ProviderUnavailable, where it learns
+            of a loss of the connection before the connection does, otherwise told by ``lost``
+            alone; with another MessagingError for what only the provider knows.
+        :raises: AccessDenied, InvalidDestination (a durable subscription to a queue or a temporary
+            topic, browsing a topic, somebody else's temporary destination), InvalidSelector,
+            ClientIdRequired, DurableInUse, TooManyConsumers, NotSupported.
         """
 
     def completion(self, done: Done) -> None:
-        """Call ``done`` once all that this session was asked before (sends, consumers, acknowledgements, commits) is durable, or has failed.
+        """Call ``done`` once all that this session was asked before (sends, consumers,
+        acknowledgements, commits) is durable, or has failed.
 
-        Completions of one session, commits and rollbacks among them, fire in the order asked, never from inside this call. Each fires once,
-        also when the session is closed or the connection lost before it could.
+        Completions of one session, commits and rollbacks among them, fire in the order asked, never
+        from inside this call. Each fires once, also when the session is closed or the connection
+        lost before it could.
 
         What failed is told to the first completion behind it:
 
-        * ProviderUnavailable: the connection was lost or the session closed before. The same may be asked again of another connection.
-        * MessageRejected: a message was refused. Its index counts what was sent since the completion before, in a transacted session
-          since the last boundary.
-        * A cause of MessageRejected, StorageFailed, or another MessagingError: refused, and the provider does not tell which message.
+        * ProviderUnavailable: the connection was lost or the session closed before. The same may be
+          asked again of another connection.
+        * MessageRejected: a message was refused. Its index counts what was sent since the
+          completion before, in a transacted session since the last boundary.
+        * A cause of MessageRejected, StorageFailed, or another MessagingError: refused, and the
+          provider does not tell which message.
 
-        After a refusal the session goes on. Which of the other messages were taken is not known; in a transacted session none is, and the commit
-        fails, too.
+        After a refusal the session goes on. Which of the other messages were taken is not known; in
+        a transacted session none is, and the commit fails, too.
         """
 
     def commit(self, done: Done) -> None:
         """Make sends and acknowledgements since the last boundary durable, together or not at all.
 
-        A failure, one of those of :meth:`completion`, means rolled back, unless it is OutcomeUnknown. Deliveries not acknowledged stay
-        outstanding.
+        A failure, one of those of :meth:`completion`, means rolled back, unless it is
+        OutcomeUnknown. Deliveries not acknowledged stay outstanding.
         """
 
     def rollback(self, done: Done) -> None:
-        """Forget the sends and acknowledgements since the last boundary, and give outstanding deliveries back, as :meth:`recover` does elsewhere.
+        """Forget the sends and acknowledgements since the last boundary, and give outstanding
+        deliveries back, as :meth:`recover` does elsewhere.
 
-        Acknowledgements of other sessions' consumers that were made ``within`` this one become outstanding again instead.
+        Acknowledgements of other sessions' consumers that were made ``within`` this one become
+        outstanding again instead.
         """
 
     def recover(self) -> None:
-        """Give all outstanding deliveries of the session's own consumers back, to be delivered again in order, as redelivered.
+        """Give all outstanding deliveries of the session's own consumers back, to be delivered
+        again in order, as redelivered.
 
         Their numbers are void; numbering goes on.
 
-        :raises NotSupported: in a session of mode TRANSACTED, where it is for :meth:`rollback` to do (JMS 1.1, ``Session.recover``). An XASession
-            has it.
+        :raises NotSupported: in a session of mode TRANSACTED, where it is for :meth:`rollback` to
+            do (JMS 1.1, ``Session.recover``). An XASession has it.
         """
 
     def close(self) -> None:
-        """Close the consumers, give outstanding deliveries back, roll an open transaction back. Idempotent."""
+        """Close the consumers, give outstanding deliveries back, roll an open transaction back.
+        Idempotent.
+        """
 
 
 class Deliver(Protocol):
@@ -284,16 +334,20 @@ class Deliver(Protocol):
     ) -> None:
         """Deliveries ``first``, ``first + 1``, ... of this consumer.
 
-        :param attempts: for each message how often it is being delivered now, from 1; None when all are first attempts.
+        :param attempts: for each message how often it is being delivered now, from 1; None when all
+            are first attempts.
 
-        A message that the provider has and cannot read is an :class:`~gateway.messaging.message.Unreadable`, and a delivery as any other.
+        A message that the provider has and cannot read is an
+        :class:`~gateway.messaging.message.Unreadable`, and a delivery as any other.
 
         Must not raise. May call anything of the seam. The sequence is the callee's to keep.
         """
 
 
 class Consumer(Protocol):
-    """Receives messages of one subscription, as far as credit was granted. Deliveries are numbered from 1 without gaps."""
+    """Receives messages of one subscription, as far as credit was granted. Deliveries are numbered
+    from 1 without gaps.
+    """
 
     def start(self) -> None:
         """Begin, or go on, to deliver."""
@@ -304,19 +358,23 @@ class Consumer(Protocol):
     def grant(self, messages: int, octets: int = 0) -> None:
         """Add credit. The provider never delivers more messages than were granted.
 
-        :param octets: credit in octets of body, once any was granted; the message that exceeds it is still delivered whole.
+        :param octets: credit in octets of body, once any was granted; the message that exceeds it
+            is still delivered whole.
         """
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         """Settle every outstanding delivery up to ``number``.
 
-        :param within: a transacted session of the same connection whose commit makes it take effect.
+        :param within: a transacted session of the same connection whose commit makes it take
+            effect.
         :returns: how many deliveries that settled.
         :raises UnknownDelivery: ``number`` itself is not outstanding; nothing changed.
         """
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
-        """Settle these, all or none. :raises UnknownDelivery: for the first that is not outstanding."""
+        """Settle these, all or none. :raises UnknownDelivery: for the first that is not
+        outstanding.
+        """
 
     def reject(
         self,
@@ -327,7 +385,8 @@ class Consumer(Protocol):
     ) -> None:
         """The user could not take these. All or none.
 
-        :param delay_ms: deliver them again after this long; None leaves it to the redelivery policy, which may decide that they are dead.
+        :param delay_ms: deliver them again after this long; None leaves it to the redelivery
+            policy, which may decide that they are dead.
         :param dead: they are dead at once, for this reason.
         :raises UnknownDelivery: for the first that is not outstanding.
         """
@@ -335,8 +394,8 @@ class Consumer(Protocol):
     def close(self, requeue: bool = True) -> None:
         """Receive no more. Idempotent, also when the session or the connection is closed or lost.
 
-        :param requeue: outstanding deliveries go back at once; if False they may still be settled, and go back with the session, or
-            when this is called again with True.
+        :param requeue: outstanding deliveries go back at once; if False they may still be settled,
+            and go back with the session, or when this is called again with True.
         """
 
 
@@ -362,7 +421,8 @@ class Vote(Enum):
 class Xid:
     """A transaction branch.
 
-    :param format_id: not negative. :param gtrid: global transaction id, 1 to 64 octets. :param bqual: branch qualifier, 1 to 64 octets.
+    :param format_id: not negative. :param gtrid: global transaction id, 1 to 64 octets. :param
+        bqual: branch qualifier, 1 to 64 octets.
     """
 
     format_id: int
@@ -376,7 +436,8 @@ class XAConsumer(Consumer, Protocol):
     def withdraw(self) -> None:
         """Take back what is left of the credit in messages.
 
-        Where the consumer was stopped before, and a completion asked behind that has fired, no delivery is on its way that counts on it.
+        Where the consumer was stopped before, and a completion asked behind that has fired, no
+        delivery is on its way that counts on it.
         """
 
 
@@ -392,7 +453,9 @@ class XASession(Session, Protocol):
 
 
 class XAResource(Protocol):
-    """The resource manager's side of XA. Every failure is an :class:`~gateway.messaging.errors.XAError` with its code."""
+    """The resource manager's side of XA. Every failure is an
+    :class:`~gateway.messaging.errors.XAError` with its code.
+    """
 
     def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
         """Associate the session's work with the branch."""
@@ -408,12 +471,15 @@ class XAResource(Protocol):
     def rollback(self, xid: Xid) -> Deferred[None]: ...
 
     def recover(self) -> Deferred[Sequence[Xid]]:
-        """All prepared and heuristically completed branches; the scan's flags are the provider's business."""
+        """All prepared and heuristically completed branches; the scan's flags are the provider's
+        business.
+        """
 
     def forget(self, xid: Xid) -> Deferred[None]: ...
 
     def is_same_rm(self, other: XAResource) -> Deferred[bool]:
-        """Whether the other's session is known to have the same resource manager, so that both may take part in one branch.
+        """Whether the other's session is known to have the same resource manager, so that both may
+        take part in one branch.
 
         :param other: of a session, of whatever provider, that was asked something before.
         """

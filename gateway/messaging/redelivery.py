@@ -1,6 +1,7 @@
 """How often, and after which pause, a message that a consumer refused is tried again.
 
-Owns the policy's arithmetic. Used by the broker for NACK and undeliverable bodies, and by bridge links.
+Owns the policy's arithmetic. Used by the broker for NACK and undeliverable bodies, and by bridge
+links.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryPolicy:
-    """Six attempts, one second apart, doubled each time, at most a minute: then the message is dead.
+    """Six attempts, one second apart, doubled each time, at most a minute: then the message is
+    dead.
 
-    :param maximum_redeliveries: deliveries after the first; -1 is no limit. The default makes six attempts in all.
+    :param maximum_redeliveries: deliveries after the first; -1 is no limit. The default makes six
+        attempts in all.
     :param initial_redelivery_delay: milliseconds before the first redelivery.
     :param redelivery_delay: milliseconds before the second, where they do not grow.
-    :param use_exponential_back_off: whether each pause is ``back_off_multiplier`` times the one before.
+    :param use_exponential_back_off: whether each pause is ``back_off_multiplier`` times the one
+        before.
     :param maximum_redelivery_delay: milliseconds that no pause exceeds; -1 is no bound.
 
     The names are those of the SUBSCRIBE headers ``activemq.maximumRedeliveries`` and so on.
@@ -29,7 +33,9 @@ class RedeliveryPolicy:
     maximum_redelivery_delay: int = 60_000
 
     def delay(self, attempts: int) -> int | None:
-        """Milliseconds to wait after the delivery numbered ``attempts`` (from 1) was refused; None: the message is dead."""
+        """Milliseconds to wait after the delivery numbered ``attempts`` (from 1) was refused; None:
+        the message is dead.
+        """
         if 0 <= self.maximum_redeliveries < attempts:
             return None
         if attempts <= 1:
@@ -50,8 +56,8 @@ class RedeliveryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryChanges:
-    """What one consumer wants other than the policy of its destination has it: the fields of :class:`RedeliveryPolicy`, None for those
-    that it leaves.
+    """What one consumer wants other than the policy of its destination has it: the fields of
+    :class:`RedeliveryPolicy`, None for those that it leaves.
     """
 
     maximum_redeliveries: int | None = None

@@ -1,7 +1,8 @@
 """Message transformers: classes of the operator's own that a bridge calls for each message.
 
-Owns what users subclass, and the one way in which both bridges call it. Finding a class by its name, and what a link does when a transformer
-fails, sends a message elsewhere or drops it, belong to others.
+Owns what users subclass, and the one way in which both bridges call it. Finding a class by its
+name, and what a link does when a transformer fails, sends a message elsewhere or drops it, belong
+to others.
 
 An author ports a Java class by these names:
 
@@ -40,7 +41,8 @@ class BridgeType(Enum):
 
 
 class UnsupportedOperation(MessagingError):
-    """A transformer asked for what the bridge that calls it does not have (``UnsupportedOperationException``).
+    """A transformer asked for what the bridge that calls it does not have
+    (``UnsupportedOperationException``).
 
     :param operation: the method that was called.
     """
@@ -53,9 +55,11 @@ class UnsupportedOperation(MessagingError):
 
 
 class TransformFailed(MessagingError):
-    """A transformer raised, or did not return a message. Its ``__cause__`` is what it raised, if it did; that is for the log.
+    """A transformer raised, or did not return a message. Its ``__cause__`` is what it raised, if it
+    did; that is for the log.
 
-    :param transformer: the name of its class. :param source: where the message came from. :param target: where it was going.
+    :param transformer: the name of its class. :param source: where the message came from. :param
+        target: where it was going.
     :param reason: what the transformer did, without the text of what it raised.
     """
 
@@ -72,8 +76,9 @@ class TransformFailed(MessagingError):
 class MessageTransformer(ABC):
     """What users subclass: implement :meth:`transform`; the constructor takes no arguments.
 
-    There is one instance for each bridge, link target or dead message queue that names the class. It is called on the thread that serves all
-    connections, so it computes and returns: it must not wait for anything.
+    There is one instance for each bridge, link target or dead message queue that names the class.
+    It is called on the thread that serves all connections, so it computes and returns: it must not
+    wait for anything.
     """
 
     #: As ``source`` or ``target``: a STOMP client.
@@ -98,14 +103,17 @@ class MessageTransformer(ABC):
     ) -> JMSMessage | None:
         """Give the message to use in place of ``message``, which may be ``message`` itself.
 
-        :param message: the message on its way. If ``read_only``, change a ``copy()`` of it or a message of :meth:`create_message`.
+        :param message: the message on its way. If ``read_only``, change a ``copy()`` of it or a
+            message of :meth:`create_message`.
         :param read_only: False only for a message from a STOMP client.
         :param charset_name: ``UTF-8`` for a message from a STOMP client, else None.
-        :param source: :attr:`STOMP` for a client's SEND, :attr:`SUN_MQ` for a delivery to a STOMP client; on a link and at a dead message
-            queue the name of the provider the message comes from.
+        :param source: :attr:`STOMP` for a client's SEND, :attr:`SUN_MQ` for a delivery to a STOMP
+            client; on a link and at a dead message queue the name of the provider the message comes
+            from.
         :param target: the other side, likewise.
-        :param properties: for a client's SEND its headers that are not JMS properties, None if there are none; on a link the ``property``
-            elements of its target or of the dead message queue, and on a link ``JMS_SUN_JMSBRIDGE_NAME``; else None.
+        :param properties: for a client's SEND its headers that are not JMS properties, None if
+            there are none; on a link the ``property`` elements of its target or of the dead message
+            queue, and on a link ``JMS_SUN_JMSBRIDGE_NAME``; else None.
         :returns: the message to send. None is a failure, as is anything raised.
 
         Unlike in Java, it makes no difference whether the message returned can still be written.
@@ -114,12 +122,15 @@ class MessageTransformer(ABC):
     def create_message(self, body_type: BodyType) -> JMSMessage:
         """A new, empty message that can be written (``createJMSMessage``).
 
-        :param body_type: ``BodyType.MESSAGE``, ``TEXT``, ``BYTES``, ``MAP``, ``STREAM`` or ``OBJECT``.
+        :param body_type: ``BodyType.MESSAGE``, ``TEXT``, ``BYTES``, ``MAP``, ``STREAM`` or
+            ``OBJECT``.
         """
         return JMSMessage(body_type)
 
     def create_queue(self, name: str) -> Destination:
-        """The queue of that name at the target, for :meth:`branch_to` and ``reply_to`` (``createQueue``)."""
+        """The queue of that name at the target, for :meth:`branch_to` and ``reply_to``
+        (``createQueue``).
+        """
         return Queue(name)
 
     def create_topic(self, name: str) -> Destination:
@@ -129,7 +140,8 @@ class MessageTransformer(ABC):
     def branch_to(self, destination: Destination | str) -> None:
         """Send this message there and not to the target's own destination (``branchTo``).
 
-        :param destination: a destination, or the ``ref-name`` of a ``destination`` element in the bridge's XML file.
+        :param destination: a destination, or the ``ref-name`` of a ``destination`` element in the
+            bridge's XML file.
         :raises UnsupportedOperation: the bridge is no JMS bridge.
         :raises TypeError: it is neither.
         """
@@ -142,7 +154,8 @@ class MessageTransformer(ABC):
         self._branch_to = destination
 
     def no_transfer(self) -> None:
-        """Consume this message from its source and send it nowhere (``noTransfer``); :meth:`transform` must return a message all the same.
+        """Consume this message from its source and send it nowhere (``noTransfer``);
+        :meth:`transform` must return a message all the same.
 
         :raises UnsupportedOperation: the bridge is no JMS bridge.
         """
@@ -157,7 +170,9 @@ class MessageTransformer(ABC):
         self._no_transfer = False
 
     def get_branch_to(self) -> Destination | str | None:
-        """What :meth:`branch_to` was given for this message; None when it was not called (``getBranchTo``)."""
+        """What :meth:`branch_to` was given for this message; None when it was not called
+        (``getBranchTo``).
+        """
         return self._branch_to
 
     def is_no_transfer(self) -> bool:
@@ -189,7 +204,8 @@ def transformed(
     target: str,
     properties: Mapping[str, str] | None,
 ) -> Transformed:
-    """Have a transformer at a message; the arguments are those of :meth:`MessageTransformer.transform`.
+    """Have a transformer at a message; the arguments are those of
+    :meth:`MessageTransformer.transform`.
 
     ``message`` itself is never changed, whatever the transformer does.
 
@@ -214,7 +230,8 @@ def transformed(
                 transformer.is_no_transfer(),
             )
     except Exception as error:
-        # The class is the operator's own: it may raise anything, and whatever it is must not harm the bridge.
+        # The class is the operator's own: it may raise anything, and whatever it is must not harm
+        # the bridge.
         raise TransformFailed(name, source, target, f"it raised {type(error).__name__}") from error
     raise TransformFailed(
         name,

@@ -1,8 +1,10 @@
 """A reactor turn as a batch.
 
-What a turn of the reactor causes is collected and done once, at its end: deliveries, then one write per connection, then one hand-off to the
-store, which need not be troubled with what the writes have settled. Whoever starts a turn (a transport that received bytes) brackets it with
-:meth:`Turn.begin` and :meth:`Turn.end`; whoever is called outside of one need not care, the end is then scheduled.
+What a turn of the reactor causes is collected and done once, at its end: deliveries, then one write
+per connection, then one hand-off to the store, which need not be troubled with what the writes have
+settled. Whoever starts a turn (a transport that received bytes) brackets it with
+:meth:`Turn.begin` and :meth:`Turn.end`; whoever is called outside of one need not care, the end is
+then scheduled.
 
 Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
 """
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 Work = Callable[[], None]
 
-#: Rounds of deliver, write, store in one ending; work that keeps making work waits for the reactor after that.
+#: Rounds of deliver, write, store in one ending; work that keeps making work waits for the reactor
+#: after that.
 _ROUNDS: Final = 8
 #: Seconds after which no other round is begun in one ending.
 _LONGEST: Final = 0.005
@@ -30,7 +33,8 @@ _LONGEST: Final = 0.005
 class Turn:
     """The work collected in this turn. One per reactor.
 
-    :param clock: the reactor; timers and spans of time are its clock's, and :func:`~gateway.messaging.clocks.wall_clock` says the time of day.
+    :param clock: the reactor; timers and spans of time are its clock's, and
+        :func:`~gateway.messaging.clocks.wall_clock` says the time of day.
     """
 
     _log = Logger()
@@ -46,7 +50,8 @@ class Turn:
         #: When the first turn was left whose ending is scheduled.
         self._left = 0.0
         self._wall = wall_clock(clock)
-        #: Epoch milliseconds at the beginning of this turn, by the wall clock: for expiry and time-stamps.
+        #: Epoch milliseconds at the beginning of this turn, by the wall clock: for expiry and
+        #: time-stamps.
         self.now_ms: int = int(self._wall() * 1000)
         #: Milliseconds at the beginning of this turn, by the clock of timers: for spans of time.
         self.timer_ms: int = int(clock.seconds() * 1000)
@@ -64,7 +69,9 @@ class Turn:
             self._finish()
 
     def leave(self) -> None:
-        """As :meth:`end`, but let the reactor first serve the other sockets that are ready now: what they cause is done in the same ending."""
+        """As :meth:`end`, but let the reactor first serve the other sockets that are ready now:
+        what they cause is done in the same ending.
+        """
         self._depth -= 1
         if self._depth or self._ending or not (self._dispatch or self._write or self._hand_off):
             return
@@ -75,7 +82,9 @@ class Turn:
             self._finish()
 
     def dispatch(self, work: Work) -> None:
-        """Deliver something at the end of the turn. Callers see to it that one piece of work is asked for once."""
+        """Deliver something at the end of the turn. Callers see to it that one piece of work is
+        asked for once.
+        """
         self._dispatch.append(work)
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
@@ -143,7 +152,8 @@ class Turn:
                     self._hand_off, work = [], self._hand_off
                 self._do(work)
                 rounds = rounds + 1 if self._clock.seconds() < until else _ROUNDS
-            # Deliveries that make deliveries without end must not keep the store and the transports waiting.
+            # Deliveries that make deliveries without end must not keep the store and the transports
+            # waiting.
             self._write, work = [], self._write
             self._do(work)
             self._hand_off, work = [], self._hand_off
@@ -158,5 +168,6 @@ class Turn:
             try:
                 do()
             except Exception:  # noqa: BLE001
-                # A defect in one piece of work must not take the others' turn away; it is logged, never silent.
+                # A defect in one piece of work must not take the others' turn away; it is logged,
+                # never silent.
                 self._log.failure("work at the end of a turn failed: {work}", work=do)

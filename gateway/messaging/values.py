@@ -1,16 +1,19 @@
-"""The value types of JMS properties, map entries and stream items (JMS 1.1, sections 3.5.4 and 3.11.3), and their octets.
+"""The value types of JMS properties, map entries and stream items (JMS 1.1, sections 3.5.4 and
+3.11.3), and their octets.
 
-Python has fewer number types than Java, and a bridge must give each back as it came. A plain ``int`` is a Java long, a plain ``float``
-a double; the others are subclasses, so that they compute as numbers and still know what they are.
+Python has fewer number types than Java, and a bridge must give each back as it came. A plain
+``int`` is a Java long, a plain ``float`` a double; the others are subclasses, so that they compute
+as numbers and still know what they are.
 
-Owns the types and their encoding. Knows nothing of messages, nor of which names and types JMS allows where: whoever makes a message sees
-to that, and everything that is a :data:`Value` can be encoded.
+Owns the types and their encoding. Knows nothing of messages, nor of which names and types JMS
+allows where: whoever makes a message sees to that, and everything that is a :data:`Value` can be
+encoded.
 
 The encoding
 ============
 
-All numbers are big-endian, two's complement or IEEE 754, as ``java.io.DataInputStream`` reads them. A *value* is one octet for its type
-and what the type needs:
+All numbers are big-endian, two's complement or IEEE 754, as ``java.io.DataInputStream`` reads them.
+A *value* is one octet for its type and what the type needs:
 
 ===== ======= ==================================================================
 Type  Name    What follows
@@ -28,13 +31,16 @@ Type  Name    What follows
 10    char    two octets, the UTF-16 unit
 ===== ======= ==================================================================
 
-A *text* is four octets, the number of octets that follow (not negative), and then UTF-8. Java's strings may hold half a surrogate pair,
-which UTF-8 cannot say; each such half is written as the three octets its code point would have.
+A *text* is four octets, the number of octets that follow (not negative), and then UTF-8. Java's
+strings may hold half a surrogate pair, which UTF-8 cannot say; each such half is written as the
+three octets its code point would have.
 
-*Properties* and the body of a *map* message are alike: four octets, the number of entries; then for each a text, its name, and a value.
-No name comes twice. The body of a *stream* message is four octets, the number of items, and the values. Nothing follows the last one.
+*Properties* and the body of a *map* message are alike: four octets, the number of entries; then for
+each a text, its name, and a value. No name comes twice. The body of a *stream* message is four
+octets, the number of items, and the values. Nothing follows the last one.
 
-Types from 11 on are not assigned; a reader must refuse them, since it cannot know how many octets to skip.
+Types from 11 on are not assigned; a reader must refuse them, since it cannot know how many octets
+to skip.
 """
 
 from __future__ import annotations
@@ -104,7 +110,8 @@ _CHAR_UNIT: Final = struct.Struct(">BH")
 #: The greatest length and count: lengths are not negative in Java, which has no unsigned int.
 _MOST: Final = 0x7FFF_FFFF
 
-# The numbers, by type octet: how they are packed, which class they come back as, and what the class is called.
+# The numbers, by type octet: how they are packed, which class they come back as, and what the class
+# is called.
 _NUMBERS: Final[dict[int, tuple[struct.Struct, type[int] | type[float], str]]] = {
     2: (struct.Struct(">b"), Byte, "byte"),
     3: (struct.Struct(">h"), Short, "short"),
@@ -118,7 +125,8 @@ _NUMBERS: Final[dict[int, tuple[struct.Struct, type[int] | type[float], str]]] =
 def encode_properties(properties: Mapping[str, Value]) -> bytes:
     """The octets of these properties, in the order they have.
 
-    :raises ValueError: a number is outside of its Java type, a :class:`Char` is not one UTF-16 unit, or a text is 2 GiB or longer.
+    :raises ValueError: a number is outside of its Java type, a :class:`Char` is not one UTF-16
+        unit, or a text is 2 GiB or longer.
     :raises TypeError: a value is none of the types of :data:`Value`, or a name is not a ``str``.
     """
     parts = [_LENGTH.pack(len(properties))]
@@ -137,7 +145,8 @@ def encode_properties(properties: Mapping[str, Value]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, Value]:
-    """The properties that :func:`encode_properties` made these octets from, each with its exact type.
+    """The properties that :func:`encode_properties` made these octets from, each with its exact
+    type.
 
     :raises MalformedValues: it did not.
     """
@@ -170,7 +179,9 @@ def decode_properties(data: bytes) -> dict[str, Value]:
 
 
 def encode_map(entries: Mapping[str, Value]) -> bytes:
-    """The body of a MAP message with these entries. :raises ValueError, TypeError: as :func:`encode_properties` does."""
+    """The body of a MAP message with these entries. :raises ValueError, TypeError: as
+    :func:`encode_properties` does.
+    """
     return encode_properties(entries)
 
 
@@ -180,7 +191,9 @@ def decode_map(body: bytes) -> dict[str, Value]:
 
 
 def encode_stream(items: Sequence[Value]) -> bytes:
-    """The body of a STREAM message with these items. :raises ValueError, TypeError: as :func:`encode_properties` does."""
+    """The body of a STREAM message with these items. :raises ValueError, TypeError: as
+    :func:`encode_properties` does.
+    """
     return _LENGTH.pack(len(items)) + b"".join(map(encode_value, items))
 
 
@@ -255,7 +268,9 @@ _ENCODERS: Final[dict[type, Callable[..., bytes]]] = {
 
 
 def _encoder_of(value: object) -> Callable[..., bytes]:
-    """For subclasses, as an IntEnum is one of int: they travel as the nearest class that is a value."""
+    """For subclasses, as an IntEnum is one of int: they travel as the nearest class that is a
+    value.
+    """
     for base in type(value).__mro__:
         encode = _ENCODERS.get(base)
         if encode is not None:
@@ -267,7 +282,8 @@ def _count(data: bytes) -> int:
     if len(data) < 4:
         raise MalformedValues(0, f"the count needs 4 octets, and there are {len(data)}")
     count: int = _LENGTH.unpack_from(data)[0]
-    # Every entry and item is at least one octet, so a count above that is refused before anything is made for it.
+    # Every entry and item is at least one octet, so a count above that is refused before anything
+    # is made for it.
     if count > len(data) - 4:
         raise MalformedValues(0, f"{count} values cannot be in {len(data) - 4} octets")
     return count

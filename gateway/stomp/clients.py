@@ -1,6 +1,7 @@
 """Which clients are connected, for those who look after the broker behind.
 
-Owns what is told of a client. A broker's administrator sees one connection of the broker for each of them.
+Owns what is told of a client. A broker's administrator sees one connection of the broker for each
+of them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 class Client:
     """A client that is CONNECTED.
 
-    :param connection: the provider's connection behind it. :param service: the port mapper's name of what it came to: ``stomp``, ``sslstomp``.
-    :param address: its own, and :param port: its own, 0 if it has none. :param protocol: such as ``STOMP 1.2``.
+    :param connection: the provider's connection behind it. :param service: the port mapper's name
+        of what it came to: ``stomp``, ``sslstomp``.
+    :param address: its own, and :param port: its own, 0 if it has none. :param protocol: such as
+        ``STOMP 1.2``.
     :param session: the session identifier of its CONNECTED, which the log has, too.
     """
 

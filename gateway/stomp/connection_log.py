@@ -1,7 +1,9 @@
-"""What the bridge's log says of a connection: who is CONNECTED, how it ended, and, at FINE, what it asked for besides messages.
+"""What the bridge's log says of a connection: who is CONNECTED, how it ended, and, at FINE, what it
+asked for besides messages.
 
-Owns the sentences and their levels. A connection that goes well has two lines at INFO, each formatted once, whatever it does between. The address
-comes before all that a client chooses, so that no client can write another's into its line.
+Owns the sentences and their levels. A connection that goes well has two lines at INFO, each
+formatted once, whatever it does between. The address comes before all that a client chooses, so
+that no client can write another's into its line.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _log: Final = Logger(namespace="gateway.stomp.connection")
 _LONGEST: Final = 100
 _LONGEST_HEADERS: Final = 500
 
-#: Refusals that an operator looks for: somebody was not let in, or is let in no longer; or took more than there is.
+#: Refusals that an operator looks for: somebody was not let in, or is let in no longer; or took
+#: more than there is.
 _WARNINGS: Final = (
     AuthenticationFailed,
     CertificateRevoked,
@@ -48,7 +51,8 @@ class EveryDetail:
 class ConnectionLog:
     """The lines of one connection.
 
-    :param session: its identifier. :param host: the client's address. :param port: the client's port, 0 where there is none.
+    :param session: its identifier. :param host: the client's address. :param port: the client's
+        port, 0 where there is none.
     :param strangers: limits the lines of clients that were never CONNECTED; None does not.
     """
 
@@ -102,7 +106,8 @@ class ConnectionLog:
     def failed(self, error: BaseException, text: str) -> None:
         """The connection ends with an ERROR.
 
-        :param text: what the client is told, and behind it what is withheld from it. The store's failure has a line of its own at SEVERE.
+        :param text: what the client is told, and behind it what is withheld from it. The store's
+            failure has a line of its own at SEVERE.
         """
         if not self._over:
             self._over = True
@@ -114,7 +119,9 @@ class ConnectionLog:
                 self._write(level, f"ends with ERROR: {text}")
 
     def ended(self, how: str) -> None:
-        """The connection has ended without an ERROR. Of one that asked for nothing, such as a probe's, only FINE tells."""
+        """The connection has ended without an ERROR. Of one that asked for nothing, such as a
+        probe's, only FINE tells.
+        """
         if not self._over:
             self._over = True
             if self._connected or self.user:
@@ -160,7 +167,9 @@ class ConnectionLog:
 
 
 def _kind(error: BaseException) -> str:
-    """For the number of lines that were left out: what became of clients that were never CONNECTED."""
+    """For the number of lines that were left out: what became of clients that were never
+    CONNECTED.
+    """
     if isinstance(error, (AuthenticationFailed, AccessDenied)):
         return "refused logins"
     if isinstance(error, TooManyConnections):

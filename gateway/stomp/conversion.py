@@ -1,8 +1,8 @@
 """Frames to messages and back (seed table 12-11, and the STOMP JMS bindings).
 
-Owns what each header means to JMS and which headers a consumer sees. What depends on the headers alone is worked out once for all messages
-that share them: a :class:`SendPlan` for each header block that a producer repeats, an encoded block in ``Headers.memo`` for those
-that consumers receive.
+Owns what each header means to JMS and which headers a consumer sees. What depends on the headers
+alone is worked out once for all messages that share them: a :class:`SendPlan` for each header block
+that a producer repeats, an encoded block in ``Headers.memo`` for those that consumers receive.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ from gateway.stomp.dialects import ENVELOPE
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Head, Version, bare_name, escaper, header_lines, without_edge_blanks
 
-#: From the text of a header and the header's name to the destination it means; raises CommandRefused.
+#: From the text of a header and the header's name to the destination it means; raises
+#: CommandRefused.
 Resolve = Callable[[str, str], Destination]
 
-#: Headers of SEND that are not the message's own properties: bound to JMS, spent on the way, or forged.
+#: Headers of SEND that are not the message's own properties: bound to JMS, spent on the way, or
+#: forged.
 _SPENT: Final = frozenset(
     (
         "destination",
@@ -98,7 +100,8 @@ class SendPlan:
     :ivar envelope: the body claims to be a message in an envelope.
     :ivar copies: the headers for the other destinations, where SEND names several.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
-    :ivar plain: one destination, and neither transaction nor expiry nor envelope: nothing to do but to make the message and send it, if no receipt is asked for.
+    :ivar plain: one destination, and neither transaction nor expiry nor envelope: nothing to do but
+        to make the message and send it, if no receipt is asked for.
     """
 
     __slots__ = (
@@ -142,8 +145,10 @@ class SendPlan:
 def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     """Work out what a SEND's headers mean.
 
-    :param resolve: finds destinations, making a temporary one that the client names for the first time.
-    :param administers: an administrator sends it, as a link from another gateway may: its ``JMS_`` properties are kept.
+    :param resolve: finds destinations, making a temporary one that the client names for the first
+        time.
+    :param administers: an administrator sends it, as a link from another gateway may: its ``JMS_``
+        properties are kept.
     :raises CommandRefused: a header is missing or cannot be understood.
     """
     given = head.headers
@@ -196,7 +201,8 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
         octets=octets,
     )
     content_type = given.get("content-type")
-    # Nearly every other one is shorter, and this is done for each message of a producer whose headers vary.
+    # Nearly every other one is shorter, and this is done for each message of a producer whose
+    # headers vary.
     envelope = (
         content_type is not None
         and len(content_type) >= _SHORTEST_ENVELOPE
@@ -217,16 +223,21 @@ _SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
 
 
 def _is_envelope(content_type: str) -> bool:
-    """Whether it is the media type of envelopes, in any case and with any parameters (RFC 9110, section 8.3.1)."""
+    """Whether it is the media type of envelopes, in any case and with any parameters (RFC 9110,
+    section 8.3.1).
+    """
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
 
 
 def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
-    """The message in an envelope, for a destination of the SEND that brought it: identity, times, headers, properties and body as they were.
+    """The message in an envelope, for a destination of the SEND that brought it: identity, times,
+    headers, properties and body as they were.
 
-    Only its duplicate id is gone: there it may have come before it died, and who sends it again means it. That of the SEND takes its place.
+    Only its duplicate id is gone: there it may have come before it died, and who sends it again
+    means it. That of the SEND takes its place.
 
-    :param headers: those of the plan for that destination. :param expires: JMSExpiration by the SEND; heeded only where that says anything about it.
+    :param headers: those of the plan for that destination. :param expires: JMSExpiration by the
+        SEND; heeded only where that says anything about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
     """
     try:
@@ -280,7 +291,8 @@ def _learn_role(name: str) -> int:
         elif bare in dialects.SCHEDULES:
             role = _REFUSED
         elif bare.startswith("JMS") and bare not in _GROUPS and not bare.startswith(_LINKS):
-            # JMS keeps these names for itself and its providers (JMS 1.1, sections 3.5.1, 3.5.9 and 3.5.10).
+            # JMS keeps these names for itself and its providers (JMS 1.1, sections 3.5.1, 3.5.9 and
+            # 3.5.10).
             role = _TRUSTED if bare.startswith("JMS_") and is_property_name(name) else _NOTHING
         else:
             role = _PROPERTY if is_property_name(name) else _EXTRA
@@ -329,7 +341,8 @@ def text_of(value: Value) -> str:
 
 
 class MessageEncoder:
-    """Messages as the part of a MESSAGE frame that all its receivers share. One for each version, for all connections.
+    """Messages as the part of a MESSAGE frame that all its receivers share. One for each version,
+    for all connections.
 
     :param tell_user: whether ``JMSXUserID`` is shown.
     """
@@ -348,7 +361,8 @@ class MessageEncoder:
         self._clear_asked = False
 
     def tail(self, message: Message) -> bytes:
-        """All that follows the headers of the subscription: the message's headers, blank line, body, NUL, and the line end without which PHP's client loses frames that arrive together.
+        """All that follows the headers of the subscription: the message's headers, blank line,
+        body, NUL, and the line end without which PHP's client loses frames that arrive together.
 
         :raises UnsendableBody: it is neither text nor bytes.
         """
@@ -376,7 +390,9 @@ class MessageEncoder:
         )
 
     def fanned(self, message: Message) -> bytes:
-        """As :meth:`tail`, remembered until the end of the turn: for messages that other subscriptions will get, too."""
+        """As :meth:`tail`, remembered until the end of the turn: for messages that other
+        subscriptions will get, too.
+        """
         tail = self._fanned.get(message)
         if tail is None:
             tail = self.tail(message)
@@ -388,7 +404,8 @@ class MessageEncoder:
         return tail
 
     def enveloped(self, message: Message) -> bytes:
-        """As :meth:`tail`, for a subscription with ``envelope:true``: the body is the whole message in an envelope, of whatever type it is.
+        """As :meth:`tail`, for a subscription with ``envelope:true``: the body is the whole message
+        in an envelope, of whatever type it is.
 
         :raises EnvelopeError: it does not fit into one.
         """
@@ -405,7 +422,9 @@ class MessageEncoder:
         return self.fanned(outer)
 
     def browsed(self, message: Message) -> bytes:
-        """As :meth:`tail`, for a browser, which no single message ends. One that STOMP cannot carry is shown in an envelope."""
+        """As :meth:`tail`, for a browser, which no single message ends. One that STOMP cannot carry
+        is shown in an envelope.
+        """
         try:
             return self.tail(message)
         except UnsendableBody as error:
@@ -413,14 +432,18 @@ class MessageEncoder:
             return self._because(text, self.browsed_enveloped(message))
 
     def browsed_enveloped(self, message: Message) -> bytes:
-        """As :meth:`enveloped`, for a browser. One that does not fit into an envelope is shown without a body."""
+        """As :meth:`enveloped`, for a browser. One that does not fit into an envelope is shown
+        without a body.
+        """
         try:
             return self.enveloped(message)
         except EnvelopeError as error:
             return self.without_contents(message, str(error))
 
     def without_contents(self, message: Message, reason: str) -> bytes:
-        """What a browser shows of a message that it cannot show: where it is and which one it is, and why there is no more."""
+        """What a browser shows of a message that it cannot show: where it is and which one it is,
+        and why there is no more.
+        """
         headers = message.headers.replace(
             body_type=BodyType.BYTES,
             reply_to=None,
@@ -445,7 +468,9 @@ class MessageEncoder:
         )
 
     def _in_envelope(self, message: Message) -> Message:
-        """A BytesMessage that is sent as any other: what is remembered of its headers is beside that of the message's own."""
+        """A BytesMessage that is sent as any other: what is remembered of its headers is beside
+        that of the message's own.
+        """
         known = message.headers.memo.get(MEMO_ENVELOPED)
         if isinstance(known, Headers):
             around = known
@@ -524,12 +549,14 @@ def _message_headers(headers: Headers) -> list[tuple[str, str]]:
     return pairs
 
 
-#: As what names of properties and other headers are shown, "" for not at all; of those that were seen.
+#: As what names of properties and other headers are shown, "" for not at all; of those that were
+#: seen.
 _shown: Final[dict[str, str]] = {}
 
 
 def _learn_shown(name: str) -> str:
-    # Whatever a link or an envelope has brought: a reader that trims it must not take it for the gateway's.
+    # Whatever a link or an envelope has brought: a reader that trims it must not take it for the
+    # gateway's.
     shown = "" if bare_name(name) in _OWN else without_edge_blanks(name)
     if len(_shown) < _MOST_ROLES:
         _shown[name] = shown

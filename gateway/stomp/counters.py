@@ -1,4 +1,6 @@
-"""Counts of the STOMP bridge, for metrics. Changed where things happen, read by whoever shows them."""
+"""Counts of the STOMP bridge, for metrics. Changed where things happen, read by whoever shows
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """All rise from 0 at the start of the process but ``connections``, which is how many there are now.
+    """All rise from 0 at the start of the process but ``connections``, which is how many there are
+    now.
 
-    :ivar connections_total: connections accepted. :ivar frames_in: frames of clients. :ivar frames_out: frames to them.
-    :ivar messages_in: messages of SEND frames. :ivar messages_out: MESSAGE frames. :ivar octets_in: octets read. :ivar octets_out: octets
-        written. :ivar errors: ERROR frames. :ivar dropped: connections ended because the client was silent, or did not read.
+    :ivar connections_total: connections accepted. :ivar frames_in: frames of clients. :ivar
+        frames_out: frames to them.
+    :ivar messages_in: messages of SEND frames. :ivar messages_out: MESSAGE frames. :ivar octets_in:
+        octets read. :ivar octets_out: octets written. :ivar errors: ERROR frames. :ivar dropped:
+        connections ended because the client was silent, or did not read.
     """
 
     connections: int = 0

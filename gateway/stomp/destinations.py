@@ -1,7 +1,8 @@
-"""How STOMP spells destinations (seed table 12-11): ``/queue/NAME``, ``/topic/NAME`` and the two forms of temporary ones; and several in one text.
+"""How STOMP spells destinations (seed table 12-11): ``/queue/NAME``, ``/topic/NAME`` and the two
+forms of temporary ones; and several in one text.
 
-Owns the spelling only. That ``/temp-queue/NAME`` is a name of one connection's own making is :mod:`gateway.stomp.session.temporaries`'
-to know, and whether a name is any good is the provider's.
+Owns the spelling only. That ``/temp-queue/NAME`` is a name of one connection's own making is
+:mod:`gateway.stomp.session.temporaries`' to know, and whether a name is any good is the provider's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final, NamedTuple
 from gateway.messaging.destination import Destination, Kind
 from gateway.stomp.refusals import CommandRefused
 
-#: What follows the prefix in the form that other connections may reply to, with the name that the provider generated after it.
+#: What follows the prefix in the form that other connections may reply to, with the name that the
+#: provider generated after it.
 _GENERATED: Final = {
     Kind.QUEUE: "temporary_destination://queue/",
     Kind.TOPIC: "temporary_destination://topic/",
@@ -25,29 +27,35 @@ _PREFIXES: Final = (
 )
 
 
-#: What ActiveMQ and Artemis read as options of a destination, such as ``?consumer.prefetchSize=10``. Any other question mark is one.
+#: What ActiveMQ and Artemis read as options of a destination, such as
+#: ``?consumer.prefetchSize=10``. Any other question mark is one.
 _OPTIONS: Final = re.compile(r"\?[\w.-]+=.*", re.DOTALL)
 
-#: Between the destinations of a composite one, ``/queue/a,/queue/b``, as ActiveMQ has it. A comma that no slash follows is part of a name.
+#: Between the destinations of a composite one, ``/queue/a,/queue/b``, as ActiveMQ has it. A comma
+#: that no slash follows is part of a name.
 _BETWEEN: Final = re.compile(r"\s*,\s*(?=/)")
 #: The most destinations of one SEND: each is a copy of its body to be stored.
 _MOST_TOGETHER: Final = 100
 
-#: Destinations that were parsed, and their spellings: producers repeat them. No temporary ones, whose names come and go.
+#: Destinations that were parsed, and their spellings: producers repeat them. No temporary ones,
+#: whose names come and go.
 _parsed: Final[dict[str, Destination]] = {}
 _spelt: Final[dict[Destination, str]] = {}
 _MOST_KNOWN: Final = 4096
 
 
 class LocalTemporary(NamedTuple):
-    """``/temp-queue/NAME`` or ``/temp-topic/NAME``: a temporary destination by the name that this connection gave it."""
+    """``/temp-queue/NAME`` or ``/temp-topic/NAME``: a temporary destination by the name that this
+    connection gave it.
+    """
 
     kind: Kind
     name: str
 
 
 def split(text: str) -> list[str]:
-    """The destinations that a SEND names, each as a text of its own: more than one where it is ``/queue/a,/queue/b``.
+    """The destinations that a SEND names, each as a text of its own: more than one where it is
+    ``/queue/a,/queue/b``.
 
     :raises CommandRefused: they are too many.
     """

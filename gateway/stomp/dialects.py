@@ -1,7 +1,8 @@
-"""The header names of other brokers: what each of them calls prefetch, durable subscriptions, expiry and redelivery.
+"""The header names of other brokers: what each of them calls prefetch, durable subscriptions,
+expiry and redelivery.
 
-Owns the aliases and the reading of their values, so that clients written for ActiveMQ, Artemis, RabbitMQ or Apollo need no change.
-Knows neither sessions nor messages.
+Owns the aliases and the reading of their values, so that clients written for ActiveMQ, Artemis,
+RabbitMQ or Apollo need no change. Knows neither sessions nor messages.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def durable_name(headers: Headers) -> str | None:
 def check_durable(headers: Headers, queue: bool) -> None:
     """See to it that a SUBSCRIBE that asks for a durable subscription gets one.
 
-    :raises CommandRefused: it is for a queue, or asks in RabbitMQ's way, by ``durable:true``. The sentence has the remedy.
+    :raises CommandRefused: it is for a queue, or asks in RabbitMQ's way, by ``durable:true``. The
+        sentence has the remedy.
     """
     found = _first(headers, DURABLE_NAMES)
     if found is not None and queue:
@@ -124,8 +126,8 @@ def enveloped(headers: Headers) -> bool:
 def prefetch(headers: Headers) -> int | None:
     """Messages that may be on their way unacknowledged, None where the client does not say.
 
-    Apollo's ``credit`` may have a second number, octets, which is not used. RabbitMQ's and ActiveMQ's 0 means no bound there; here it
-    leaves the default, so that no client is flooded.
+    Apollo's ``credit`` may have a second number, octets, which is not used. RabbitMQ's and
+    ActiveMQ's 0 means no bound there; here it leaves the default, so that no client is flooded.
 
     :raises CommandRefused: no number, or above 1,000,000.
     """
@@ -142,9 +144,11 @@ def prefetch(headers: Headers) -> int | None:
 
 
 def expiry(headers: Headers) -> tuple[int, int]:
-    """When a message expires: a point in time and a duration in milliseconds, at least one of them 0; both 0 is never.
+    """When a message expires: a point in time and a duration in milliseconds, at least one of them
+    0; both 0 is never.
 
-    ``expires`` is both: 0 never, from :data:`ABSOLUTE` a point in time (one in the past means expired), below it a duration.
+    ``expires`` is both: 0 never, from :data:`ABSOLUTE` a point in time (one in the past means
+    expired), below it a duration.
 
     :raises CommandRefused: no number of milliseconds.
     """
@@ -164,7 +168,8 @@ def _milliseconds(name: str, value: str) -> int:
 
 
 def redelivery(headers: Headers) -> RedeliveryChanges | None:
-    """What SUBSCRIBE wants of the redelivery policy, in ActiveMQ's headers; None where it has none of them.
+    """What SUBSCRIBE wants of the redelivery policy, in ActiveMQ's headers; None where it has none
+    of them.
 
     What is not given is the destination's to say.
 

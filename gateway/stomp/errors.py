@@ -1,7 +1,7 @@
 """From errors to ERROR frames: the only place where one is turned into the other.
 
-Owns which text a client may see. An error that nobody expected becomes "internal error" and an incident identifier which the log has too. So does what an
-error says of the server's own files.
+Owns which text a client may see. An error that nobody expected becomes "internal error" and an
+incident identifier which the log has too. So does what an error says of the server's own files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _SUMMARY: Final = 200
 
 
 def withheld(error: BaseException) -> str:
-    """What :func:`describe` leaves out of an error that clients understand otherwise, such as the path of a file; for the log. "" for nothing."""
+    """What :func:`describe` leaves out of an error that clients understand otherwise, such as the
+    path of a file; for the log. "" for nothing.
+    """
     return error.withheld if isinstance(error, MessagingError) else ""
 
 
@@ -45,8 +47,9 @@ def error_frame(
 ) -> bytes:
     """The ERROR frame for ``error``.
 
-    It has ``message``, ``content-length``, a short text as body, and ``receipt-id`` when the frame that failed asked for a receipt
-    (STOMP 1.2, "ERROR"). An unexpected error is logged here, once, with its traceback.
+    It has ``message``, ``content-length``, a short text as body, and ``receipt-id`` when the frame
+    that failed asked for a receipt (STOMP 1.2, "ERROR"). An unexpected error is logged here, once,
+    with its traceback.
 
     :param receipt: the ``receipt`` header of the frame that failed.
     :param incident: an identifier that no other error has.

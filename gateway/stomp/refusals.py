@@ -1,6 +1,8 @@
-"""Why a frame is not carried out, or a connection ends, where STOMP itself or the operator has it so.
+"""Why a frame is not carried out, or a connection ends, where STOMP itself or the operator has it
+so.
 
-Owns these errors, whose sentences are fit for clients. What becomes of them is :mod:`gateway.stomp.errors`' to say.
+Owns these errors, whose sentences are fit for clients. What becomes of them is
+:mod:`gateway.stomp.errors`' to say.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class FrameTooSlow(CommandRefused):
 
 
 class MemoryShort(CommandRefused):
-    """There is not the memory for what a client sends, or others have waited too long for what it holds."""
+    """There is not the memory for what a client sends, or others have waited too long for what it
+    holds.
+    """
 
 
 class TooManyConnections(CommandRefused):

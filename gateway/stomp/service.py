@@ -1,6 +1,7 @@
 """The STOMP bridge as a service: its listeners, and what an operator does to it.
 
-Owns which ports are open and in which state the bridge is. Sockets are :mod:`gateway.stomp.transport`'s, frames the sessions'.
+Owns which ports are open and in which state the bridge is. Sockets are
+:mod:`gateway.stomp.transport`'s, frames the sessions'.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ from gateway.stomp.settings import StompOptions
 from gateway.stomp.transport.factory import StompFactory
 from gateway.stomp.transport.tls import tls_factory
 
-#: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed over them.
+#: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed
+#: over them.
 STOP_S: Final = 10
 #: Connections that may wait to be accepted.
 _BACKLOG: Final = 511
 
 
 class RegisterPort(Protocol):
-    """The port mapper's ``register``: announces a port, and gives the function that takes it back."""
+    """The port mapper's ``register``: announces a port, and gives the function that takes it
+    back.
+    """
 
     def __call__(self, name: str, protocol: str, type: str, port: int) -> Callable[[], None]: ...
 
@@ -77,7 +81,8 @@ class StompService:
 
     :param reactor: listens, and is the clock.
     :param provider: the broker behind.
-    :param tls_context_factory: makes TLS connections (a ``CertificateOptions`` or alike); needed where TLS is enabled.
+    :param tls_context_factory: makes TLS connections (a ``CertificateOptions`` or alike); needed
+        where TLS is enabled.
     :param transformer: the operator's, or None.
     :param register_port: announces the ports to the port mapper, or None.
     :param log: what to log to; operators' events only.
@@ -123,13 +128,15 @@ class StompService:
         )
         self._ports: list[IListeningPort] = []
         self._unregister: list[Callable[[], None]] = []
-        #: The ports that are in use, by "tcp" and "tls"; those that the system chose where 0 was asked for.
+        #: The ports that are in use, by "tcp" and "tls"; those that the system chose where 0 was
+        #: asked for.
         self.ports: dict[str, int] = {}
 
     def start(self) -> Deferred[None]:
         """Listen and announce the ports; resumes a paused bridge.
 
-        :returns: fails with NoListener, WrongState, or Twisted's CannotListenError for a port that is taken; then nothing listens.
+        :returns: fails with NoListener, WrongState, or Twisted's CannotListenError for a port that
+            is taken; then nothing listens.
         """
         if self.state is ServiceState.PAUSED:
             return self.resume()
@@ -208,7 +215,8 @@ class StompService:
         """Accept no more, tell each client by ERROR, roll back and close; leave the port mapper.
 
         :param reason: a sentence for the clients.
-        :returns: fires when the last connection is closed, at the latest after :data:`STOP_S` seconds.
+        :returns: fires when the last connection is closed, at the latest after :data:`STOP_S`
+            seconds.
         """
         return Deferred.fromCoroutine(self._stop(BridgeStopped(reason)))
 
@@ -239,14 +247,16 @@ class StompService:
         return clients_of(self._factory.connections)
 
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
-        """End the connections of clients whose certificates are revoked by now: ERROR, roll back, close.
+        """End the connections of clients whose certificates are revoked by now: ERROR, roll back,
+        close.
 
         :param is_revoked: tells of a verified certificate whether it is.
         """
         self._factory.end_revoked(is_revoked)
 
     def pause(self) -> Deferred[None]:
-        """Accept no connections and deliver nothing; those that are connected stay, and may send and acknowledge.
+        """Accept no connections and deliver nothing; those that are connected stay, and may send
+        and acknowledge.
 
         :returns: fails with WrongState.
         """

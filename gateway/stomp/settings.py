@@ -1,7 +1,8 @@
 """The settings of the STOMP bridge: seed table 12-10, and those that it needed and did not have.
 
-Owns their names, defaults and meaning. Certificates and the transformer's class are settings of the bridge too, but what they name is made
-by the composition root. Those that every bridge has, its log among them, are in :mod:`gateway.instance.settings_general`.
+Owns their names, defaults and meaning. Certificates and the transformer's class are settings of the
+bridge too, but what they name is made by the composition root. Those that every bridge has, its log
+among them, are in :mod:`gateway.instance.settings_general`.
 """
 
 from __future__ import annotations

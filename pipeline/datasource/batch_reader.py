@@ -1,9 +1,11 @@
 """The batch reads: one that browses, and one that consumes.
 
-Owns what an action gets. A browse looks anew each time an action runs, also when Spark runs a task again: what is there at that moment. A read that
-consumes does so once for its ``stagingPath``: the first task that finishes settles which messages they are, and every further attempt, action and
-DataFrame with the same ``stagingPath`` reads these from there. So ``count()`` followed by ``write`` counts and writes the same messages, and takes
-them from the broker once. To consume more, name another folder; the messages stay in this one until it is removed.
+Owns what an action gets. A browse looks anew each time an action runs, also when Spark runs a task
+again: what is there at that moment. A read that consumes does so once for its ``stagingPath``: the
+first task that finishes settles which messages they are, and every further attempt, action and
+DataFrame with the same ``stagingPath`` reads these from there. So ``count()`` followed by ``write``
+counts and writes the same messages, and takes them from the broker once. To consume more, name
+another folder; the messages stay in this one until it is removed.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ class StompBrowser(DataSourceReader):
 
 
 class StompConsumer(DataSourceReader):
-    """Reads and consumes, up to a number of messages or for a time; see the module for what a second action gets.
+    """Reads and consumes, up to a number of messages or for a time; see the module for what a
+    second action gets.
 
     :param options: of a batch read that consumes.
     """

@@ -1,7 +1,8 @@
 """A blocking STOMP connection, for Spark's Python workers.
 
-Owns what the frames of a client say and wait for: CONNECT, SUBSCRIBE, ACK, RECEIPTs and ERRORs. Knows nothing of sockets, rows, staging
-or Spark. It runs where the package is installed: on a cluster that is every executor (``pip install 'stomp-gateway[pipeline]'`` in the environment of
+Owns what the frames of a client say and wait for: CONNECT, SUBSCRIBE, ACK, RECEIPTs and ERRORs.
+Knows nothing of sockets, rows, staging or Spark. It runs where the package is installed: on a
+cluster that is every executor (``pip install 'stomp-gateway[pipeline]'`` in the environment of
 ``PYSPARK_PYTHON``, or an archive of it by ``spark-submit --archives``).
 
 The passcode is read when a connection is made, and is in no attribute and in no error.
@@ -42,8 +43,9 @@ class Client:
     """One connection, made by :meth:`open` and closed by ``with`` or :meth:`close`.
 
     :param options: where, as whom, and how long to wait.
-    :param receiving: it does little but :meth:`receive`, and so can promise heart-beats, by which a broker knows when the messages that it holds may go
-        to another. Who waits for Spark between two calls cannot, and would be taken for dead.
+    :param receiving: it does little but :meth:`receive`, and so can promise heart-beats, by which a
+        broker knows when the messages that it holds may go to another. Who waits for Spark between
+        two calls cannot, and would be taken for dead.
     """
 
     def __init__(self, options: Options, receiving: bool = False) -> None:
@@ -52,7 +54,8 @@ class Client:
         self._transport: Transport | None = None
         self._version = Version.V1_2
         self._receipts = 0
-        #: Frames that were read and not handed over: of a run, and those that came before SUBSCRIBE was confirmed.
+        #: Frames that were read and not handed over: of a run, and those that came before SUBSCRIBE
+        #: was confirmed.
         self._waiting: list[Frame] = []
         self._early: list[Frame] = []
         self.dialect: Dialect = UNKNOWN
@@ -60,10 +63,13 @@ class Client:
     # --- the connection
 
     def open(self, patient: bool = True) -> Self:
-        """Connect; tries again for ``timeoutSeconds`` where the broker cannot be reached, if ``patient``.
+        """Connect; tries again for ``timeoutSeconds`` where the broker cannot be reached, if
+        ``patient``.
 
-        :raises ConnectionLost: it could not be reached for so long. :raises BrokerError: it refuses the login, or the TLS handshake fails.
-        :raises OptionError: the passcode or a certificate cannot be read here, or the broker is not what ``broker`` says.
+        :raises ConnectionLost: it could not be reached for so long. :raises BrokerError: it refuses
+            the login, or the TLS handshake fails.
+        :raises OptionError: the passcode or a certificate cannot be read here, or the broker is not
+            what ``broker`` says.
         """
         until = time.monotonic() + self._options.timeout
         attempt = 0
@@ -143,7 +149,9 @@ class Client:
             self._transport = None
 
     def disconnect(self) -> None:
-        """End the connection in order, so that the broker has freed subscription and client id when this returns. Never raises."""
+        """End the connection in order, so that the broker has freed subscription and client id when
+        this returns. Never raises.
+        """
         if self._transport is None:
             return
         try:
@@ -215,10 +223,12 @@ class Client:
         self._early = early
 
     def receive(self, until: float) -> list[Frame]:
-        """The MESSAGEs that have come, at most some thousands; waits for the first, and gives none when it is ``until``.
+        """The MESSAGEs that have come, at most some thousands; waits for the first, and gives none
+        when it is ``until``.
 
         :param until: by ``time.monotonic()``.
-        :raises ConnectionLost: the connection is gone, or the broker ends it by an ERROR. :raises BrokerError: what comes is no STOMP.
+        :raises ConnectionLost: the connection is gone, or the broker ends it by an ERROR. :raises
+            BrokerError: what comes is no STOMP.
         """
         if self._early:
             early, self._early = self._early, []
@@ -237,11 +247,15 @@ class Client:
                 return found
 
     def underway(self, since: float) -> bool:
-        """Whether a MESSAGE is coming that is not whole yet: some of it has come since then, by ``time.monotonic()``."""
+        """Whether a MESSAGE is coming that is not whole yet: some of it has come since then, by
+        ``time.monotonic()``.
+        """
         return self._living().underway(since)
 
     def beating(self) -> AbstractContextManager[None]:
-        """For a block that does something else for long, and does not use this: heart-beats are sent as promised."""
+        """For a block that does something else for long, and does not use this: heart-beats are
+        sent as promised.
+        """
         return self._living().beating()
 
     def unsubscribe(self) -> None:
@@ -251,7 +265,8 @@ class Client:
     def acknowledge(self, frames: list[Frame], more: bool = False) -> None:
         """Acknowledge these deliveries; returns when the broker has confirmed it.
 
-        :param frames: all that were received, in order; with ``ack=client`` the last is enough, and the only one that is looked at.
+        :param frames: all that were received, in order; with ``ack=client`` the last is enough, and
+            the only one that is looked at.
         :param more: what comes meanwhile is received next; else it is dropped, and goes back.
         :raises BrokerError: it did not; then they are delivered again, to whomever.
         """
@@ -270,7 +285,8 @@ class Client:
                 ]
             asked.append(("ACK", named, b""))
         if self.dialect.acks_in_transaction:
-            # The last alone: what it syncs has those before it, and each ACK in a transaction costs more than the one before.
+            # The last alone: what it syncs has those before it, and each ACK in a transaction costs
+            # more than the one before.
             _, named, body = asked.pop()
             transaction = [("transaction", "1")]
             asked += [
@@ -311,7 +327,9 @@ class Client:
 
     @property
     def enveloped(self) -> bool:
-        """Whether each MESSAGE has the whole message as its body: that is asked for, and the broker can do it."""
+        """Whether each MESSAGE has the whole message as its body: that is asked for, and the broker
+        can do it.
+        """
         return self._options.envelope and self.dialect.envelopes
 
     @property
@@ -384,7 +402,9 @@ class Client:
 
 
 def tells_end(frame: Frame) -> bool:
-    """Whether this MESSAGE is none, and tells a browser that it has seen all. A message may have that header, too, and has a ``timestamp`` besides."""
+    """Whether this MESSAGE is none, and tells a browser that it has seen all. A message may have
+    that header, too, and has a ``timestamp`` besides.
+    """
     headers = frame.head.headers
     return headers.get("browser") == "end" and "timestamp" not in headers
 

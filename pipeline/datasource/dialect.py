@@ -1,6 +1,8 @@
-"""What STOMP brokers do differently, as far as reading and writing tables goes: what they can do, header names, spellings of destinations.
+"""What STOMP brokers do differently, as far as reading and writing tables goes: what they can do,
+header names, spellings of destinations.
 
-Owns the table, and how a broker is recognised by the ``server`` header of CONNECTED. Knows neither sockets nor rows.
+Owns the table, and how a broker is recognised by the ``server`` header of CONNECTED. Knows neither
+sockets nor rows.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """What ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or another spelling with a leading slash means.
+        """What ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or another spelling
+        with a leading slash means.
 
         :raises ValueError: it is none of these; the text says what was expected.
         """
@@ -58,24 +61,36 @@ class Dialect:
     """One kind of broker.
 
     :param name: in options and errors.
-    :param marks: parts of ``server``, in small letters, that tell it; the first dialect of :data:`DIALECTS` that has one wins.
-    :param browse: a SUBSCRIBE may have ``browser:true``, and a MESSAGE with ``browser:end`` tells the end.
+    :param marks: parts of ``server``, in small letters, that tell it; the first dialect of
+        :data:`DIALECTS` that has one wins.
+    :param browse: a SUBSCRIBE may have ``browser:true``, and a MESSAGE with ``browser:end`` tells
+        the end.
     :param stable_ids: ``message-id`` has the message's own, which is the same at each delivery.
-    :param id_after: what stands in ``message-id`` before the message's own id, if anything does: the rest is of the delivery.
-    :param transacted: BEGIN and COMMIT make what is sent between them durable together or not at all.
-    :param duplicate_ids: the header of SEND by which a message is kept once, "" where there is none or where it fails the transaction.
-    :param over_first: UNSUBSCRIBE ends the delivery, and what was delivered can be acknowledged after it.
-    :param prefetch: the header of SUBSCRIBE for the messages that may be unsettled, and :param most: what it may say at most.
-    :param keeps_window: it sends as many as ``prefetch`` says before any is settled; else it may fall silent sooner, whatever else it has.
-    :param acks_in_transaction: it syncs once for all that an ACK in a transaction acknowledges, and else once for each message, if it is to confirm that.
+    :param id_after: what stands in ``message-id`` before the message's own id, if anything does:
+        the rest is of the delivery.
+    :param transacted: BEGIN and COMMIT make what is sent between them durable together or not at
+        all.
+    :param duplicate_ids: the header of SEND by which a message is kept once, "" where there is none
+        or where it fails the transaction.
+    :param over_first: UNSUBSCRIBE ends the delivery, and what was delivered can be acknowledged
+        after it.
+    :param prefetch: the header of SUBSCRIBE for the messages that may be unsettled, and :param
+        most: what it may say at most.
+    :param keeps_window: it sends as many as ``prefetch`` says before any is settled; else it may
+        fall silent sooner, whatever else it has.
+    :param acks_in_transaction: it syncs once for all that an ACK in a transaction acknowledges, and
+        else once for each message, if it is to confirm that.
     :param subscribe_headers: of each SUBSCRIBE.
     :param durable: the headers of SUBSCRIBE that have the name of a durable subscription.
     :param queue_headers: of each SUBSCRIBE and SEND to a queue.
-    :param prefixes: ``destination`` has ``/queue/`` or ``/topic/`` before the name; else headers tell the kind.
+    :param prefixes: ``destination`` has ``/queue/`` or ``/topic/`` before the name; else headers
+        tell the kind.
     :param escapes_names: ``%`` and ``/`` within names are percent-encoded.
-    :param text_type: the header that tells text from octets and its two values; None where octets have a ``content-length`` and text has none.
+    :param text_type: the header that tells text from octets and its two values; None where octets
+        have a ``content-length`` and text has none.
     :param types_told: MESSAGE has a ``content-length`` for octets only.
-    :param envelopes: a SUBSCRIBE may have ``envelope:true``, and then each MESSAGE has the whole message as its body.
+    :param envelopes: a SUBSCRIBE may have ``envelope:true``, and then each MESSAGE has the whole
+        message as its body.
     """
 
     name: str
@@ -147,7 +162,8 @@ ACTIVEMQ: Final = Dialect(
     stable_ids=True,
     transacted=True,
     prefetch="activemq.prefetchSize",
-    # After some hundreds that nobody acknowledges it pages no more in, however many it may send. Few are to go back when a task has enough.
+    # After some hundreds that nobody acknowledges it pages no more in, however many it may send.
+    # Few are to go back when a task has enough.
     most=1000,
     acks_in_transaction=True,
     durable="activemq.subscriptionName",
@@ -160,12 +176,14 @@ ARTEMIS: Final = Dialect(
     # CONSUMER,MESSAGE from 2.33 on, and MESSAGE before.
     id_after=",",
     transacted=True,
-    # Octets that may be unsettled; 10 KiB unless told. ActiveMQ's header counts messages, and is understood as octets.
+    # Octets that may be unsettled; 10 KiB unless told. ActiveMQ's header counts messages, and is
+    # understood as octets.
     subscribe_headers=(("consumer-window-size", str(1 << 20)),),
     durable="durable-subscription-name",
     prefixes=False,
 )
-#: Its transactions are replayed frame by frame at COMMIT, and each RECEIPT of a SEND confirms that one message.
+#: Its transactions are replayed frame by frame at COMMIT, and each RECEIPT of a SEND confirms that
+#: one message.
 RABBITMQ: Final = Dialect(
     "rabbitmq",
     ("rabbitmq",),
@@ -185,7 +203,8 @@ OPEN_MQ: Final = Dialect(
 #: A broker nobody knows: sends, receives and acknowledges, and nothing besides is relied on.
 UNKNOWN: Final = Dialect("unknown")
 
-#: By name, the more particular marks first: Artemis calls itself ``ActiveMQ-Artemis/``, and ActiveMQ ``ActiveMQ/``.
+#: By name, the more particular marks first: Artemis calls itself ``ActiveMQ-Artemis/``, and
+#: ActiveMQ ``ActiveMQ/``.
 DIALECTS: Final = {
     dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ)
 }

@@ -1,7 +1,10 @@
-"""MESSAGEs whose body is the whole message: what the gateway delivers to a subscription with ``envelope:true``.
+"""MESSAGEs whose body is the whole message: what the gateway delivers to a subscription with
+``envelope:true``.
 
-Owns how they are taken apart, each once, into what a plain subscription would have got and what that could not say: types, and bodies that STOMP has no form for.
-Such a subscription of the gateway has no other MESSAGEs, also where the message itself holds an envelope: then one is in the other. Knows neither sockets nor rows.
+Owns how they are taken apart, each once, into what a plain subscription would have got and what
+that could not say: types, and bodies that STOMP has no form for. Such a subscription of the gateway
+has no other MESSAGEs, also where the message itself holds an envelope: then one is in the other.
+Knows neither sockets nor rows.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ _CONTENT_TYPE: Final = "content-type"
 class Opened(NamedTuple):
     """The message in a MESSAGE.
 
-    :param head: the headers that it has without an envelope. :param body_type: the name of its JMS type. :param envelope: as it came.
+    :param head: the headers that it has without an envelope. :param body_type: the name of its JMS
+        type. :param envelope: as it came.
     """
 
     head: dict[str, str]
@@ -61,7 +65,9 @@ def _opened(frame: Frame) -> Opened:
 
 
 def _own(head: dict[str, str], headers: Headers) -> None:
-    """What the message itself has under the two names by which the gateway says that it is in an envelope."""
+    """What the message itself has under the two names by which the gateway says that it is in an
+    envelope.
+    """
     for name, value in headers.extras:
         if name in (_CONTENT_TYPE, ENVELOPE):
             head.setdefault(name, value)

@@ -1,4 +1,5 @@
-"""What a user of the data source is told: one line that names the option, or the broker and the destination.
+"""What a user of the data source is told: one line that names the option, or the broker and the
+destination.
 
 Owns the sentences' form only. No passcode, no body and no header's value is ever part of one.
 """
@@ -11,7 +12,8 @@ from pipeline.errors import PipelineError
 class OptionError(PipelineError):
     """An option is missing, unknown, or has no value that it may have.
 
-    :param option: its name, as it is documented. :param problem: what is wrong, and what was expected.
+    :param option: its name, as it is documented. :param problem: what is wrong, and what was
+        expected.
     """
 
     def __init__(self, option: str, problem: str) -> None:
@@ -24,7 +26,9 @@ class OptionError(PipelineError):
 
 
 class BrokerError(PipelineError):
-    """The broker cannot be reached, refuses something, or does not answer. Trying again at once is of no use."""
+    """The broker cannot be reached, refuses something, or does not answer. Trying again at once is
+    of no use.
+    """
 
 
 class ConnectionLost(BrokerError):

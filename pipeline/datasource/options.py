@@ -1,7 +1,9 @@
-"""The options of the data source ``stomp``: their names, what each may be, and which belong together.
+"""The options of the data source ``stomp``: their names, what each may be, and which belong
+together.
 
-Owns every check that needs no broker, so that a wrong option fails before anything is read or sent. A passcode is never an option, for options are
-in plans, in logs and on Spark's pages: its file or its environment variable is named, and read where the connection is made.
+Owns every check that needs no broker, so that a wrong option fails before anything is read or sent.
+A passcode is never an option, for options are in plans, in logs and on Spark's pages: its file or
+its environment variable is named, and read where the connection is made.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from gateway.messaging.destination import Kind
 from pipeline.datasource.dialect import DIALECTS, Place
 from pipeline.datasource.errors import OptionError
 
-#: Messages of a micro-batch and of a partition, and messages of a transaction, where ``batchSize`` says nothing.
+#: Messages of a micro-batch and of a partition, and messages of a transaction, where ``batchSize``
+#: says nothing.
 READ_BATCH: Final = 20_000
 WRITE_BATCH: Final = 1_000
 #: The longest that a task of a stream receives, in seconds, where ``maxSeconds`` says nothing.
@@ -75,9 +78,11 @@ _SECRETS: Final = frozenset(("passcode", "password", "passwd", "secret", "token"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options, checked. Times are seconds; None stands for an option that was not given and has no default.
+    """The options, checked. Times are seconds; None stands for an option that was not given and has
+    no default.
 
-    :ivar ack: of SUBSCRIBE. :ivar batch: as given; the default depends on the use. :ivar rate: messages a second.
+    :ivar ack: of SUBSCRIBE. :ivar batch: as given; the default depends on the use. :ivar rate:
+        messages a second.
     """
 
     host: str = "127.0.0.1"
@@ -113,7 +118,8 @@ class Options:
         return f"{self.host}:{self.port}"
 
     def passcode(self) -> str | None:
-        """The passcode, read from where the options say; to be called in the process that connects, and not to be kept.
+        """The passcode, read from where the options say; to be called in the process that connects,
+        and not to be kept.
 
         :raises OptionError: the file cannot be read, is empty, or the variable is not set here.
         """
@@ -162,7 +168,8 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
 
 
 def parse_reading(given: Mapping[str, str]) -> Options:
-    """The options of a read whose use is not known yet: those that would be right for one of the three.
+    """The options of a read whose use is not known yet: those that would be right for one of the
+    three.
 
     :raises OptionError: they are right for none; the text is that of the use that they look like.
     """
@@ -178,7 +185,8 @@ def parse_reading(given: Mapping[str, str]) -> Options:
         return parse(given, looks_like)
     except OptionError:
         if looks_like is Use.BROWSE and "browse" not in values and "maxMessages" not in values:
-            # A stream without stagingPath looks like this; what is wrong with it is told when it starts.
+            # A stream without stagingPath looks like this; what is wrong with it is told when it
+            # starts.
             return parse({**given, "stagingPath": "/"}, Use.STREAM)
         raise
 

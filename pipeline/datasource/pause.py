@@ -1,7 +1,9 @@
 """How long a broker that keeps no window must be silent before what has come is acknowledged.
 
-It may be silent because it waits for that, and then any longer wait is time lost. Or it has no more for now: where messages come singly, there would be a
-piece for each, with its file, its syncs and its ACK, unless it is waited for longer. What comes after an acknowledgement, and how soon, tells one from the other.
+It may be silent because it waits for that, and then any longer wait is time lost. Or it has no more
+for now: where messages come singly, there would be a piece for each, with its file, its syncs and
+its ACK, unless it is waited for longer. What comes after an acknowledgement, and how soon, tells
+one from the other.
 
 Knows nothing of clients and clocks.
 """
@@ -31,7 +33,8 @@ class Pause:
         self._in_piece = 0
         #: Messages of the piece before; 0 for the first.
         self._before = 0
-        #: Whether one that came soon after an acknowledgement has been taken for one that came by chance.
+        #: Whether one that came soon after an acknowledgement has been taken for one that came by
+        #: chance.
         self._by_chance = False
 
     def acknowledged(self, now: float) -> None:
@@ -54,8 +57,9 @@ class Pause:
             # It had no more, or is slow; then a longer pause is of use only where pieces are small.
             return self.seconds if self._before >= _MANY else 2 * self.seconds
         if self._before == 1 and not self._by_chance:
-            # One that comes singly may come just then, and so each time. If that is so here, the next comes within a pause of this length; else the broker waits again, and
-            # answers the next acknowledgement as soon.
+            # One that comes singly may come just then, and so each time. If that is so here, the
+            # next comes within a pause of this length; else the broker waits again, and answers the
+            # next acknowledgement as soon.
             self._by_chance = True
             return 2 * max(self.seconds, now - self._last)
         return SHORTEST

@@ -1,10 +1,13 @@
-"""From a subscription to a staged file, acknowledged: what a task that consumes does, for streams and batches alike.
+"""From a subscription to a staged file, acknowledged: what a task that consumes does, for streams
+and batches alike.
 
-Owns the order, which is what keeps messages: receive, stage and sync, acknowledge on the connection that received, and only then give rows away.
-A task that dies anywhere leaves either nothing, and the broker delivers again, or a file, and whoever comes next reads that.
+Owns the order, which is what keeps messages: receive, stage and sync, acknowledge on the connection
+that received, and only then give rows away. A task that dies anywhere leaves either nothing, and
+the broker delivers again, or a file, and whoever comes next reads that.
 
-A broker that keeps its window sends what a task is to have before anything is acknowledged. Another falls silent when it likes; then what has come is staged and
-acknowledged as a piece, and the task goes on. So silence with nothing in hand says of any broker that it has no more.
+A broker that keeps its window sends what a task is to have before anything is acknowledged. Another
+falls silent when it likes; then what has come is staged and acknowledged as a piece, and the task
+goes on. So silence with nothing in hand says of any broker that it has no more.
 
 Knows Spark no more than that rows are yielded.
 """
@@ -36,7 +39,8 @@ _log: Final = logging.getLogger("pipeline.datasource")
 #: Rows of an Arrow record batch, and octets of bodies after which one is made of fewer.
 ROWS: Final = 4096
 _OCTETS: Final = 8 << 20
-#: Octets of bodies that one task takes, whatever the batch size: they are in memory until they are staged.
+#: Octets of bodies that one task takes, whatever the batch size: they are in memory until they are
+#: staged.
 _MOST_OCTETS: Final = 96 << 20
 #: Seconds that a broker must be silent at most before what has come is acknowledged.
 _LONGEST_PAUSE: Final = 1.0
@@ -46,10 +50,13 @@ _LONGEST_PAUSE: Final = 1.0
 class Task:
     """What one task is to receive. It travels from the driver to the worker.
 
-    :param batch: number of the micro-batch. :param partition: which of its partitions. :param epoch: of the run; None for batch reads.
-    :param most: messages. :param first: seconds that it waits for the first. :param quiet: seconds without a message after which it thinks that
-        there are no more; None: it waits for the whole time.
-    :param seconds: that it receives at most; None for no bound. :param rate: messages a second; None for no bound.
+    :param batch: number of the micro-batch. :param partition: which of its partitions. :param
+        epoch: of the run; None for batch reads.
+    :param most: messages. :param first: seconds that it waits for the first. :param quiet: seconds
+        without a message after which it thinks that there are no more; None: it waits for the whole
+        time.
+    :param seconds: that it receives at most; None for no bound. :param rate: messages a second;
+        None for no bound.
     """
 
     batch: int
@@ -92,9 +99,11 @@ class Rows:
 def read(
     options: Options, staging: Staging, task: Task, reached: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task: those that are staged, else those that it receives, stages and acknowledges now.
+    """The rows of a task: those that are staged, else those that it receives, stages and
+    acknowledges now.
 
-    :param reached: told where it has come to: ``received``, ``staged``, ``acknowledged``, ``yielded``.
+    :param reached: told where it has come to: ``received``, ``staged``, ``acknowledged``,
+        ``yielded``.
     :raises PipelineError: the broker or the folder cannot be used; nothing is lost.
     """
     found = staging.find(task.batch, task.partition)
@@ -117,7 +126,8 @@ def _receive_and_stage(
             with client:
                 return _all(client, options, staging, task, reached)
         except ConnectionLost as error:
-            # What was staged is what it is. Else it begins anew, until it has been lost for too long: a task may have received for longer than that before.
+            # What was staged is what it is. Else it begins anew, until it has been lost for too
+            # long: a task may have received for longer than that before.
             found = staging.find(task.batch, task.partition)
             if found is not None:
                 _log.warning("%s; the micro-batch has what was staged before", error)
@@ -185,7 +195,8 @@ class Reception:
         dialect = client.dialect
         self._most = task.most
         if dialect.keeps_window:
-            # More than that it does not send before some are acknowledged, and would seem to have no more.
+            # More than that it does not send before some are acknowledged, and would seem to have
+            # no more.
             self._most = min(self._most, dialect.most)
         if task.rate is not None:
             self._most = min(self._most, math.ceil(task.rate))
@@ -203,7 +214,8 @@ class Reception:
 
         :raises ConnectionLost: the connection is gone. :raises BrokerError: what comes is no STOMP.
         """
-        # Frames make no cycles, and there are so many that a search for them would take a third of the time.
+        # Frames make no cycles, and there are so many that a search for them would take a third of
+        # the time.
         searched = gc.isenabled()
         gc.disable()
         try:
@@ -233,7 +245,8 @@ class Reception:
             del run[self._most :]
             self._octets -= sum([len(frame.body) for frame in run])
             while self._octets + len(run[-1].body) <= 0:
-                # There are many, as when they have come while an ACK was confirmed. The last goes back.
+                # There are many, as when they have come while an ACK was confirmed. The last goes
+                # back.
                 self._octets += len(run.pop().body)
             self._pause.came(time.monotonic(), len(run))
             count += len(run)

@@ -1,7 +1,8 @@
 """The ids of messages that a staging folder has had, so that one which is delivered again is known.
 
-Owns how they are kept in memory and in files. A Python worker of Spark serves many tasks one after the other, so what one of them has read is kept for
-the next, and only files that are new are opened.
+Owns how they are kept in memory and in files. A Python worker of Spark serves many tasks one after
+the other, so what one of them has read is kept for the next, and only files that are new are
+opened.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from pipeline.datasource.staged import ids_of
 
-#: Ids in memory that are in no file any more, and as many again as were in files, from which on those are dropped.
+#: Ids in memory that are in no file any more, and as many again as were in files, from which on
+#: those are dropped.
 _MANY: Final = 500_000
 _COLUMN: Final = "message_id"
 
@@ -42,7 +44,9 @@ class Remembered:
         return found
 
     def belongs(self, identity: str) -> None:
-        """The folder is this one now; what was remembered of another by the same path is forgotten."""
+        """The folder is this one now; what was remembered of another by the same path is
+        forgotten.
+        """
         if identity != self._identity:
             self._identity = identity
             self._ids, self._known = set(), set()
@@ -87,7 +91,9 @@ class Remembered:
     def keep(
         self, pieces: Sequence[Path], folder: Path, end: str, sync: Callable[[Path], None]
     ) -> None:
-        """Write the ids of a partition's staged files into one of its own, which appears by rename, and is synced where that matters."""
+        """Write the ids of a partition's staged files into one of its own, which appears by rename,
+        and is synced where that matters.
+        """
         ids = [one for path in pieces for one in ids_of(path)]
         if not ids:
             return
@@ -118,6 +124,8 @@ class Remembered:
             self._most = 2 * len(self._ids) + _MANY
 
     def _knows_all(self, last: str) -> bool:
-        """Whether the pieces of a partition are known, up to this one. One alone says nothing: the driver may have ended while it removed them."""
+        """Whether the pieces of a partition are known, up to this one. One alone says nothing: the
+        driver may have ended while it removed them.
+        """
         partition, _, number = last.rpartition("-")
         return all(f"{partition}-{piece:06}" in self._known for piece in range(int(number) + 1))

@@ -1,6 +1,7 @@
 """MESSAGE frames as rows of :data:`pipeline.columns.MESSAGES`, many at a time.
 
-Owns what each column means, column by column, since that is several times faster than row by row. Knows neither sockets nor files.
+Owns what each column means, column by column, since that is several times faster than row by row.
+Knows neither sockets nor files.
 """
 
 from __future__ import annotations
@@ -55,11 +56,14 @@ def record_batch(
 ) -> pa.RecordBatch:
     """The rows of these MESSAGEs, in their order.
 
-    ``destination`` and ``reply_to`` are ``queue:NAME`` and ``topic:NAME`` where they are plain ones; the octets of every header are in ``headers``.
-    A header that is not what JMS says it is, as a ``timestamp`` that is no number, gives null, and is still in ``headers``.
+    ``destination`` and ``reply_to`` are ``queue:NAME`` and ``topic:NAME`` where they are plain
+    ones; the octets of every header are in ``headers``. A header that is not what JMS says it is,
+    as a ``timestamp`` that is no number, gives null, and is still in ``headers``.
 
-    :param enveloped: they are what a subscription with ``envelope:true`` got. Then ``envelope`` is that of the message, and all else is of the message in it.
-    :raises BrokerError: one of those is not in an envelope that can be read; or, without envelopes, the gateway shows something in place of a message.
+    :param enveloped: they are what a subscription with ``envelope:true`` got. Then ``envelope`` is
+        that of the message, and all else is of the message in it.
+    :raises BrokerError: one of those is not in an envelope that can be read; or, without envelopes,
+        the gateway shows something in place of a message.
     """
     if enveloped:
         found = opened(frames)
@@ -187,7 +191,9 @@ def _texts(bodies: list[bytes], body: pa.Array, types: list[str]) -> pa.Array:
 
 
 def _all_text(body: pa.Array, types: list[str]) -> pa.Array | None:
-    """All bodies as texts, None where one is none: by its type, or as it came from Java with half a surrogate."""
+    """All bodies as texts, None where one is none: by its type, or as it came from Java with half a
+    surrogate.
+    """
     if types.count(_TEXT) != len(types):
         return None
     try:

@@ -1,11 +1,14 @@
 """Rows as SEND frames.
 
-Owns which columns may be written, what each becomes, and the duplicate ids. Knows neither sockets nor transactions.
+Owns which columns may be written, what each becomes, and the duplicate ids. Knows neither sockets
+nor transactions.
 
-The id of a row that has none of its own is made of its contents, and not of its place: ``spark-HH/RUN.PARTITION.HASH.N``, where HASH is that of the frame
-and N counts equal rows of the partition. So a task that runs again gives every row the id that it had, in whatever order the rows come. RUN is the query and
-its micro-batch, or the one call of ``save()``. HH, two digits of HASH, has the broker count ids in 64 runs of their own (see "Sending once" in
-``docs/stomp.rst``), so that it remembers 64 times as many.
+The id of a row that has none of its own is made of its contents, and not of its place:
+``spark-HH/RUN.PARTITION.HASH.N``, where HASH is that of the frame and N counts equal rows of the
+partition. So a task that runs again gives every row the id that it had, in whatever order the rows
+come. RUN is the query and its micro-batch, or the one call of ``save()``. HH, two digits of HASH,
+has the broker count ids in 64 runs of their own (see "Sending once" in ``docs/stomp.rst``), so that
+it remembers 64 times as many.
 """
 
 from __future__ import annotations
@@ -63,7 +66,8 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "redelivered": (BooleanType,),
 }
 _CONTENTS: Final = ("body", "text", "envelope")
-#: Headers that are STOMP's, the broker's, or another column's; what a map has under these names is not sent.
+#: Headers that are STOMP's, the broker's, or another column's; what a map has under these names is
+#: not sent.
 _RESERVED: Final = frozenset(
     (
         *(
@@ -118,7 +122,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def check_columns(schema: StructType, options: Options) -> None:
     """Whether rows of this schema can be sent.
 
-    :raises PipelineError: for the first column that is unknown or has a type that it may not have, or a column that is missing.
+    :raises PipelineError: for the first column that is unknown or has a type that it may not have,
+        or a column that is missing.
     """
     for field in schema.fields:
         if field.name == options.id_column and field.name not in _COLUMNS:
@@ -164,7 +169,8 @@ def check_columns(schema: StructType, options: Options) -> None:
 class Sending:
     """The frames of one task.
 
-    :param run: names the query and its micro-batch, the same at each attempt. :param partition: which of its partitions.
+    :param run: names the query and its micro-batch, the same at each attempt. :param partition:
+        which of its partitions.
     """
 
     def __init__(
@@ -180,8 +186,10 @@ class Sending:
     def frames(self, batch: pa.RecordBatch, extra: Sequence[tuple[str, str]]) -> list[bytes]:
         """A SEND for each row.
 
-        :param extra: headers that all of them have, as ``transaction``; they do not count for the ids.
-        :raises PipelineError: a row has nothing to send, or nowhere to go; the text names its column.
+        :param extra: headers that all of them have, as ``transaction``; they do not count for the
+            ids.
+        :raises PipelineError: a row has nothing to send, or nowhere to go; the text names its
+            column.
         """
         return [self._frame(row, extra) for row in batch.to_pylist()]
 

@@ -6,9 +6,10 @@ Owns its name and which reader or writer serves what. Register it once for each 
     register(spark)
     spark.read.format("stomp").option("destination", "queue:orders").load()
 
-Spark finds readers and writers by importing them in its Python workers, so this package must be installed wherever they run: on a cluster in the
-environment that ``PYSPARK_PYTHON`` names, or as an archive that ``spark-submit --archives`` brings. ``--py-files`` with a
-zip file of the packages does as well where the workers have pyarrow; a wheel does not.
+Spark finds readers and writers by importing them in its Python workers, so this package must be
+installed wherever they run: on a cluster in the environment that ``PYSPARK_PYTHON`` names, or as an
+archive that ``spark-submit --archives`` brings. ``--py-files`` with a zip file of the packages does
+as well where the workers have pyarrow; a wheel does not.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class StompDataSource(DataSource):
         return "stomp"
 
     def schema(self) -> str:
-        """The columns; called by ``load()``, so that options that are wrong for every read fail there."""
+        """The columns; called by ``load()``, so that options that are wrong for every read fail
+        there.
+        """
         parse_reading(self.options)
         return MESSAGES
 

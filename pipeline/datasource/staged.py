@@ -1,4 +1,5 @@
-"""A staged file: rows in Arrow's file format, how many messages they were, and why there are no more.
+"""A staged file: rows in Arrow's file format, how many messages they were, and why there are no
+more.
 
 Owns the format. Where the files lie, and what they mean, is :mod:`pipeline.datasource.staging`'s.
 """
@@ -27,7 +28,8 @@ class End(Enum):
     FULL = "full"
     #: Its time was over.
     TIME = "time"
-    #: It went away, or lost its connection, between two pieces, and somebody else ended it. There may be more.
+    #: It went away, or lost its connection, between two pieces, and somebody else ended it. There
+    #: may be more.
     LEFT = "left"
     #: None came.
     QUIET = "quiet"

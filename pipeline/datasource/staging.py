@@ -1,15 +1,21 @@
-"""The folder where messages wait between the broker, which has forgotten them, and the sink, which does not have them yet.
+"""The folder where messages wait between the broker, which has forgotten them, and the sink, which
+does not have them yet.
 
-Owns its files, what is written when, and the proof that a message is given to a query once. Knows rows and message ids, and neither brokers nor Spark.
+Owns its files, what is written when, and the proof that a message is given to a query once. Knows
+rows and message ids, and neither brokers nor Spark.
 
-A file holds what one partition of one micro-batch has received, or a piece of that where a broker wants some acknowledged before it sends more. It appears
-by rename, synced, and before its messages are acknowledged; from then on it is part of what that partition is, whoever reads it and however often. So a
-message that its broker delivers again, because nobody acknowledged it, is known by its id, and dropped. A partition is over with the piece that says so;
-who finds one that its task has left in the middle ends it where it is, and only then reads it. Who publishes does so under one lock for the whole folder,
-and only
+A file holds what one partition of one micro-batch has received, or a piece of that where a broker
+wants some acknowledged before it sends more. It appears by rename, synced, and before its messages
+are acknowledged; from then on it is part of what that partition is, whoever reads it and however
+often. So a message that its broker delivers again, because nobody acknowledged it, is known by its
+id, and dropped. A partition is over with the piece that says so; who finds one that its task has
+left in the middle ends it where it is, and only then reads it. Who publishes does so under one lock
+for the whole folder, and only
 
-* if the partition has this piece not yet, and is not over: of two tasks that do the same the first counts, and the other gives its messages back;
-* if no newer run of the query has begun (``epoch``): a worker that outlives its driver adds nothing any more;
+* if the partition has this piece not yet, and is not over: of two tasks that do the same the first
+  counts, and the other gives its messages back;
+* if no newer run of the query has begun (``epoch``): a worker that outlives its driver adds nothing
+  any more;
 * if the micro-batch is not over.
 
 What is in it::
@@ -22,7 +28,8 @@ What is in it::
                                 K is its last piece
     ids/B-P-K.N.unsettled       the same of one whose acknowledgement was never confirmed: kept until they cannot come again
 
-The folder must be one file system for all executors, with rename, flock and fsync that do what POSIX says: a local disk, NFS 4, CephFS and the like.
+The folder must be one file system for all executors, with rename, flock and fsync that do what
+POSIX says: a local disk, NFS 4, CephFS and the like.
 """
 
 from __future__ import annotations
@@ -47,7 +54,8 @@ from pipeline.datasource.remembered import Remembered
 from pipeline.datasource.staged import End, Staged
 from pipeline.durable import sync
 
-#: Ids of messages that were acknowledged and committed; the broker has promised not to send those again.
+#: Ids of messages that were acknowledged and committed; the broker has promised not to send those
+#: again.
 SETTLED_IDS: Final = 200_000
 #: Ids of messages that may come again, and for how long they are remembered, in seconds.
 UNSETTLED_IDS: Final = 1_000_000
@@ -62,7 +70,8 @@ class State:
     """What ``state.json`` says.
 
     :param source: the destination, and a durable subscription's name: what the folder is of.
-    :param planned: the last micro-batch that was begun, and :param partitions: how many it has, whenever it is run again.
+    :param planned: the last micro-batch that was begun, and :param partitions: how many it has,
+        whenever it is run again.
     :param identity: no other folder has it, not even one of the same path later.
     """
 
@@ -132,8 +141,10 @@ class Staging:
     def plan(self, epoch: int, batch: int, partitions: int) -> int:
         """A micro-batch is to be run.
 
-        :param partitions: how many are wanted. :returns: how many it has: as many as when it was run first, or a sink that knows it would miss some.
-        :raises StagingError: the checkpoint and this folder are not of one query, or a newer run has begun.
+        :param partitions: how many are wanted. :returns: how many it has: as many as when it was
+            run first, or a sink that knows it would miss some.
+        :raises StagingError: the checkpoint and this folder are not of one query, or a newer run
+            has begun.
         """
         with self._locked():
             state = self.state()
@@ -149,7 +160,8 @@ class Staging:
             if batch == state.planned:
                 return state.partitions
             if batch < state.planned:
-                # A new checkpoint over an old folder: what its last micro-batches have received is given once more.
+                # A new checkpoint over an old folder: what its last micro-batches have received is
+                # given once more.
                 return max(self._partitions(batch), default=partitions - 1) + 1
             self._write_state(replace(state, planned=batch, partitions=partitions))
             return partitions
@@ -163,7 +175,8 @@ class Staging:
             raise self._lost(batch, state)
         with self._locked():
             state = self.state()
-            # Of those before it was interrupted there may be some pieces only, and all ids are kept.
+            # Of those before it was interrupted there may be some pieces only, and all ids are
+            # kept.
             for over in range(state.committed + 1, batch + 1):
                 for pieces in self._partitions(over).values():
                     self._remember(pieces)
@@ -179,11 +192,14 @@ class Staging:
             self._forget()
 
     def counts(self, batch: int) -> list[Staged]:
-        """What the partitions of a micro-batch have received, without their rows; empty once it is committed."""
+        """What the partitions of a micro-batch have received, without their rows; empty once it is
+        committed.
+        """
         return [self._read(pieces, rows=False) for pieces in self._partitions(batch).values()]
 
     def younger(self, batch: int, moment: int) -> bool:
-        """Whether most messages of a micro-batch have a later ``timestamp``: one of a sender whose clock is wrong says nothing.
+        """Whether most messages of a micro-batch have a later ``timestamp``: one of a sender whose
+        clock is wrong says nothing.
 
         :param moment: in microseconds since 1970.
         """
@@ -197,7 +213,9 @@ class Staging:
     # --- tasks
 
     def find(self, batch: int, partition: int) -> Staged | None:
-        """What that partition of that micro-batch is, if a task has begun to settle it: where that has not ended it, it ends now."""
+        """What that partition of that micro-batch is, if a task has begun to settle it: where that
+        has not ended it, it ends now.
+        """
         if not self._path(batch, partition, 0).exists():
             return None
         with self._locked():
@@ -213,13 +231,17 @@ class Staging:
         received: Staged,
         stable_ids: bool,
     ) -> Staged:
-        """Have that partition be these messages, or go on with them, unless it is others already; they are synced when this returns.
+        """Have that partition be these messages, or go on with them, unless it is others already;
+        they are synced when this returns.
 
-        :param piece: how many this task has published of it before; it publishes more if their ``ended`` was ``MORE``.
+        :param piece: how many this task has published of it before; it publishes more if their
+            ``ended`` was ``MORE``.
         :param epoch: of the run that planned it; None where there are no runs.
-        :param stable_ids: a message that comes again has the id that it had, so that those known already are left out.
+        :param stable_ids: a message that comes again has the id that it had, so that those known
+            already are left out.
         :returns: the piece, as it is; where it is not ``mine``, the whole partition, which is over.
-        :raises StagingError: a newer run of the query has begun, or the micro-batch is over. Nothing is to be acknowledged then.
+        :raises StagingError: a newer run of the query has begun, or the micro-batch is over.
+            Nothing is to be acknowledged then.
         """
         path = self._path(batch, partition, piece)
         made = self._write(path, received)
@@ -277,7 +299,9 @@ class Staging:
         return not pieces or staged.read(pieces[-1], rows=False).ended is End.MORE
 
     def _ended(self, batch: int, partition: int) -> list[Path]:
-        """The pieces of a partition, which are all: one that its task has left is ended. The folder is locked."""
+        """The pieces of a partition, which are all: one that its task has left is ended. The folder
+        is locked.
+        """
         pieces = self._pieces(batch, partition)
         if pieces and self._goes_on(pieces):
             last = self._path(batch, partition, len(pieces))

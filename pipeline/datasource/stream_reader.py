@@ -1,10 +1,13 @@
 """The stream read: micro-batches of a queue or of a durable subscription.
 
-Owns what Spark is told about progress. An offset is the number of a micro-batch, and says nothing of messages: which ones a micro-batch has is settled by
-the tasks that receive them, when they publish them in the staging folder. So planning costs nothing, and a micro-batch that is run again finds its files.
+Owns what Spark is told about progress. An offset is the number of a micro-batch, and says nothing
+of messages: which ones a micro-batch has is settled by the tasks that receive them, when they
+publish them in the staging folder. So planning costs nothing, and a micro-batch that is run again
+finds its files.
 
-An idle query must not make micro-batches without end. After one that received nothing, the driver looks into the queue, by browsing, and plans the
-next only when something is there; where that cannot be done, as for topics, the tasks wait for a message for up to ``maxSeconds`` instead.
+An idle query must not make micro-batches without end. After one that received nothing, the driver
+looks into the queue, by browsing, and plans the next only when something is there; where that
+cannot be done, as for topics, the tasks wait for a message for up to ``maxSeconds`` instead.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from pipeline.datasource.receiving import Task, read
 from pipeline.datasource.staged import End, Staged
 from pipeline.datasource.staging import Staging
 
-#: Seconds without a message after which a task ends, once it has some; and, to be surer, where the query ends with it.
+#: Seconds without a message after which a task ends, once it has some; and, to be surer, where the
+#: query ends with it.
 _QUIET: Final = 0.2
 _SURELY_QUIET: Final = 1.5
 #: Seconds that a task waits for its first message where there were some a moment ago.
@@ -44,7 +48,8 @@ class TaskPartition(InputPartition):
 
 
 class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader. One object serves the driver for a run of the query; others, unpickled, serve the tasks.
+    """The stream reader. One object serves the driver for a run of the query; others, unpickled,
+    serve the tasks.
 
     :param options: of a stream read.
     """
@@ -145,7 +150,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, self._staging(), partition.value, self.reached)
 
     def reached(self, point: str) -> None:
-        """A task has come to this point of :func:`pipeline.datasource.receiving.read`. Does nothing; tests end the process here."""
+        """A task has come to this point of :func:`pipeline.datasource.receiving.read`. Does
+        nothing; tests end the process here.
+        """
 
     def _staging(self) -> Staging:
         return staging_of(self._options)
@@ -165,11 +172,14 @@ class Look:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._client: Client | None = None
-        #: False once the broker is known to be one that cannot browse, or that does not let this user.
+        #: False once the broker is known to be one that cannot browse, or that does not let this
+        #: user.
         self.possible = True
 
     def empty(self, seconds: float, every: float) -> bool:
-        """Whether no message was there for so long; False as soon as one is, and where that cannot be told."""
+        """Whether no message was there for so long; False as soon as one is, and where that cannot
+        be told.
+        """
         until = time.monotonic() + seconds
         while self._is_empty():
             if time.monotonic() + every > until:

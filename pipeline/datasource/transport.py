@@ -1,7 +1,8 @@
-"""The octets of a STOMP connection: TCP, TLS, heart-beats, and frames as they come, of whatever command.
+"""The octets of a STOMP connection: TCP, TLS, heart-beats, and frames as they come, of whatever
+command.
 
-Owns the socket. Knows CONNECT no more than that the version comes from its answer, and nothing of destinations. A passcode passes through as octets, and is in no
-error.
+Owns the socket. Knows CONNECT no more than that the version comes from its answer, and nothing of
+destinations. A passcode passes through as octets, and is in no error.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _RUN: Final = 4096
 class Transport:
     """One connection to ``host`` and ``port``; connected when it is made.
 
-    :raises ConnectionLost: nobody listens, or the other side ends the handshake. :raises BrokerError: the TLS handshake fails.
+    :raises ConnectionLost: nobody listens, or the other side ends the handshake. :raises
+        BrokerError: the TLS handshake fails.
     :raises OptionError: a certificate cannot be used.
     """
 
@@ -74,7 +76,8 @@ class Transport:
     def agreed(self, version: Version, beats: float, silence: float) -> None:
         """What CONNECTED has settled.
 
-        :param beats: seconds after which a heart-beat is due, and :param silence: after which the broker is taken for dead; 0 for never.
+        :param beats: seconds after which a heart-beat is due, and :param silence: after which the
+            broker is taken for dead; 0 for never.
         """
         self._parser.version = version
         self._beats, self._silence = beats, silence
@@ -86,10 +89,12 @@ class Transport:
             self._socket = None
 
     def frames(self, until: float) -> list[Frame]:
-        """The frames that have come, at most some thousands; waits for the first, and gives none when it is ``until``.
+        """The frames that have come, at most some thousands; waits for the first, and gives none
+        when it is ``until``.
 
         :param until: by ``time.monotonic()``.
-        :raises ConnectionLost: the connection is gone, or the broker has been silent for too long. :raises BrokerError: this is no STOMP.
+        :raises ConnectionLost: the connection is gone, or the broker has been silent for too long.
+            :raises BrokerError: this is no STOMP.
         """
         while True:
             try:
@@ -110,7 +115,8 @@ class Transport:
                 wait = min(wait, self._beats)
             if self._silence:
                 wait = min(wait, self._heard + self._silence - now)
-            # What came while nobody looked is still to be read, so this looks before it says that nothing came.
+            # What came while nobody looked is still to be read, so this looks before it says that
+            # nothing came.
             if not self._read(max(wait, 0.001)) and self._silence:
                 silent = time.monotonic() - self._heard
                 if silent > self._silence:
@@ -119,12 +125,16 @@ class Transport:
                     )
 
     def underway(self, since: float) -> bool:
-        """Whether a part of a frame has come, and some of it since then, by ``time.monotonic()``."""
+        """Whether a part of a frame has come, and some of it since then, by
+        ``time.monotonic()``.
+        """
         return self._parser.buffered > 0 and self._heard >= since
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Keep the promise of heart-beats, by a thread, in a block that does something else for long; nobody else may use the connection in it."""
+        """Keep the promise of heart-beats, by a thread, in a block that does something else for
+        long; nobody else may use the connection in it.
+        """
         over = Event()
 
         def beat() -> None:

@@ -1,7 +1,8 @@
 """The writes: a DataFrame, or the micro-batches of a stream, as messages.
 
-Owns transactions, RECEIPTs and pace. A task has sent its rows when all of its transactions are confirmed; where a broker has none that deserve the name,
-each SEND has a RECEIPT of its own. What makes a repetition harmless are the duplicate ids of :mod:`pipeline.datasource.sending`.
+Owns transactions, RECEIPTs and pace. A task has sent its rows when all of its transactions are
+confirmed; where a broker has none that deserve the name, each SEND has a RECEIPT of its own. What
+makes a repetition harmless are the duplicate ids of :mod:`pipeline.datasource.sending`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class StompWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         _check(options, schema, overwrite)
         self._options: Final = options
-        # Made on the driver, so that all attempts of all tasks have the same, and the next save() has another.
+        # Made on the driver, so that all attempts of all tasks have the same, and the next save()
+        # has another.
         self._run: Final = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -86,7 +88,8 @@ def send(options: Options, rows: Iterator[pa.RecordBatch], run: str) -> Sent:
     """Send the rows of one task; returns when the broker has confirmed all.
 
     :param run: the same for each attempt of a task, and for no other run.
-    :raises PipelineError: the broker cannot be reached or refuses; what is confirmed by then stays sent.
+    :raises PipelineError: the broker cannot be reached or refuses; what is confirmed by then stays
+        sent.
     """
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
@@ -127,7 +130,9 @@ def send(options: Options, rows: Iterator[pa.RecordBatch], run: str) -> Sent:
 
 
 class Flow:
-    """The transactions of one connection, each confirmed, some of them ahead of their confirmations."""
+    """The transactions of one connection, each confirmed, some of them ahead of their
+    confirmations.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client: Final = client

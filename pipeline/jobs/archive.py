@@ -1,8 +1,10 @@
 """``gateway-pipeline archive``: a destination's messages, with their bodies, into Parquet.
 
-Owns the job's options, and what may share a folder. By itself it browses: what waits in a queue now and is not in the folder yet is added to it, and stays where it is.
-With ``--consume`` messages are taken from the queue, or from a durable subscription of a topic, by a stream that keeps what it has received in a staging folder
-until it is in the archive; so a run that is killed loses none and repeats none.
+Owns the job's options, and what may share a folder. By itself it browses: what waits in a queue now
+and is not in the folder yet is added to it, and stays where it is. With ``--consume`` messages are
+taken from the queue, or from a durable subscription of a topic, by a stream that keeps what it has
+received in a staging folder until it is in the archive; so a run that is killed loses none and
+repeats none.
 """
 
 from __future__ import annotations
@@ -264,7 +266,9 @@ def _consume(spark: SparkSession, options: dict[str, str], place: str, every: in
 
 
 def _followed(query: StreamingQuery) -> int:
-    """Wait for the end of the query, be it that it is interrupted. :returns: how many messages it has added."""
+    """Wait for the end of the query, be it that it is interrupted. :returns: how many messages it
+    has added.
+    """
     console = Console(stderr=True)
     added: dict[int, int] = {}
 

@@ -1,7 +1,8 @@
-"""``gateway-pipeline dead-letters``: what died, of what, how often, and whether it is getting worse.
+"""``gateway-pipeline dead-letters``: what died, of what, how often, and whether it is getting
+worse.
 
-Owns the job's options and its summary. Deaths come from a journal, from what ``ingest`` has made of one, or from a dead message queue, which is browsed: nothing
-is taken from it.
+Owns the job's options and its summary. Deaths come from a journal, from what ``ingest`` has made of
+one, or from a dead message queue, which is browsed: nothing is taken from it.
 """
 
 from __future__ import annotations
@@ -98,8 +99,10 @@ def run(
 ) -> None:
     """Group the deaths, write ``groups`` and ``hours``, and show the first.
 
-    :param journal: folders of a journal, or one table of ``ingest``; none with ``queue``. :param queue: a dead message queue, by name.
-    :param since: not before this time, in UTC; and :param until: before this one. :param period: hours, of the trend. :param examples: of each trouble.
+    :param journal: folders of a journal, or one table of ``ingest``; none with ``queue``. :param
+        queue: a dead message queue, by name.
+    :param since: not before this time, in UTC; and :param until: before this one. :param period:
+        hours, of the trend. :param examples: of each trouble.
     :raises PipelineError: there is nothing to read, or it cannot be read.
     """
     from pyspark import StorageLevel

@@ -1,7 +1,9 @@
 """``ingest``: the journal into Parquet by day and destination, each event once.
 
-Owns the stream: which segments are a batch, and what is said when one is gone. What a batch is and when it counts is
-:mod:`pipeline.tables.ingested`'s; that is what makes it right to be killed at any time, to run again, and to find copies of segments.
+Owns the stream: which segments are a batch, and what is said when one is gone. What a batch is and
+when it counts is
+:mod:`pipeline.tables.ingested`'s; that is what makes it right to be killed at any time, to run
+again, and to find copies of segments.
 """
 
 from __future__ import annotations
@@ -52,13 +54,17 @@ def run(
 ) -> dict[str, Written]:
     """Ingest what is in the folders and was not ingested before.
 
-    :param journals: folders with segments. :param table: the table's folder; made where it is not there.
+    :param journals: folders with segments. :param table: the table's folder; made where it is not
+        there.
     :param continuous: go on until it is over. :param every: how often it looks then, in seconds.
-    :param octets: about how much of segments is a batch. :param shared: as of :func:`pipeline.tables.ingested.directory`.
+    :param octets: about how much of segments is a batch. :param shared: as of
+        :func:`pipeline.tables.ingested.directory`.
     :param skip_missing: go on without segments that were there, and are gone before they were read.
-    :param over: may be set from elsewhere: end now; what is under way is done again by the next run.
+    :param over: may be set from elsewhere: end now; what is under way is done again by the next
+        run.
     :returns: what became of each batch, by its name.
-    :raises PipelineError: when there is nothing to read and never was, a segment was removed before it was read, or somebody else writes the table.
+    :raises PipelineError: when there is nothing to read and never was, a segment was removed before
+        it was read, or somebody else writes the table.
     """
     check_folders(spark, journals)
     kept = Ingested(spark, table)
@@ -98,7 +104,8 @@ def _run(
         try:
             of_stream = Ingested(lines.sparkSession, kept.path)
             batch = f"{_stream_name(lines.sparkSession, kept.checkpoint)}-{number:010d}"
-            # A stream that was killed between the ledger and its own log of commits gives the batch out again.
+            # A stream that was killed between the ledger and its own log of commits gives the batch
+            # out again.
             if not of_stream.has(batch):
                 gone = (
                     []
@@ -233,8 +240,9 @@ def command(
 ) -> None:
     """The journal into Parquet, by day and destination, each event once.
 
-    Reads the whole segments in the folders that were not read before, however often it is run and whenever it was killed. Copies of segments, by whatever name, and
-    events of days long gone make no difference.
+    Reads the whole segments in the folders that were not read before, however often it is run and
+    whenever it was killed. Copies of segments, by whatever name, and events of days long gone make
+    no difference.
     """
     # SIGTERM is how services are ended; a run that ends by itself may as well be killed by it.
     signals = (signal.SIGINT, signal.SIGTERM) if continuous else (signal.SIGINT,)
@@ -282,7 +290,9 @@ def _set_by(over: threading.Event, signals: Sequence[signal.Signals]) -> Iterato
 
 
 def _stream_name(spark: SparkSession, checkpoint: str) -> str:
-    """A name of this stream that another one with another checkpoint does not have: so a checkpoint that was lost cannot make two batches of one name."""
+    """A name of this stream that another one with another checkpoint does not have: so a checkpoint
+    that was lost cannot make two batches of one name.
+    """
     row = spark.read.json(f"{checkpoint}/metadata").first()
     assert row is not None
     return str(row["id"])[:8]

@@ -1,6 +1,7 @@
 """``journeys``: what happened to each message, how long it took, and which need a look.
 
-Owns which journeys are called stuck, slow, redelivered and lost, and what is shown of them. What a journey is, is :mod:`pipeline.transforms.journeys`'s.
+Owns which journeys are called stuck, slow, redelivered and lost, and what is shown of them. What a
+journey is, is :mod:`pipeline.transforms.journeys`'s.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _BRIEF: Final = (
 class Limits:
     """When a message needs a look.
 
-    :param stuck: seconds that it has waited at the journal's end. :param slow: seconds that its journey took.
+    :param stuck: seconds that it has waited at the journal's end. :param slow: seconds that its
+        journey took.
     """
 
     stuck: float = 300.0
@@ -63,14 +65,16 @@ def run(
 ) -> Summary:
     """Compute the journeys, write them and their latencies as the output says, and sum them up.
 
-    :param paths: a table of ingest, or folders of a journal. :param destinations: only what happened there.
+    :param paths: a table of ingest, or folders of a journal. :param destinations: only what
+        happened there.
     :param since: only what happened not before. :param until: only what happened before.
     :raises PipelineError: when there is nothing to read.
     """
     limits = limits or Limits()
     events = read_events(spark, paths, destinations, since, until)
     found = journeys(events.frame, events.seen, whole=not (destinations or since or until))
-    # Computed once, whatever is asked of them: what is written is read again where that is as good, else Spark keeps them.
+    # Computed once, whatever is asked of them: what is written is read again where that is as good,
+    # else Spark keeps them.
     columnar = output.format == "parquet" and output.path is not None
     kept = found if columnar else found.persist(StorageLevel.DISK_ONLY)
     place = output.write(kept, "journeys")
@@ -92,7 +96,8 @@ def run(
 def summary(found: DataFrame, end: datetime, limits: Limits, drawn: bool = False) -> Summary:
     """What there is to say of journeys.
 
-    :param end: the journal's, until when a message waits. :param drawn: also what only a report has room for.
+    :param end: the journal's, until when a message waits. :param drawn: also what only a report has
+        room for.
     """
     questions = needing_a_look(end, limits)
     counts = {
@@ -250,8 +255,9 @@ def command(
 ) -> None:
     """What happened to each message: journeys, latencies, what is stuck, slow, redelivered or lost.
 
-    EVENTS is the folder that ingest has written, or folders of a journal as they are. With --output there are two tables: journeys, a row for each message,
-    and latencies, percentiles by destination, link and hour.
+    EVENTS is the folder that ingest has written, or folders of a journal as they are. With --output
+    there are two tables: journeys, a row for each message, and latencies, percentiles by
+    destination, link and hour.
     """
     with spark_session("gateway-pipeline journeys", session) as spark:
         with progress(spark, "Following messages"):

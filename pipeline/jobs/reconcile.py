@@ -1,8 +1,10 @@
 """``reconcile``: proves for links that what they received and what they sent agree.
 
-Owns what is enough for that, what is read, and what is shown. What *lost*, *doubled* and the other words mean is :mod:`pipeline.transforms.reconcile`'s.
+Owns what is enough for that, what is read, and what is shown. What *lost*, *doubled* and the other
+words mean is :mod:`pipeline.transforms.reconcile`'s.
 
-The answer is no (exit code 1) if any message is lost, doubled, reordered by the link, altered, late or in doubt, or if lines of the journal are missing.
+The answer is no (exit code 1) if any message is lost, doubled, reordered by the link, altered, late
+or in doubt, or if lines of the journal are missing.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from pipeline.transforms.reconcile import (
     transfers,
 )
 
-#: What a window is read with before and after it, for transfers that begin in it and end behind it, and for those that came before of the same messages.
+#: What a window is read with before and after it, for transfers that begin in it and end behind it,
+#: and for those that came before of the same messages.
 MARGIN: Final = "1 day"
 _SHOWN: Final = 10
 _BRIEF: Final = (
@@ -58,8 +61,10 @@ _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES, BodyType.MESSAGE)
 class Wanted:
     """What is to be proved.
 
-    :param links: as BRIDGE/LINK; none: all. :param since: a time in UTC, as text; and :param until: likewise.
-    :param late: seconds that a message may take; None: any time. :param duplicates_ok: whether a message may arrive more than once.
+    :param links: as BRIDGE/LINK; none: all. :param since: a time in UTC, as text; and :param until:
+        likewise.
+    :param late: seconds that a message may take; None: any time. :param duplicates_ok: whether a
+        message may arrive more than once.
     :param browse: the broker whose queues are looked at, too; None: none is.
     """
 
@@ -76,7 +81,8 @@ def run(
 ) -> tuple[bool, Summary]:
     """Judge each message of the window, write the messages as the output says, and sum them up.
 
-    Written are ``messages``, a row for each, ``links``, a row for each link, and with a target ``target``, a row for each message that should lie there.
+    Written are ``messages``, a row for each, ``links``, a row for each link, and with a target
+    ``target``, a row for each message that should lie there.
 
     :param paths: a table of ingest, or folders of a journal.
     :returns: whether all agrees.
@@ -129,9 +135,11 @@ def wrong(wanted: Wanted) -> dict[str, Column]:
 
 
 def hashed(lying: DataFrame) -> DataFrame:
-    """Messages with ``body_hashes``, those that the body may have: a broker may give octets as text over STOMP, and the other way round.
+    """Messages with ``body_hashes``, those that the body may have: a broker may give octets as text
+    over STOMP, and the other way round.
 
-    Null where the broker gives the body in another form than the link sent it. Spark has no BLAKE2b.
+    Null where the broker gives the body in another form than the link sent it. Spark has no
+    BLAKE2b.
 
     :param lying: of :data:`pipeline.columns.MESSAGES`.
     """
@@ -195,9 +203,11 @@ def command(
     output: Output,
     session: SessionOptions,
 ) -> int:
-    """Prove that what a link received and what it sent agree: nothing lost, doubled, reordered, altered or late.
+    """Prove that what a link received and what it sent agree: nothing lost, doubled, reordered,
+    altered or late.
 
-    EVENTS is the folder that ingest has written, or folders of a journal as they are. The exit code is 1 if it cannot be proved.
+    EVENTS is the folder that ingest has written, or folders of a journal as they are. The exit code
+    is 1 if it cannot be proved.
     """
     if target.options and not browse_target:
         raise PipelineError(

@@ -1,7 +1,8 @@
 """``gateway-pipeline replay``: dead or archived messages are sent again, each once.
 
-Owns the job's options, which of them go together, and what is shown. By itself the job sends nothing: it says what it would do. ``--plan`` writes that down, and
-``--approve`` does what is written there. How it is done is :mod:`pipeline.replaying`'s.
+Owns the job's options, which of them go together, and what is shown. By itself the job sends
+nothing: it says what it would do. ``--plan`` writes that down, and ``--approve`` does what is
+written there. How it is done is :mod:`pipeline.replaying`'s.
 """
 
 from __future__ import annotations
@@ -190,7 +191,8 @@ def run(
     target: Connection,
     output: Output,
 ) -> Outcome | None:
-    """Show what would be replayed, and write the plan of it; or carry a plan out. The parameters are those of the command.
+    """Show what would be replayed, and write the plan of it; or carry a plan out. The parameters
+    are those of the command.
 
     :returns: what was done; None where nothing was to be.
     :raises PipelineError: it cannot be done; the text says why.
@@ -418,7 +420,9 @@ def _carry_out(
 
 
 def anew(planned: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """The options of a connection as the plan has them, with what is said anew. A passcode is in one place only."""
+    """The options of a connection as the plan has them, with what is said anew. A passcode is in
+    one place only.
+    """
     kept = dict(planned)
     if "passcodeFile" in given or "passcodeEnv" in given:
         kept.pop("passcodeFile", None)

@@ -1,4 +1,5 @@
-"""What the kinds of plots have in common: colours of series, and axes with quantities and their units.
+"""What the kinds of plots have in common: colours of series, and axes with quantities and their
+units.
 
 Owns when an axis is logarithmic. Knows no kind.
 """
@@ -37,13 +38,17 @@ def colour_of(name: str, number: int) -> str:
 
 
 def is_wide(found: Data) -> bool:
-    """Whether the values are of such different sizes that only a logarithmic axis shows them all."""
+    """Whether the values are of such different sizes that only a logarithmic axis shows them
+    all.
+    """
     values = found.values
     return min(values) > 0 and max(values) > _WIDE * min(values)
 
 
 def span(ends: Iterable[float], room: float) -> tuple[float, float]:
-    """From where to where an axis goes: from 0 to the values, and a little further. :param room: so many times as far."""
+    """From where to where an axis goes: from 0 to the values, and a little further. :param room: so
+    many times as far.
+    """
     found = (0.0, *ends)
     low, high = min(found) * room, max(found) * room
     return low, high if low or high else 1.0

@@ -67,7 +67,9 @@ def lines(found: Data) -> Figure:
 
 
 def columns(found: Data) -> Figure:
-    """A column at each place, as wide as places are apart; series stand on each other, the first one lowest."""
+    """A column at each place, as wide as places are apart; series stand on each other, the first
+    one lowest.
+    """
     figure, axes = _figure()
     step = _step(found)
     heights: dict[float, float] = {}
@@ -159,7 +161,9 @@ def _at(place: float, found: Data) -> float:
 
 
 def _step(found: Data) -> float:
-    """How far places are from each other: the smallest distance, and of a single time what it is a whole number of."""
+    """How far places are from each other: the smallest distance, and of a single time what it is a
+    whole number of.
+    """
     if found.along == "time" and found.every:
         return found.every
     places = [float(place) for place in found.places]

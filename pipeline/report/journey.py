@@ -1,6 +1,8 @@
-"""The journey of a message as a time line: its steps one below the other, each where it was in time, with what passed since the one before.
+"""The journey of a message as a time line: its steps one below the other, each where it was in
+time, with what passed since the one before.
 
-Owns how many journeys and steps are drawn. A row for each step leaves room for its name however close in time it is to its neighbours.
+Owns how many journeys and steps are drawn. A row for each step leaves room for its name however
+close in time it is to its neighbours.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _ABOUT: Final = 46
 class Taken:
     """A step that was taken.
 
-    :param at: seconds since 1970-01-01 UTC. :param name: of the step. :param about: what else is said of it.
+    :param at: seconds since 1970-01-01 UTC. :param name: of the step. :param about: what else is
+        said of it.
     """
 
     at: float
@@ -44,14 +47,17 @@ class Taken:
 
 @dataclass(frozen=True)
 class Journey:
-    """The steps of one message. :param name: of the message; empty where there is only one. :param steps: in the order of their times, one at least."""
+    """The steps of one message. :param name: of the message; empty where there is only one. :param
+    steps: in the order of their times, one at least.
+    """
 
     name: str
     steps: tuple[Taken, ...]
 
 
 def journeys(table: Table, chart: Chart) -> tuple[list[Journey], str]:
-    """The journeys of a table, and what is left out, as a sentence. Rows without a time are no steps.
+    """The journeys of a table, and what is left out, as a sentence. Rows without a time are no
+    steps.
 
     :raises ValueError: when the chart speaks of a column that the table does not have.
     """

@@ -1,8 +1,10 @@
 """A job's summary as one HTML page that needs nothing else: no network, no script, no other file.
 
-Owns the page's parts and where it is put. What jobs hand over is bounded already; a page bounds it once more. Knows no job and not Spark.
+Owns the page's parts and where it is put. What jobs hand over is bounded already; a page bounds it
+once more. Knows no job and not Spark.
 
-All that a page shows may come from a message, so the template escapes everything but the drawings, and the page forbids the browser all but its own style.
+All that a page shows may come from a message, so the template escapes everything but the drawings,
+and the page forbids the browser all but its own style.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from pipeline.summary import Summary, Table
 
 #: Rows of one table.
 MOST_ROWS: Final = 1_000
-#: Characters that a cell has in one line even on a narrow page: those of a time, and of a message id.
+#: Characters that a cell has in one line even on a narrow page: those of a time, and of a message
+#: id.
 _SHORT: Final = 40
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _TEMPLATES: Final = Environment(
@@ -41,7 +44,9 @@ _TEMPLATES: Final = Environment(
 
 @dataclass(frozen=True)
 class _Column:
-    """A column's name, and how its cells are set: ``number``, digits below each other; ``short``, in one line; or ``text``."""
+    """A column's name, and how its cells are set: ``number``, digits below each other; ``short``,
+    in one line; or ``text``.
+    """
 
     name: str
     kind: str
@@ -67,9 +72,11 @@ class _Section:
 def write_page(
     folder: Path, summary: Summary, job: str, given: Mapping[str, str], when: datetime
 ) -> Path:
-    """Write a summary as ``folder/job.html``, whole or not at all, in place of the one of an earlier run.
+    """Write a summary as ``folder/job.html``, whole or not at all, in place of the one of an
+    earlier run.
 
-    :param folder: made where it is not there. :param job: its name. :param given: what it was asked for: options and their values, none of them secret.
+    :param folder: made where it is not there. :param job: its name. :param given: what it was asked
+        for: options and their values, none of them secret.
     :param when: it was done.
     :returns: the page's path.
     :raises PipelineError: it cannot be written.

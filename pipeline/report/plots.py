@@ -2,7 +2,8 @@
 
 Owns which kind of plot shows what. Knows no job, and no colour.
 
-Series are named in a legend beside the drawing, not in it, so that names of any length and script have room.
+Series are named in a legend beside the drawing, not in it, so that names of any length and script
+have room.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pipeline.summary import Chart, Table
 class Key:
     """A line of the legend.
 
-    :param colour: the number of the series' colour in the page, 0 for the one of what is not told apart.
+    :param colour: the number of the series' colour in the page, 0 for the one of what is not told
+        apart.
     :param dashes: of its line, as SVG writes them; None: it is an area.
     """
 
@@ -34,7 +36,8 @@ class Key:
 class Plot:
     """What stands in the page.
 
-    :param svg: an element, safe as it is. :param legend: empty where there is one series only. :param note: what is not drawn. :param text: the text alternative.
+    :param svg: an element, safe as it is. :param legend: empty where there is one series only.
+        :param note: what is not drawn. :param text: the text alternative.
     """
 
     svg: str

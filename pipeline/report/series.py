@@ -1,6 +1,7 @@
 """A table and its chart as the series that a plot draws.
 
-Owns which rows of a table are points, in which series, and how many series and points a plot can show. Draws nothing.
+Owns which rows of a table are points, in which series, and how many series and points a plot can
+show. Draws nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Place = float | str
 class Series:
     """What has one colour.
 
-    :param points: what is along and what is up, in the table's order. Times are seconds since 1970-01-01 UTC.
+    :param points: what is along and what is up, in the table's order. Times are seconds since
+        1970-01-01 UTC.
     """
 
     name: str
@@ -48,7 +50,8 @@ class Data:
     """What a plot draws.
 
     :param along: what the places of the points are. :param unit: of what is up.
-    :param every: how far places of time are from each other at least, in seconds; 0: as the points say. :param left_out: what is in the table only, as a sentence; empty where all is drawn.
+    :param every: how far places of time are from each other at least, in seconds; 0: as the points
+        say. :param left_out: what is in the table only, as a sentence; empty where all is drawn.
     """
 
     along: Along
@@ -72,7 +75,8 @@ class Data:
 def data(table: Table, chart: Chart) -> Data:
     """The points of a table.
 
-    Rows without a number or a place are no points; of several rows for one place of one series the numbers are added.
+    Rows without a number or a place are no points; of several rows for one place of one series the
+    numbers are added.
 
     :raises ValueError: when the chart speaks of a column that the table does not have.
     """
@@ -129,7 +133,9 @@ def column(table: Table, name: str) -> int:
 
 
 def number(value: object) -> float | None:
-    """The value as a number to draw; None where it is none, has no end, or is too large to add and to divide. What is too small for that is 0."""
+    """The value as a number to draw; None where it is none, has no end, or is too large to add and
+    to divide. What is too small for that is 0.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:
@@ -142,7 +148,9 @@ def number(value: object) -> float | None:
 
 
 def seconds(value: object) -> float | None:
-    """A time in seconds since 1970-01-01 UTC; one that does not name its zone is in UTC. None for what is no time."""
+    """A time in seconds since 1970-01-01 UTC; one that does not name its zone is in UTC. None for
+    what is no time.
+    """
     if isinstance(value, datetime):
         return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, date):

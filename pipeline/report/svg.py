@@ -1,7 +1,8 @@
 """Figures as SVG that stands in the middle of a page: its colours and its letters are the page's.
 
-Owns the paper's names of colours. A figure is drawn in the colours of :data:`INK` and its neighbours, each of which stands for a variable of the page's style sheet, so that
-one drawing is right in a light page, in a dark one and on paper. Nothing in the SVG points outside of the page.
+Owns the paper's names of colours. A figure is drawn in the colours of :data:`INK` and its
+neighbours, each of which stands for a variable of the page's style sheet, so that one drawing is
+right in a light page, in a dark one and on paper. Nothing in the SVG points outside of the page.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from xml.etree import ElementTree
 import matplotlib
 from matplotlib.figure import Figure
 
-#: Stand for ``--ink``, ``--muted``, ``--grid``, ``--paper`` and ``--series-0``; :func:`series_colour` for ``--series-1`` and so on.
+#: Stand for ``--ink``, ``--muted``, ``--grid``, ``--paper`` and ``--series-0``;
+#: :func:`series_colour` for ``--series-1`` and so on.
 INK: Final = "#0101f0"
 MUTED: Final = "#0101f1"
 GRID: Final = "#0101f2"
@@ -28,7 +30,8 @@ _COLOUR: Final = re.compile(r"#0101([0-9a-f]{2})")
 _FONT: Final = re.compile(r"font: (?:bold )?([\d.]+)px[^;]*")
 _REFERENCE: Final = re.compile(r"url\(#([^)]*)\)")
 _SETTINGS: Final[Mapping[Any, Any]] = {
-    # Letters stay letters: to be read aloud, to be searched for, and of any script that the browser has.
+    # Letters stay letters: to be read aloud, to be searched for, and of any script that the browser
+    # has.
     "svg.fonttype": "none",
     "font.family": ["DejaVu Sans"],
     "font.size": 8.5,
@@ -61,7 +64,8 @@ def series_colour(number: int) -> str:
 
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
-    """Whatever is drawn in the body, and made an SVG there, is drawn as reports are, whatever the settings of this process and of its user are.
+    """Whatever is drawn in the body, and made an SVG there, is drawn as reports are, whatever the
+    settings of this process and of its user are.
 
     :param name: of the plot in its page; equal plots of equal names are equal, octet for octet.
     """

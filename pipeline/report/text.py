@@ -1,7 +1,9 @@
-"""What a report writes for a value: text that cannot disturb the page, and quantities with their units.
+"""What a report writes for a value: text that cannot disturb the page, and quantities with their
+units.
 
-Owns that whatever a message may hold (control characters, marks that turn the direction of what follows, half of a surrogate pair, a megabyte) is
-shown as something that can be seen and is of a bounded length. That it is no markup is the template's and the plot's.
+Owns that whatever a message may hold (control characters, marks that turn the direction of what
+follows, half of a surrogate pair, a megabyte) is shown as something that can be seen and is of a
+bounded length. That it is no markup is the template's and the plot's.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def plain(text: str, limit: int = LONGEST) -> str:
 
 
 def label(value: object, limit: int = _LABEL) -> str:
-    """The value as the name of something in a plot: one line, never empty, of at most so many characters; of a longer one the middle is left out."""
+    """The value as the name of something in a plot: one line, never empty, of at most so many
+    characters; of a longer one the middle is left out.
+    """
     if value is None:
         return "(none)"
     text = str(value)
@@ -74,7 +78,8 @@ def label(value: object, limit: int = _LABEL) -> str:
 def quantity(value: float, unit: str = "") -> str:
     """A number as an axis has it: three digits and a unit of a fitting size.
 
-    :param unit: seconds, ms or microseconds become the unit of time that fits; octets kB, MB and so on; of all else the number alone is written.
+    :param unit: seconds, ms or microseconds become the unit of time that fits; octets kB, MB and so
+        on; of all else the number alone is written.
     """
     if unit in _SECONDS:
         return _duration(value * _SECONDS[unit])
@@ -89,7 +94,9 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 def moment(seconds: float, timespec: str = "minutes") -> str:
-    """A time as a sentence has it, in UTC. :param seconds: since 1970-01-01 UTC. :param timespec: as of datetime."""
+    """A time as a sentence has it, in UTC. :param seconds: since 1970-01-01 UTC. :param timespec:
+    as of datetime.
+    """
     return (
         (_EPOCH + timedelta(seconds=max(FIRST, min(seconds, LAST))))
         .isoformat(sep=" ", timespec=timespec)

@@ -1,7 +1,9 @@
 """One writer of a table at a time.
 
-Owns the lock of a table's folder, and who has it: the Java machine, which does the writing, and not the Python process that drives it. When that one is killed, its
-Java machine may go on with what it was told for a moment; the system gives the lock free when the machine is gone, and so can write nothing any more.
+Owns the lock of a table's folder, and who has it: the Java machine, which does the writing, and not
+the Python process that drives it. When that one is killed, its Java machine may go on with what it
+was told for a moment; the system gives the lock free when the machine is gone, and so can write
+nothing any more.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ _POLL_SECONDS: Final = 0.1
 
 @contextmanager
 def alone(spark: SparkSession, folder: str, patience: float | None = None) -> Iterator[None]:
-    """While the body runs nobody else is in the body of one for the same folder, on this machine or on another one that shares its file system.
+    """While the body runs nobody else is in the body of one for the same folder, on this machine or
+    on another one that shares its file system.
 
-    Only where Spark sees the folder as one of this machine's: others, such as HDFS and S3, have no such locks, and nothing is kept away there.
+    Only where Spark sees the folder as one of this machine's: others, such as HDFS and S3, have no
+    such locks, and nothing is kept away there.
 
-    :param folder: is made where it is not there. :param patience: seconds to wait for whoever has it; None: :data:`PATIENCE`.
+    :param folder: is made where it is not there. :param patience: seconds to wait for whoever has
+        it; None: :data:`PATIENCE`.
     :raises PipelineError: when somebody else has it for all that time.
     """
     files, path = place(spark, f"{folder}/{_NAME}")

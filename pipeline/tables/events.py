@@ -24,7 +24,8 @@ class Events:
     """What is known of a journal.
 
     :param frame: of :data:`pipeline.columns.EVENTS`, each event once.
-    :param seen: which lines of the journal are known, whatever was asked for: ``run``, ``bucket``, ``lines`` as :mod:`pipeline.transforms.seen` has them.
+    :param seen: which lines of the journal are known, whatever was asked for: ``run``, ``bucket``,
+        ``lines`` as :mod:`pipeline.transforms.seen` has them.
     """
 
     frame: DataFrame
@@ -42,8 +43,10 @@ def read_events(
 
     Of a table only the folders of the days and destinations that were asked for are read.
 
-    :param paths: one table, or any number of folders with segments, which may have copies of each other's.
-    :param destinations: as ``queue:NAME`` or ``topic:NAME``; none: all. :param since: not before this time, as Spark reads times, in UTC.
+    :param paths: one table, or any number of folders with segments, which may have copies of each
+        other's.
+    :param destinations: as ``queue:NAME`` or ``topic:NAME``; none: all. :param since: not before
+        this time, as Spark reads times, in UTC.
     :param until: before this time.
     :raises PipelineError: when there is nothing to read, or a time is none.
     """

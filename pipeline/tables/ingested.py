@@ -7,13 +7,16 @@ Owns the folder's layout, and what makes a batch appear whole, or not at all. ::
     checkpoint/                                             (Spark's own, of the stream)
     _lock                                                   (of :mod:`pipeline.tables.alone`)
 
-A batch is in the table when its file is in the ledger, which is written last, and appears by one rename; what lies in ``events`` without that is of a
-batch that was never finished, is not read, and is replaced when the batch is done again. The ledger has the lines of the journal that each batch
-has, as bitmaps: one bit for each line, in buckets as Spark's ``bitmap_bucket_number`` counts them. So a line that comes again, in a copy of its segment by whatever
-name, is known exactly, at 4 KiB for 32,768 lines.
+A batch is in the table when its file is in the ledger, which is written last, and appears by one
+rename; what lies in ``events`` without that is of a batch that was never finished, is not read, and
+is replaced when the batch is done again. The ledger has the lines of the journal that each batch
+has, as bitmaps: one bit for each line, in buckets as Spark's ``bitmap_bucket_number`` counts them.
+So a line that comes again, in a copy of its segment by whatever name, is known exactly, at 4 KiB
+for 32,768 lines.
 
-A destination has a folder of its own where its name is plain (letters, digits, ``.``, ``_`` and ``-``, at most 100 of them), else it shares one of 16. The column
-``destination`` always has the name itself.
+A destination has a folder of its own where its name is plain (letters, digits, ``.``, ``_`` and
+``-``, at most 100 of them), else it shares one of 16. The column ``destination`` always has the
+name itself.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ _PLAIN: Final = "^(queue|topic):[A-Za-z0-9._-]{1,100}$"
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a batch: how many events are in it, how many lines were known already, and how many were damaged."""
+    """What became of a batch: how many events are in it, how many lines were known already, and how
+    many were damaged.
+    """
 
     events: int = 0
     doubled: int = 0
@@ -97,21 +102,27 @@ class Ingested:
         )
 
     def ledger(self) -> DataFrame:
-        """The rows of the ledger that count: of all batches but those that were replaced, with their name in ``batch``."""
+        """The rows of the ledger that count: of all batches but those that were replaced, with
+        their name in ``batch``.
+        """
         rows = self._ledger_rows()
         replaced = rows.where("replaces is not null").select(sql.explode("replaces").alias("batch"))
         return rows.join(sql.broadcast(replaced), "batch", "left_anti")
 
     def lines_seen(self) -> DataFrame:
-        """Which lines of the journal are in the table: ``run``, ``bucket`` and the bitmap ``lines``; several rows for a bucket, that have no bit in common."""
+        """Which lines of the journal are in the table: ``run``, ``bucket`` and the bitmap
+        ``lines``; several rows for a bucket, that have no bit in common.
+        """
         return self.ledger().where("run is not null").select("run", "bucket", "lines")
 
     def events(
         self, destinations: Sequence[str] = (), since: str | None = None, until: str | None = None
     ) -> DataFrame:
-        """The events, with the columns of the files: :func:`pipeline.transforms.events.named` makes :data:`pipeline.columns.EVENTS` of them.
+        """The events, with the columns of the files: :func:`pipeline.transforms.events.named` makes
+        :data:`pipeline.columns.EVENTS` of them.
 
-        :param destinations: only those there; none: all. :param since: not before this time, as Spark reads times, in UTC. :param until: before this one.
+        :param destinations: only those there; none: all. :param since: not before this time, as
+            Spark reads times, in UTC. :param until: before this one.
         """
         batches = self.ledger().where("run is null and events > 0")
         if since is not None:
@@ -140,11 +151,14 @@ class Ingested:
         return between(frame, since, until)
 
     def write(self, lines: DataFrame, batch: str, shared: int = 0) -> Written:
-        """Put the events of the lines into the table as a batch: each once, however often its line is there, or was before.
+        """Put the events of the lines into the table as a batch: each once, however often its line
+        is there, or was before.
 
-        When this returns the batch is in the table; until then nothing of it is. Doing it again replaces what was left of an earlier try. Only for who is alone.
+        When this returns the batch is in the table; until then nothing of it is. Doing it again
+        replaces what was left of an earlier try. Only for who is alone.
 
-        :param lines: as :mod:`pipeline.tables.lines` reads them. :param batch: a name that no other lines had. :param shared: as of :func:`directory`.
+        :param lines: as :mod:`pipeline.tables.lines` reads them. :param batch: a name that no other
+            lines had. :param shared: as of :func:`directory`.
         """
         damaged = Observation()
         lines = lines.observe(damaged, sql.count_if(is_damaged(lines)).alias("damaged"))
@@ -168,7 +182,8 @@ class Ingested:
         return written
 
     def compact(self) -> int:
-        """Put all batches that were not compacted yet into one, a file for each day and destination, and remove what the compaction before has replaced.
+        """Put all batches that were not compacted yet into one, a file for each day and
+        destination, and remove what the compaction before has replaced.
 
         Readers that are at work go on: they find what they began with until the next compaction.
 
@@ -288,7 +303,8 @@ def is_table(spark: SparkSession, path: str) -> bool:
 
 
 def between(frame: DataFrame, since: str | None, until: str | None) -> DataFrame:
-    """What happened not before one time, and before another; by day first, so that folders of other days are not read.
+    """What happened not before one time, and before another; by day first, so that folders of other
+    days are not read.
 
     :param since: as Spark reads times, in UTC. :param until: the same.
     """

@@ -1,6 +1,7 @@
 """The journal's lines as a table: of a folder of segments as it is, or as a stream of what comes.
 
-Owns how segments are found and read, and what is said where there are none. What a line means is :mod:`pipeline.transforms.events`'s.
+Owns how segments are found and read, and what is said where there are none. What a line means is
+:mod:`pipeline.transforms.events`'s.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from pipeline.transforms.events import DAMAGED
 #: Only these are whole; what is being written has another ending.
 PATTERN: Final = "*" + SEGMENT
 _GLOB: Final = re.compile(r"([\\{}\[\]*?,])")
-#: Longer than any journal is kept. Spark's own would leave out, without a word, a segment whose file is a week older than the newest.
+#: Longer than any journal is kept. Spark's own would leave out, without a word, a segment whose
+#: file is a week older than the newest.
 _AGE: Final = "36500d"
 
 
 def lines(spark: SparkSession, folders: Sequence[str]) -> DataFrame:
-    """The lines of all whole segments in the folders, of :data:`pipeline.columns.LINES` and :data:`pipeline.transforms.events.DAMAGED`.
+    """The lines of all whole segments in the folders, of :data:`pipeline.columns.LINES` and
+    :data:`pipeline.transforms.events.DAMAGED`.
 
     :raises PipelineError: when a folder is not there, or none of them has a segment.
     """
@@ -45,7 +48,8 @@ def line_stream(
 ) -> DataFrame:
     """The same as a stream: each segment once, as it appears.
 
-    :param octets: about how much of segments is in a micro-batch. :param skip_missing: go on without segments that are gone when they are to be read.
+    :param octets: about how much of segments is in a micro-batch. :param skip_missing: go on
+        without segments that are gone when they are to be read.
     :raises PipelineError: when a folder is not there.
     """
     check_folders(spark, folders)
@@ -57,14 +61,19 @@ def line_stream(
 
 
 def _parsed(texts: DataFrame) -> DataFrame:
-    """A row for each line of text that is not blank, whatever is in it: Spark's reader of JSON has none for an empty array, and takes an array for its elements."""
+    """A row for each line of text that is not blank, whatever is in it: Spark's reader of JSON has
+    none for an empty array, and takes an array for its elements.
+    """
     line = sql.from_json("value", schema(), {"columnNameOfCorruptRecord": DAMAGED})
-    # Of an array of one, and not by the fields of a structure: so that Spark parses it once, and not once for each field.
+    # Of an array of one, and not by the fields of a structure: so that Spark parses it once, and
+    # not once for each field.
     return texts.where(sql.trim("value") != "").select(sql.inline(sql.array(line)))
 
 
 def _together(spark: SparkSession, folders: Sequence[str]) -> str:
-    """One pattern for all, and not one stream for each: so that a folder can be added, or taken away, between two runs."""
+    """One pattern for all, and not one stream for each: so that a folder can be added, or taken
+    away, between two runs.
+    """
     if len(folders) == 1:
         return _literally(folders[0])
     roots, names = set(), []

@@ -1,6 +1,7 @@
 """Messages as a table: those that wait in a queue, which stay there, and those of an archive.
 
-Owns what is said where they cannot be had, before Spark begins to read: what fails in one of its tasks is told with much around it.
+Owns what is said where they cannot be had, before Spark begins to read: what fails in one of its
+tasks is told with much around it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ COLUMNS = tuple(
 
 
 def browsed(spark: SparkSession, options: Mapping[str, str], queue: str) -> DataFrame:
-    """The messages of a queue: rows of :data:`pipeline.columns.MESSAGES`, of the gateway with ``envelope``. Each action looks anew.
+    """The messages of a queue: rows of :data:`pipeline.columns.MESSAGES`, of the gateway with
+    ``envelope``. Each action looks anew.
 
-    :param options: of the data source, about the connection. :param queue: ``queue:NAME``, or as the broker spells it.
-    :raises PipelineError: there is no connection, the login is refused, or the queue may not be browsed.
+    :param options: of the data source, about the connection. :param queue: ``queue:NAME``, or as
+        the broker spells it.
+    :raises PipelineError: there is no connection, the login is refused, or the queue may not be
+        browsed.
     """
     given = {**options, "destination": queue, "browse": "true", "envelope": "true"}
     parsed = parse(given, Use.BROWSE)

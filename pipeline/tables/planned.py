@@ -1,9 +1,11 @@
 """Which segments a batch of a stream is made of, by the stream's own records.
 
-Owns that a segment which was settled to be read, and is gone, is not passed over: Spark's file source would leave it out without a word.
+Owns that a segment which was settled to be read, and is gone, is not passed over: Spark's file
+source would leave it out without a word.
 
-The records are those of Spark's file source: ``offsets/N`` ends with how far its log of files was read, ``sources/0/K`` has the files of each step of it, and
-``sources/0/K.compact`` those of all steps so far.
+The records are those of Spark's file source: ``offsets/N`` ends with how far its log of files was
+read, ``sources/0/K`` has the files of each step of it, and ``sources/0/K.compact`` those of all
+steps so far.
 """
 
 from __future__ import annotations

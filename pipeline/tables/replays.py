@@ -1,6 +1,7 @@
 """The ledger of replays as a table, and the plan that is carried out.
 
-Owns how Spark finds these files, which Python writes: by their names as they are, on the file system that Python sees.
+Owns how Spark finds these files, which Python writes: by their names as they are, on the file
+system that Python sees.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def read(path: Path) -> str:
 
 
 def records(spark: SparkSession, path: Path | None, *states: State) -> DataFrame:
-    """The records of these states, with ``at`` as a timestamp. A line that was cut short, and the first one, are none.
+    """The records of these states, with ``at`` as a timestamp. A line that was cut short, and the
+    first one, are none.
 
     :param path: of the ledger's file; None where there is none yet.
     """

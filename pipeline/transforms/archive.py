@@ -1,6 +1,7 @@
 """Messages as an archive keeps them.
 
-Owns the columns that an archive adds, and which messages are in it already. Reads and writes nothing.
+Owns the columns that an archive adds, and which messages are in it already. Reads and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ BY: Final = "day"
 
 
 def archived(messages: DataFrame) -> DataFrame:
-    """The messages with ``archived``, when that was, and ``day``, the day in UTC of their JMSTimestamp, or where they have none, of that.
+    """The messages with ``archived``, when that was, and ``day``, the day in UTC of their
+    JMSTimestamp, or where they have none, of that.
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`, of a table or a stream.
     """
@@ -26,7 +28,8 @@ def archived(messages: DataFrame) -> DataFrame:
 
 
 def missing(messages: DataFrame, archive: DataFrame) -> DataFrame:
-    """Of these messages those that are not in the archive, by id, destination, and when they died. Those without an id are taken to be new.
+    """Of these messages those that are not in the archive, by id, destination, and when they died.
+    Those without an id are taken to be new.
 
     A message that the broker gives up again, after it was sent again, has the id that it had.
     """

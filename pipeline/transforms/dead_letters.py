@@ -1,6 +1,7 @@
 """Dead messages as rows: what died, of what, and which deaths are one trouble.
 
-Owns the table of deaths, made of the journal's events or of messages of a dead message queue, and how deaths are grouped. Reads and writes nothing.
+Owns the table of deaths, made of the journal's events or of messages of a dead message queue, and
+how deaths are grouped. Reads and writes nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from pyspark.sql import functions as sql
 from gateway.journal.schema import DEAD_STEPS, Step
 from gateway.messaging import dead
 
-#: Where the broker found what it gave up; of the embedded broker, beside the properties that Open MQ has.
+#: Where the broker found what it gave up; of the embedded broker, beside the properties that Open
+#: MQ has.
 DEAD_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"
-#: A death: one message that was given up once. ``found`` is the id of what lies in the dead message queue, null of the journal's; ``attempt`` is how often it was delivered.
+#: A death: one message that was given up once. ``found`` is the id of what lies in the dead message
+#: queue, null of the journal's; ``attempt`` is how often it was delivered.
 DEATHS: Final = """
     message_id string, found string, time timestamp, destination string, link string, reason string, comment string, exception string, size bigint, attempt int
 """
@@ -30,7 +33,8 @@ _KEPT: Final = 300
 #: Milliseconds to the year 3000: what says that it died later does not say when it died.
 _LATEST: Final = 32_503_680_000_000
 
-#: What tells one death of a trouble from the next, and what is put in its place, in order. Patterns are Java's.
+#: What tells one death of a trouble from the next, and what is put in its place, in order. Patterns
+#: are Java's.
 _FOLDED: Final = (
     (r"\s+", " "),
     (r"(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<id>"),
@@ -57,7 +61,9 @@ _FOLDED: Final = (
 
 
 def normalised(comment: Column) -> Column:
-    """What an exception says, without what differs from one message to the next: numbers, ids, addresses, hexadecimal and quoted values. Null is empty."""
+    """What an exception says, without what differs from one message to the next: numbers, ids,
+    addresses, hexadecimal and quoted values. Null is empty.
+    """
     text = sql.substring(sql.coalesce(comment, sql.lit("")), 1, _LOOKED_AT)
     for pattern, replacement in _FOLDED:
         text = sql.regexp_replace(text, pattern, replacement)
@@ -68,7 +74,8 @@ def of_events(events: DataFrame) -> DataFrame:
     """The deaths that a journal tells of.
 
     :param events: rows of :data:`pipeline.columns.EVENTS`.
-    :returns: rows of :data:`DEATHS`. A message that expired and was put to the dead for it has died once.
+    :returns: rows of :data:`DEATHS`. A message that expired and was put to the dead for it has died
+        once.
     """
     steps = events.where(sql.col("step").isin([step.value for step in DEAD_STEPS]))
     # The broker may say both of one message: that its time was over, and where it went for it.
@@ -108,10 +115,12 @@ def of_events(events: DataFrame) -> DataFrame:
 
 
 def of_messages(messages: DataFrame) -> DataFrame:
-    """The deaths that the messages of a dead message queue tell of, be it a bridge's, the embedded broker's or, as far as it says anything, another's.
+    """The deaths that the messages of a dead message queue tell of, be it a bridge's, the embedded
+    broker's or, as far as it says anything, another's.
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`.
-    :returns: rows of :data:`DEATHS`. A dead message of a bridge does not name its link: there ``link`` says from where to where it goes.
+    :returns: rows of :data:`DEATHS`. A dead message of a bridge does not name its link: there
+        ``link`` says from where to where it goes.
     """
     found = described(messages)
     return _deaths(
@@ -129,10 +138,12 @@ def described(messages: DataFrame) -> DataFrame:
     """The messages with what their properties say of their death.
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`.
-    :returns: the same rows. ``destination`` is now where the message was before it died, and ``queue`` where it is. Added are ``original_id``, its id then; ``time``,
-        when it died; ``link``, ``reason``, ``comment``, ``exception``, ``attempt``; ``size``, octets of its body; ``source``, the provider that a link
-        had it from, and ``resource``, what says that this was the broker of the bridge's instance. All of them are null where nothing says so, but for ``destination``,
-        ``original_id``, ``exception`` and ``size``.
+    :returns: the same rows. ``destination`` is now where the message was before it died, and
+        ``queue`` where it is. Added are ``original_id``, its id then; ``time``, when it died;
+        ``link``, ``reason``, ``comment``, ``exception``, ``attempt``; ``size``, octets of its body;
+        ``source``, the provider that a link had it from, and ``resource``, what says that this was
+        the broker of the bridge's instance. All of them are null where nothing says so, but for
+        ``destination``, ``original_id``, ``exception`` and ``size``.
     """
 
     def said(*names: str) -> Column:
@@ -152,7 +163,8 @@ def described(messages: DataFrame) -> DataFrame:
         sql.coalesce(to, sql.lit("?")),
     )
     when = said(dead.BRIDGE_TIMESTAMP, dead.UNDELIVERED_TIMESTAMP).try_cast("bigint")
-    # Anybody may send a message with such a property: one that is no time must not be the end of all the others.
+    # Anybody may send a message with such a property: one that is no time must not be the end of
+    # all the others.
     died = sql.timestamp_millis(sql.when(when.between(0, _LATEST), when))
     own = sql.regexp_replace(
         sql.regexp_replace("destination", "^/queue/", "queue:"), "^/topic/", "topic:"
@@ -194,10 +206,13 @@ def groups(
     """One row for each trouble, the one with most deaths first.
 
     :param deaths: rows of :data:`DEATHS`.
-    :param until: the end of the last period, with a time zone. :param period_hours: how long a period is.
+    :param until: the end of the last period, with a time zone. :param period_hours: how long a
+        period is.
     :param examples: messages to show of each, the latest ones.
-    :returns: :data:`KEYS`; ``count``, ``first``, ``last``; ``per_hour``, deaths an hour between the first one and ``until``; ``in_period`` and ``before``, deaths in the last
-        period and in the one before; ``trend``: ``growing``, ``falling``, ``steady`` or, where both are 0, ``over``; ``examples``, an array of ``message_id``, ``found``, ``time``, ``comment``.
+    :returns: :data:`KEYS`; ``count``, ``first``, ``last``; ``per_hour``, deaths an hour between the
+        first one and ``until``; ``in_period`` and ``before``, deaths in the last period and in the
+        one before; ``trend``: ``growing``, ``falling``, ``steady`` or, where both are 0, ``over``;
+        ``examples``, an array of ``message_id``, ``found``, ``time``, ``comment``.
     """
     end, seconds = sql.lit(until), period_hours * 3600
     age = sql.unix_micros(end) - sql.unix_micros("time")
@@ -248,7 +263,9 @@ def groups(
 
 
 def hours(deaths: DataFrame) -> DataFrame:
-    """How many died of what in each hour: ``hour``, ``reason``, ``count``, in order. Hours without a death have no row, and deaths without a time are in none."""
+    """How many died of what in each hour: ``hour``, ``reason``, ``count``, in order. Hours without
+    a death have no row, and deaths without a time are in none.
+    """
     at = sql.date_trunc("hour", sql.col("time")).alias("hour")
     return (
         deaths.where(sql.col("time").isNotNull())

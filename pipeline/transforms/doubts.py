@@ -1,4 +1,5 @@
-"""Of which messages nobody knows whether an earlier replay has sent them, and a broker that was sent them again could not tell either.
+"""Of which messages nobody knows whether an earlier replay has sent them, and a broker that was
+sent them again could not tell either.
 
 Owns what the gateway is trusted to remember of its duplicate ids. Reads and writes nothing.
 """
@@ -12,18 +13,23 @@ from pyspark.sql import functions as sql
 
 from pipeline.ledger import State
 
-#: How long the gateway is trusted to remember a duplicate id, in microseconds: it does for a day, as it comes.
+#: How long the gateway is trusted to remember a duplicate id, in microseconds: it does for a day,
+#: as it comes.
 REMEMBERED_US: Final = 20 * 3600 * 1_000_000
 #: How many ids of one ledger it remembers for each destination.
 REMEMBERED_IDS: Final = 20_000
 
 
 def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us: int) -> DataFrame:
-    """Those of the messages to be sent that were to be sent before, were not confirmed, and might now be sent a second time.
+    """Those of the messages to be sent that were to be sent before, were not confirmed, and might
+    now be sent a second time.
 
-    :param pending: rows of :data:`pipeline.plan.ROWS` with ``time``, when each died. They are sent by their ``place``.
-    :param records: all of the ledger that say ``intended`` and ``sent``, with ``at`` as a timestamp.
-    :param gateway: the address of the gateway that they go to, which drops what has an id that it remembers; None is another broker, which drops nothing.
+    :param pending: rows of :data:`pipeline.plan.ROWS` with ``time``, when each died. They are sent
+        by their ``place``.
+    :param records: all of the ledger that say ``intended`` and ``sent``, with ``at`` as a
+        timestamp.
+    :param gateway: the address of the gateway that they go to, which drops what has an id that it
+        remembers; None is another broker, which drops nothing.
     :param now_us: the clock, microseconds since the epoch.
     """
     intended = sql.when(sql.col("state") == State.INTENDED.value, sql.col("at"))

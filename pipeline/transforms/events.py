@@ -1,9 +1,10 @@
 """Lines of the journal into events: one row for each step of each message.
 
-Owns what a line means, as :mod:`gateway.journal.schema` has it, in Spark's own functions. Reads and writes nothing.
+Owns what a line means, as :mod:`gateway.journal.schema` has it, in Spark's own functions. Reads and
+writes nothing.
 
-A line's messages are counted out first and its steps last, so that what a line has for each message is looked up once for each message, and no array
-goes beyond the line that it came with.
+A line's messages are counted out first and its steps last, so that what a line has for each message
+is looked up once for each message, and no array goes beyond the line that it came with.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ _OF_LINE: Final = (
 DAMAGED: Final = "_damaged"
 #: More messages than a line has.
 _MOST: Final = 10_000_000
-#: Milliseconds since 1970 of the years 1 to 9999. A broker that is not ours hands on what a producer may have written.
+#: Milliseconds since 1970 of the years 1 to 9999. A broker that is not ours hands on what a
+#: producer may have written.
 _TIMESTAMPS: Final = (-62_135_596_800_000, LATEST)
-#: Which of its line's steps an event is, from 0 on: with ``place`` 0 it is the first event of its line.
+#: Which of its line's steps an event is, from 0 on: with ``place`` 0 it is the first event of its
+#: line.
 POSITION: Final = "position"
 
 
@@ -50,7 +53,9 @@ def whole_lines(lines: DataFrame) -> DataFrame:
 
 
 def is_damaged(lines: DataFrame) -> Column:
-    """Whether a line is damaged: true, or false; never null. What looks so in a line of another version may be as it should be there."""
+    """Whether a line is damaged: true, or false; never null. What looks so in a line of another
+    version may be as it should be there.
+    """
     lacking = sql.col("run").isNull() | sql.col("line").isNull() | _numbers_nothing()
     wrong = (lacking | sql.col(DAMAGED).isNotNull()) if DAMAGED in lines.columns else lacking
     return sql.col("v").isNull() | ((sql.col("v") == VERSION) & wrong)
@@ -59,7 +64,8 @@ def is_damaged(lines: DataFrame) -> Column:
 def events(lines: DataFrame) -> DataFrame:
     """Each step of each message of the lines as a row of :data:`pipeline.columns.EVENTS`.
 
-    The frame fails, when it is computed, on a line of a version that is not known; the error's text is one line. Damaged lines are left out.
+    The frame fails, when it is computed, on a line of a version that is not known; the error's text
+    is one line. Damaged lines are left out.
 
     :param lines: of :data:`pipeline.columns.LINES`, in any order.
     """
@@ -67,7 +73,9 @@ def events(lines: DataFrame) -> DataFrame:
 
 
 def unnamed_events(lines: DataFrame) -> DataFrame:
-    """The same without ``event_id``, and with :data:`POSITION`: what is kept in a file, since the name can be made of the other columns at any time."""
+    """The same without ``event_id``, and with :data:`POSITION`: what is kept in a file, since the
+    name can be made of the other columns at any time.
+    """
     expanded = whole_lines(lines).withColumn("steps", _known_version())
     expanded = expanded.where(sql.size("steps") > 0).withColumn("_ids", _ids())
     kept = [name for name in expanded.columns if name not in ("_ids", "ids", "runs", "prefix", "v")]
@@ -75,7 +83,9 @@ def unnamed_events(lines: DataFrame) -> DataFrame:
     place = sql.col("place")
 
     def each(array: str, one: str) -> Column:
-        """The message's own of an array that a line may lack, or have too few of; else what all have."""
+        """The message's own of an array that a line may lack, or have too few of; else what all
+        have.
+        """
         own = sql.get(sql.col(array), place)
         return sql.coalesce(own, sql.col(one)) if one in kept else own
 
@@ -103,7 +113,9 @@ def unnamed_events(lines: DataFrame) -> DataFrame:
 
 
 def named(frame: DataFrame) -> DataFrame:
-    """The frame of :func:`unnamed_events`, or what was kept of it in a file, as :data:`pipeline.columns.EVENTS` has it."""
+    """The frame of :func:`unnamed_events`, or what was kept of it in a file, as
+    :data:`pipeline.columns.EVENTS` has it.
+    """
     return frame.withColumn("event_id", sql.concat_ws("/", "run", "line", "place", "step")).select(
         "event_id", *_columns()
     )
@@ -130,7 +142,9 @@ def _columns() -> list[str]:
 
 
 def _known_version() -> Column:
-    """The steps; an error where the line is of another version. On the steps, since nobody can do without them."""
+    """The steps; an error where the line is of another version. On the steps, since nobody can do
+    without them.
+    """
     text = sql.concat(
         sql.lit("the journal's line "),
         sql.coalesce(sql.col("line").cast("string"), sql.lit("without a number")),

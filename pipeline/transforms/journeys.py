@@ -1,9 +1,10 @@
-"""Events into journeys: one row for each message, and of a topic one for each message and subscription.
+"""Events into journeys: one row for each message, and of a topic one for each message and
+subscription.
 
 Owns what became of a message, and by which of its steps that is known. Reads and writes nothing.
 
-``outcome`` is one of :class:`Outcome`. A message that goes over a link has another id at the target; ``target_ids`` of its journey, and ``source_ids`` of the
-journey at the target, say which.
+``outcome`` is one of :class:`Outcome`. A message that goes over a link has another id at the
+target; ``target_ids`` of its journey, and ``source_ids`` of the journey at the target, say which.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pipeline.transforms.seen import gaps, store
 
 
 class Outcome(StrEnum):
-    """What became of a message. Of several that hold it is the first; of one that died and was sent again under its old id only what came then counts."""
+    """What became of a message. Of several that hold it is the first; of one that died and was sent
+    again under its old id only what came then counts.
+    """
 
     #: The broker or a link gave it up.
     DEAD = "dead"
@@ -28,13 +31,15 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     #: A transformer wanted it to go nowhere.
     NOT_TRANSFERRED = "not transferred"
-    #: Its link's source has forgotten it, and no target has it; or the broker had it in memory only, and that run of the gateway is over.
+    #: Its link's source has forgotten it, and no target has it; or the broker had it in memory
+    #: only, and that run of the gateway is over.
     LOST = "lost"
     #: A link handed it to the target, and neither it nor its taking back was ever confirmed.
     IN_DOUBT = "in doubt"
     #: Its consumer has acknowledged it, or its link's target has it.
     DELIVERED = "delivered"
-    #: It was purged, went with its destination or subscription, or was refused after it had been accepted.
+    #: It was purged, went with its destination or subscription, or was refused after it had been
+    #: accepted.
     REMOVED = "removed"
     #: On a topic, and no subscription was given it, nor is it stored for one.
     UNCLAIMED = "unclaimed"
@@ -73,7 +78,8 @@ _BEFORE: Final = (Step.PRODUCED, Step.STORED, Step.CONFIRMED)
 #: How it may end for a subscription that is not durable, which the journal does not name then.
 _ENDS: Final = (Step.EXPIRED, Step.DEAD, Step.DELETED)
 _SETTLED: Final = (Step.ACKNOWLEDGED, Step.DELETED)
-#: The steps of which the last says whether a message is with a consumer, or on its way to a link's target.
+#: The steps of which the last says whether a message is with a consumer, or on its way to a link's
+#: target.
 _AT_BROKER: Final = (Step.DELIVERED, Step.REDELIVERED, Step.RETURNED, *_SETTLED)
 _ON_LINK: Final = (Step.SENT, Step.ARRIVED, Step.SETTLED, Step.ROLLED_BACK)
 
@@ -82,8 +88,10 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
     """The journeys of the messages that the events tell of.
 
     :param events: of :data:`pipeline.columns.EVENTS`, each once.
-    :param seen: which lines of the journal are known: so a gap is, and which run of a gateway is over.
-    :param whole: false where the events of some destinations were left out; then a link is not blamed for a step that is not there.
+    :param seen: which lines of the journal are known: so a gap is, and which run of a gateway is
+        over.
+    :param whole: false where the events of some destinations were left out; then a link is not
+        blamed for a step that is not there.
     """
     merged = _with_common_steps(_collected(events))
     decided = merged.withColumn("_store", store("_last.run")).join(
@@ -122,9 +130,11 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
 
 
 def _collected(events: DataFrame) -> DataFrame:
-    """One row for each message and, of a topic, each subscription; what is of no subscription has a row of its own.
+    """One row for each message and, of a topic, each subscription; what is of no subscription has a
+    row of its own.
 
-    All columns are least and greatest values, so that Spark sorts the events by message once and keeps one message at a time in memory.
+    All columns are least and greatest values, so that Spark sorts the events by message once and
+    keeps one message at a time in memory.
     """
     codes = sql.create_map(
         *(sql.lit(part) for step, code in _CODES.items() for part in (step.value, code))
@@ -178,7 +188,8 @@ def _collected(events: DataFrame) -> DataFrame:
     attempts = (
         sql.when(sql.col(_LANE).isNull(), sql.count_if(handed)).otherwise(of_lane).cast("int")
     )
-    # Of a broker that is not ours nothing else says that it was handed out. Several links may take one message of a topic.
+    # Of a broker that is not ours nothing else says that it was handed out. Several links may take
+    # one message of a topic.
     received = _is(Step.RECEIVED)
     of_queue = sql.count_if(received & sql.col("destination").startswith("queue:"))
     taken = sql.greatest(of_queue, sql.max(received.cast("int"))).cast("int")
@@ -193,7 +204,9 @@ def _collected(events: DataFrame) -> DataFrame:
         return sql.array_compact(sql.array(sql.min(value)["value"], sql.max(value)["value"]))
 
     def newest(where: Column) -> Column:
-        """The last of these steps, by the order of the journal and not by the clock, which may be set back."""
+        """The last of these steps, by the order of the journal and not by the clock, which may be
+        set back.
+        """
         return sql.max(sql.when(where, sql.struct("run", "line", "step", "time")))
 
     at_broker = _is(*_AT_BROKER)
@@ -232,7 +245,8 @@ def _collected(events: DataFrame) -> DataFrame:
 
 
 def _with_common_steps(collected: DataFrame) -> DataFrame:
-    """What a topic's message did before it came to its subscriptions is given to the journey of each, and how it ended to those that have not acknowledged it.
+    """What a topic's message did before it came to its subscriptions is given to the journey of
+    each, and how it ended to those that have not acknowledged it.
 
     A link that takes it from there has a journey of its own: the one of no subscription.
     """
@@ -320,7 +334,8 @@ def _outcome(whole: bool) -> Column:
     known = there(Step.RECEIVED, Step.SENT) if whole else there(Step.SENT)
     forgotten = there(Step.SETTLED) & ~there(Step.ARRIVED) & known
     unknown = now("_on_link") == _CODES[Step.SENT]
-    # With a subscription of that name of another connection. Only a durable one outlives a run, and may be handed it for the first time again.
+    # With a subscription of that name of another connection. Only a durable one outlives a run, and
+    # may be handed it for the first time again.
     owed = (
         sql.col("_owed")
         & sql.col(_LANE).isNotNull()
@@ -375,7 +390,9 @@ def _latencies() -> list[Column]:
 
 
 def _runs(seen: DataFrame) -> DataFrame:
-    """For each gateway its newest run, and where the last line is missing: ``_store``, ``_newest`` and ``_gap``, a run and a bucket of lines."""
+    """For each gateway its newest run, and where the last line is missing: ``_store``, ``_newest``
+    and ``_gap``, a run and a bucket of lines.
+    """
     gap = sql.when(sql.col("missing") > 0, sql.struct("run", "bucket"))
     return (
         gaps(seen)

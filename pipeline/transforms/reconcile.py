@@ -1,12 +1,15 @@
-"""What a link received against what it sent: each message's transfers as one row, with what is wrong with it.
+"""What a link received against what it sent: each message's transfers as one row, with what is
+wrong with it.
 
-Owns what *lost*, *doubled*, *reordered*, *altered*, *late* and *in doubt* mean. Reads and writes nothing. ::
+Owns what *lost*, *doubled*, *reordered*, *altered*, *late* and *in doubt* mean. Reads and writes
+nothing. ::
 
     events  --transfers-->  one row for each time that the link took a message from its source
             --messages-->   one row for each message
             --compared-->   the same, with what lies at the target
 
-A link may take a message more than once: what it has not settled comes again. So a message is lost only if no transfer of it came to a good end.
+A link may take a message more than once: what it has not settled comes again. So a message is lost
+only if no transfer of it came to a good end.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ class Reordered(StrEnum):
     """Whose doing it is that a message arrived behind one that came after it."""
 
     LINK = "by the link"
-    #: The link kept the order in which it got them last; the source gave this one again behind the other.
+    #: The link kept the order in which it got them last; the source gave this one again behind the
+    #: other.
     REDELIVERY = "by redelivery"
 
 
@@ -140,11 +144,14 @@ def messages(
 ) -> DataFrame:
     """Each message of the window, with what is wrong with it.
 
-    A message is in the window if one of its transfers has begun in it; then all its transfers count, whenever they were. One of which the journal has the end only, as it
-    was begun before the first line, has begun in none.
+    A message is in the window if one of its transfers has begun in it; then all its transfers
+    count, whenever they were. One of which the journal has the end only, as it was begun before the
+    first line, has begun in none.
 
-    :param found: of :func:`transfers`. :param seen: which lines are known, as :mod:`pipeline.transforms.seen` has them.
-    :param since: a time, as Spark reads it. :param until: likewise; the window ends before it. :param late: seconds.
+    :param found: of :func:`transfers`. :param seen: which lines are known, as
+        :mod:`pipeline.transforms.seen` has them.
+    :param since: a time, as Spark reads it. :param until: likewise; the window ends before it.
+        :param late: seconds.
     """
     known = _with_doubt(found, seen)
     in_window = sql.col("begins")
@@ -258,7 +265,8 @@ def messages(
 def gaps(found: DataFrame, seen: DataFrame, events: DataFrame | None = None) -> DataFrame:
     """The lines that are missing of runs in which these transfers were: ``run`` and ``missing``.
 
-    :param events: all that was read, where that is not the whole journal: only lines that may have been among it are missing then.
+    :param events: all that was read, where that is not the whole journal: only lines that may have
+        been among it are missing then.
     """
     missing = lines_seen.gaps(seen).join(
         sql.broadcast(found.select("run").distinct()), "run", "left_semi"
@@ -267,7 +275,8 @@ def gaps(found: DataFrame, seen: DataFrame, events: DataFrame | None = None) -> 
         spans = events.groupBy("run").agg(
             sql.min("line").alias("_first"), sql.max("line").alias("_last")
         )
-        # What is missing is counted at the next line, which may be in a later bucket than that of the last that was read.
+        # What is missing is counted at the next line, which may be in a later bucket than that of
+        # the last that was read.
         before = sql.coalesce(
             sql.lag("bucket").over(Window.partitionBy("run").orderBy("bucket")), sql.lit(0)
         )
@@ -315,12 +324,16 @@ def counts(judged: DataFrame) -> DataFrame:
 
 
 def compared(judged: DataFrame, lying: DataFrame, destination: str) -> DataFrame:
-    """The messages of :func:`messages` that went to a destination, or may have, and what lies there of them.
+    """The messages of :func:`messages` that went to a destination, or may have, and what lies there
+    of them.
 
-    :param lying: of :data:`pipeline.columns.MESSAGES`, with ``body_hashes``: those that the body may have, as a broker may give octets as text; null where they cannot be computed.
+    :param lying: of :data:`pipeline.columns.MESSAGES`, with ``body_hashes``: those that the body
+        may have, as a broker may give octets as text; null where they cannot be computed.
     :param destination: where they lie.
-    :returns: the same columns, and ``lies``, how often it lies there; ``known_by``: ``id``, ``duplicate id`` or ``body``, the first by which it was found; and
-        ``altered_there``, whether its body is another. A body tells a message only if the link sent no other with that body.
+    :returns: the same columns, and ``lies``, how often it lies there; ``known_by``: ``id``,
+        ``duplicate id`` or ``body``, the first by which it was found; and ``altered_there``,
+        whether its body is another. A body tells a message only if the link sent no other with that
+        body.
     """
     named = lying.select(
         sql.col("message_id").alias("_id"),
@@ -386,7 +399,9 @@ def _lying(found: DataFrame, known_by: str) -> DataFrame:
 
 
 def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
-    """``doubt``: why the journal does not say how a transfer ended; null where it does. ``begins``: whether it says how one began, or would if no line were missing."""
+    """``doubt``: why the journal does not say how a transfer ended; null where it does. ``begins``:
+    whether it says how one began, or would if no line were missing.
+    """
     missing = (
         lines_seen.gaps(seen)
         .where("missing > 0")
@@ -419,7 +434,8 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
         sql.when(sql.col("given_back") | (sql.col("settled") & told), None)
         .when(sql.coalesce(beside, sql.lit(False)), Doubt.GAP.value)
         .when(~sql.col("settled"), end_of)
-        # What is settled first is sent afterwards: only if something followed it is known that it was not.
+        # What is settled first is sent afterwards: only if something followed it is known that it
+        # was not.
         .when(sql.col("last_line") == last_of_link, end_of)
     )
     return (
@@ -430,7 +446,9 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
 
 
 def _with_order(judged: DataFrame) -> DataFrame:
-    """``reordered``: whether a message arrived behind one of its source that came after it, and why."""
+    """``reordered``: whether a message arrived behind one of its source that came after it, and
+    why.
+    """
 
     def behind(given: str) -> Column:
         # From the last to the first, so that what came after is a running minimum.

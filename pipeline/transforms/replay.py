@@ -1,7 +1,8 @@
 """Which messages are sent again, where to, and as what.
 
-Owns the choice among dead or archived messages, the name of each that outlives a crash, and the conversion to what is sent. Reads and writes nothing; what a
-single message becomes is :mod:`pipeline.originals`'.
+Owns the choice among dead or archived messages, the name of each that outlives a crash, and the
+conversion to what is sent. Reads and writes nothing; what a single message becomes is
+:mod:`pipeline.originals`'.
 """
 
 from __future__ import annotations
@@ -89,10 +90,13 @@ _LONGEST_KEY: Final = 900
 
 
 def candidates(messages: DataFrame) -> DataFrame:
-    """The messages that may be chosen from, with what their properties say of their death, and ``key``.
+    """The messages that may be chosen from, with what their properties say of their death, and
+    ``key``.
 
-    :param messages: rows of :data:`pipeline.columns.MESSAGES`, of a dead message queue, an archive or any queue.
-    :returns: the columns of :func:`pipeline.transforms.dead_letters.described`, ``key``, and ``twin``, which is the same for two dead messages that may tell of one death.
+    :param messages: rows of :data:`pipeline.columns.MESSAGES`, of a dead message queue, an archive
+        or any queue.
+    :returns: the columns of :func:`pipeline.transforms.dead_letters.described`, ``key``, and
+        ``twin``, which is the same for two dead messages that may tell of one death.
     """
     rows = described(messages)
     died = sql.col("reason").isNotNull() | sql.col("time").isNotNull()
@@ -112,7 +116,9 @@ def candidates(messages: DataFrame) -> DataFrame:
 
 
 def choose(rows: DataFrame, where: str | None) -> DataFrame:
-    """The rows that an SQL predicate wants. :raises PipelineError: it is none, or speaks of a column that there is not."""
+    """The rows that an SQL predicate wants. :raises PipelineError: it is none, or speaks of a
+    column that there is not.
+    """
     if not where:
         return rows
     # Spark's own account of it, a page long, is for nobody who reads the line below.
@@ -144,7 +150,8 @@ def directed(
 ) -> DataFrame:
     """The candidates with ``target``, and ``nowhere``, why there is none.
 
-    :param lies: the queue that they are in now, at the broker that they are sent to, so that nothing is sent there; else None.
+    :param lies: the queue that they are in now, at the broker that they are sent to, so that
+        nothing is sent there; else None.
     :param to: ``queue:NAME`` or ``topic:NAME``; None is where each was first.
     :param to_gateway: it goes to the broker of a gateway; else to another one.
     """
@@ -182,9 +189,11 @@ def planned(rows: DataFrame, to_gateway: bool) -> DataFrame:
     """What would be sent, without the bodies.
 
     :param rows: as :func:`directed` gives them.
-    :returns: ``key``, which names the message's death, or its place in an archive, for ever; ``twin``, ``message_id``, ``original_id``, ``time``, ``timestamp``, ``queue``, ``destination``, ``reason``,
-        ``link``, ``target``; of the original ``body_type``, ``size`` and ``digest``, that of the whole of it; ``problem``, why it cannot be sent, else null; ``lost``, what
-        the target cannot be given of it.
+    :returns: ``key``, which names the message's death, or its place in an archive, for ever;
+        ``twin``, ``message_id``, ``original_id``, ``time``, ``timestamp``, ``queue``,
+        ``destination``, ``reason``, ``link``, ``target``; of the original ``body_type``, ``size``
+        and ``digest``, that of the whole of it; ``problem``, why it cannot be sent, else null;
+        ``lost``, what the target cannot be given of it.
     """
     looked = _through(rows, _PASSED_TO_PLAN, _PLANNED_ARROW, _PLANNED, _looking(to_gateway))
     return looked.withColumn("problem", sql.coalesce("nowhere", "cannot")).drop("nowhere", "cannot")
@@ -193,11 +202,13 @@ def planned(rows: DataFrame, to_gateway: bool) -> DataFrame:
 def sends(
     rows: DataFrame, passed: tuple[str, ...], to_gateway: bool, now_ms: int, new_ids: bool
 ) -> DataFrame:
-    """What is sent: the columns ``passed`` and ``digest``, and those that the data source writes, but ``expires_ms``, epoch milliseconds, 0 for never.
+    """What is sent: the columns ``passed`` and ``digest``, and those that the data source writes,
+    but ``expires_ms``, epoch milliseconds, 0 for never.
 
     What cannot be restored has nulls only.
 
-    :param rows: as :func:`candidates` gives them. :param now_ms: epoch milliseconds; what has expired by then is sent to live for ever.
+    :param rows: as :func:`candidates` gives them. :param now_ms: epoch milliseconds; what has
+        expired by then is sent to live for ever.
     :param new_ids: have the gateway's broker give new ids and timestamps.
     """
     return _through(rows, passed, _SENT_ARROW, _SENT, _sending(to_gateway, now_ms, new_ids))
@@ -207,10 +218,12 @@ def replayed(rows: DataFrame, sent: DataFrame) -> DataFrame:
     """The rows with ``replayed``, when that message was sent again, null where it was not.
 
     :param rows: as :func:`candidates` gives them.
-    :param sent: ``key`` and ``twin`` of each that was, ``begun``, before it was sent for the first time, and ``at``, after it; timestamps.
+    :param sent: ``key`` and ``twin`` of each that was, ``begun``, before it was sent for the first
+        time, and ``at``, after it; timestamps.
     """
     by_key = sent.groupBy("key").agg(sql.max("at").alias("_at"))
-    # A link that was cut off may have buried a message twice, and that was before. What died after it was begun to be sent again has died anew.
+    # A link that was cut off may have buried a message twice, and that was before. What died after
+    # it was begun to be sent again has died anew.
     by_twin = sent.groupBy("twin").agg(
         sql.max("begun").alias("_begun"), sql.max("at").alias("_twin_at")
     )
@@ -232,7 +245,8 @@ def once(rows: DataFrame) -> DataFrame:
 
 
 def with_status(rows: DataFrame) -> DataFrame:
-    """The rows with ``status``, what would become of each: ``to be sent``, ``replayed before``, ``cannot be sent``, or ``told of twice``.
+    """The rows with ``status``, what would become of each: ``to be sent``, ``replayed before``,
+    ``cannot be sent``, or ``told of twice``.
 
     :param rows: with ``problem``, ``replayed`` and the columns that :func:`once` looks at.
     """
@@ -248,9 +262,12 @@ def with_status(rows: DataFrame) -> DataFrame:
 
 
 def outcomes(rows: DataFrame, sent: DataFrame, began: datetime) -> DataFrame:
-    """What has become of the messages of a plan: ``place``, ``message_id``, ``queue``, ``target``, ``size``, ``died``, ``sent``, when that was, and ``status``: ``sent``, ``sent before`` or ``not sent``.
+    """What has become of the messages of a plan: ``place``, ``message_id``, ``queue``, ``target``,
+    ``size``, ``died``, ``sent``, when that was, and ``status``: ``sent``, ``sent before`` or
+    ``not sent``.
 
-    :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died. :param sent: as for :func:`replayed`. :param began: this run.
+    :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died. :param sent: as for
+        :func:`replayed`. :param began: this run.
     """
     at = sql.col("replayed")
     status = (
@@ -263,8 +280,8 @@ def outcomes(rows: DataFrame, sent: DataFrame, began: datetime) -> DataFrame:
 
 
 Batches = Iterator[pa.RecordBatch]
-# An envelope is a binary format of ours, which Spark SQL has no function for, so this is Python. Arrow takes whole batches to it and back, and what is
-# only passed through is never looked at.
+# An envelope is a binary format of ours, which Spark SQL has no function for, so this is Python.
+# Arrow takes whole batches to it and back, and what is only passed through is never looked at.
 
 
 def _through(

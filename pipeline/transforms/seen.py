@@ -1,8 +1,10 @@
 """Which lines of a journal somebody has: as bitmaps, a bit for each line.
 
-Owns their making and what can be asked of them: whether a line is there twice, whether one was there before, which are missing. Reads and writes nothing.
+Owns their making and what can be asked of them: whether a line is there twice, whether one was
+there before, which are missing. Reads and writes nothing.
 
-A run's lines are in buckets of 32,768, as Spark's ``bitmap_bucket_number`` counts them, each with a bitmap of 4 KiB: the columns ``run``, ``bucket`` and ``lines``.
+A run's lines are in buckets of 32,768, as Spark's ``bitmap_bucket_number`` counts them, each with a
+bitmap of 4 KiB: the columns ``run``, ``bucket`` and ``lines``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _STARTED: Final = r"-\d{17}$"
 
 
 def store(run: str) -> Column:
-    """Whose run it is: the same for all runs of one gateway, which sort by their age. :param run: the column with its name."""
+    """Whose run it is: the same for all runs of one gateway, which sort by their age. :param run:
+    the column with its name.
+    """
     return sql.regexp_replace(run, _STARTED, "")
 
 
@@ -78,10 +82,13 @@ def unseen(lines: DataFrame, seen: DataFrame) -> DataFrame:
 
 
 def gaps(seen: DataFrame) -> DataFrame:
-    """How many lines are missing between the first and the last that was seen of a run: the columns ``run``, ``bucket`` and ``missing``.
+    """How many lines are missing between the first and the last that was seen of a run: the columns
+    ``run``, ``bucket`` and ``missing``.
 
-    There is a row for each bucket of which a line was seen; what is missing is counted at the next line after it. Lines before the first are not missed in the oldest
-    run of a gateway, since they may be too old to be kept, and are in the others, since what is older was kept; of those after the last nobody knows.
+    There is a row for each bucket of which a line was seen; what is missing is counted at the next
+    line after it. Lines before the first are not missed in the oldest run of a gateway, since they
+    may be too old to be kept, and are in the others, since what is older was kept; of those after
+    the last nobody knows.
     """
     buckets = united(seen).select(
         "run", "bucket", sql.bitmap_count("lines").alias("count"), *_ends()

@@ -1,6 +1,7 @@
 """Traffic: how much there was in each stretch of time, and of each name.
 
-Owns how long a stretch is, so that a plot has as many as it can show however long the time is, and which names are told apart. Reads and writes nothing.
+Owns how long a stretch is, so that a plot has as many as it can show however long the time is, and
+which names are told apart. Reads and writes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _STRETCHES: Final = (
 
 
 def span(rows: DataFrame, at: str) -> DataFrame:
-    """One row with the time of the first and of the last of the rows: ``first``, ``last``, in seconds since 1970-01-01 UTC; null where there is none.
+    """One row with the time of the first and of the last of the rows: ``first``, ``last``, in
+    seconds since 1970-01-01 UTC; null where there is none.
 
     :param at: the column with the time.
     """
@@ -47,7 +49,8 @@ def span(rows: DataFrame, at: str) -> DataFrame:
 def stretch(first: int, last: int, most: int = MOST_STRETCHES) -> int:
     """How many seconds are shown as one, so that there are no more than so many from first to last.
 
-    A number that people count time in, or days: :func:`over_time` begins each stretch at a whole multiple of it since 1970-01-01 UTC.
+    A number that people count time in, or days: :func:`over_time` begins each stretch at a whole
+    multiple of it since 1970-01-01 UTC.
 
     :param first: and :param last: in seconds.
     """
@@ -66,12 +69,16 @@ def over_time(
     by: str | None = None,
     most: int = MOST_NAMES,
 ) -> DataFrame:
-    """The sums of each stretch of time: ``time``, its beginning in seconds since 1970-01-01 UTC; the column ``by``, where there is one; one column for each of the amounts. In order.
+    """The sums of each stretch of time: ``time``, its beginning in seconds since 1970-01-01 UTC;
+    the column ``by``, where there is one; one column for each of the amounts. In order.
 
-    Stretches without a row are left out, and rows without a time are in none. The rows are read once.
+    Stretches without a row are left out, and rows without a time are in none. The rows are read
+    once.
 
-    :param at: the column with the time. :param seconds: of a stretch. :param amounts: what is summed up, by the name that it gets.
-    :param by: the column whose values are told apart: the ``most`` with the largest first amount, and :data:`OTHERS`.
+    :param at: the column with the time. :param seconds: of a stretch. :param amounts: what is
+        summed up, by the name that it gets.
+    :param by: the column whose values are told apart: the ``most`` with the largest first amount,
+        and :data:`OTHERS`.
     """
     beginning = (sql.floor(sql.unix_seconds(at) / seconds) * seconds).cast("bigint").alias("time")
     sums = [sql.sum(amount).alias(name) for name, amount in amounts.items()]
@@ -97,12 +104,14 @@ def over_time(
 def largest(
     rows: DataFrame, by: str, count: str, within: str | None = None, most: int = MOST_BARS
 ) -> DataFrame:
-    """How many rows there are of each of the most frequent values: the columns ``by``, maybe ``within``, and ``count``. The most frequent first.
+    """How many rows there are of each of the most frequent values: the columns ``by``, maybe
+    ``within``, and ``count``. The most frequent first.
 
     The rows are read once.
 
     :param by: the column; a null is written as ``(none)``. :param count: the name of the number.
-    :param within: a column whose values are told apart: the most frequent of all, and :data:`OTHERS`. :param most: values of ``by``.
+    :param within: a column whose values are told apart: the most frequent of all, and
+        :data:`OTHERS`. :param most: values of ``by``.
     """
     names = [by] if within is None else [by, within]
     texts = [

@@ -1,4 +1,6 @@
-"""Links that are measured move what they are given, whoever moves it: real servers, few messages."""
+"""Links that are measured move what they are given, whoever moves it: real servers, few
+messages.
+"""
 
 from __future__ import annotations
 

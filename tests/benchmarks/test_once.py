@@ -1,4 +1,6 @@
-"""Transacted links that are measured, and what they are measured beside, move what they are given: real servers, few messages."""
+"""Transacted links that are measured, and what they are measured beside, move what they are given:
+real servers, few messages.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from benchmarks.process import ProcessTree
 
 _MIB = 2**20
-# Holds 64 MiB, and starts a child that shares them until it has ended: the parent cannot go on before.
+# Holds 64 MiB, and starts a child that shares them until it has ended: the parent cannot go on
+# before.
 _VFORKS = """
 import ctypes, time
 held = bytearray(b"x") * (64 << 20)

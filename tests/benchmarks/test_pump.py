@@ -1,4 +1,6 @@
-"""The load generator against the pump, a real process over real sockets: what is measured is what was carried, and nothing stays behind."""
+"""The load generator against the pump, a real process over real sockets: what is measured is what
+was carried, and nothing stays behind.
+"""
 
 from __future__ import annotations
 

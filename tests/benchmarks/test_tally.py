@@ -1,4 +1,6 @@
-"""Losses, duplicates and order are counted exactly: against a slow count that is obviously right."""
+"""Losses, duplicates and order are counted exactly: against a slow count that is obviously
+right.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the load generator sends is STOMP with the right numbers, and what it cuts out of a stream is what went in."""
+"""What the load generator sends is STOMP with the right numbers, and what it cuts out of a stream
+is what went in.
+"""
 
 from __future__ import annotations
 

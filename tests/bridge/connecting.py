@@ -1,4 +1,6 @@
-"""What tests of factories and connections share: a broker of this instance in memory, and a provider in front of it that can wait."""
+"""What tests of factories and connections share: a broker of this instance in memory, and a
+provider in front of it that can wait.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,9 @@ async def broker() -> AsyncIterator[EmbeddedMemory]:
 
 
 def benched(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """Run a coroutine as a test, whose first argument is a bench of its own that is cleared up behind it; the others are parameters."""
+    """Run a coroutine as a test, whose first argument is a bench of its own that is cleared up
+    behind it; the others are parameters.
+    """
 
     async def run(**given: Any) -> None:
         async with broker() as backend:

@@ -1,4 +1,6 @@
-"""A bridge's dead message queues on a real embedded broker, whose clock stands still and whose disk commits when told."""
+"""A bridge's dead message queues on a real embedded broker, whose clock stands still and whose disk
+commits when told.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,8 @@ async def _awaiting(work: Awaitable[object]) -> None:
 class Graveyard:
     """The queues, the broker that they are on, and the bridge's log.
 
-    :param full: queues that refuse every message. :param denied: queues that nobody may send to, by access rules.
+    :param full: queues that refuse every message. :param denied: queues that nobody may send to, by
+        access rules.
     """
 
     def __init__(

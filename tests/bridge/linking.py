@@ -1,6 +1,7 @@
 """A link between two embedded brokers of this process, with what tests want to do to it.
 
-Owns the brokers and waiting. Each is a whole broker; nothing but the dead message queues, which have tests of their own, is replaced.
+Owns the brokers and waiting. Each is a whole broker; nothing but the dead message queues, which
+have tests of their own, is replaced.
 """
 
 from __future__ import annotations
@@ -323,7 +324,9 @@ def in_state(link: JMSLink, state: LinkState) -> None:
 
 
 async def rig(folder: Path, both: bool = False) -> Rig:
-    """The durable broker as the source, and the other as the target; or, if it is to be ``both``, as the target too."""
+    """The durable broker as the source, and the other as the target; or, if it is to be ``both``,
+    as the target too.
+    """
     source = EmbeddedSqlite()
     target = source if both else EmbeddedMemory()
     for backend in dict.fromkeys((source, target)):

@@ -1,4 +1,6 @@
-"""Dedicated, pooled and shared connections: who gets which, and when each is closed. The broker is real, the time a Clock's."""
+"""Dedicated, pooled and shared connections: who gets which, and when each is closed. The broker is
+real, the time a Clock's.
+"""
 
 from __future__ import annotations
 

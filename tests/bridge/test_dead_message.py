@@ -1,4 +1,6 @@
-"""What a dead message looks like: seed table 12-1, the envelope, and text where there can be no envelope."""
+"""What a dead message looks like: seed table 12-1, the envelope, and text where there can be no
+envelope.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The chain of dead message queues, on the embedded broker: order, success, the last resort, and stopping."""
+"""The chain of dead message queues, on the embedded broker: order, success, the last resort, and
+stopping.
+"""
 
 from __future__ import annotations
 

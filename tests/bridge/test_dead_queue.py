@@ -1,4 +1,6 @@
-"""One dead message queue, on the embedded broker: attempts, time to live, connections, and its transformer."""
+"""One dead message queue, on the embedded broker: attempts, time to live, connections, and its
+transformer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A JMS bridge with a real file and a real broker: its life, what fails in it, and what a reload disturbs."""
+"""A JMS bridge with a real file and a real broker: its life, what fails in it, and what a reload
+disturbs.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def link(
     to: str = "here",
     into: str = "",
 ) -> str:
-    """A link from one ``destination-ref`` to another. :param more: attributes. :param into: more attributes of its target."""
+    """A link from one ``destination-ref`` to another. :param more: attributes. :param into: more
+    attributes of its target.
+    """
     return (
         f'<link name="{name}" {more}><source connection-factory-ref="{of}" destination-ref="{source}"/>'
         f'<target connection-factory-ref="{to}" destination-ref="{target}" {into}/></link>'
@@ -511,7 +515,9 @@ async def test_a_pause_is_over_those_that_run(place: Place) -> None:
 
 
 async def pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """A bridge with a link whose batch takes longer than anyone waits for. :returns: what ends the batch."""
+    """A bridge with a link whose batch takes longer than anyone waits for. :returns: what ends the
+    batch.
+    """
     monkeypatch.setattr(jms_bridge, "STOP_S", 0.05)
     await place.started(document(link("ab"), link("cd", "c", "d")))
     held = place.provider.held = []

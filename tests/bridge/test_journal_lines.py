@@ -1,4 +1,6 @@
-"""What the journal tells of messages on links, read back from its segments and compared with what became of each."""
+"""What the journal tells of messages on links, read back from its segments and compared with what
+became of each.
+"""
 
 from __future__ import annotations
 

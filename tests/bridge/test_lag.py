@@ -1,4 +1,6 @@
-"""A link's lag: the age of the oldest message that waits at its source, whatever the link is doing."""
+"""A link's lag: the age of the oldest message that waits at its source, whatever the link is
+doing.
+"""
 
 from __future__ import annotations
 

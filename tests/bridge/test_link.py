@@ -1,4 +1,6 @@
-"""A link between two brokers: what it moves, what it survives, and what an operator can do to it at any time."""
+"""A link between two brokers: what it moves, what it survives, and what an operator can do to it at
+any time.
+"""
 
 from __future__ import annotations
 

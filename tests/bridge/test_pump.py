@@ -1,7 +1,9 @@
-"""The order of a batch's steps under failures of every kind: a model of both brokers, and faults at any step.
+"""The order of a batch's steps under failures of every kind: a model of both brokers, and faults at
+any step.
 
-The source gives out what is not acknowledged, from the first, whenever it is connected anew. The target keeps what it takes. Both are lists here, and
-fail where Hypothesis says; brokers that fail by themselves are in ``tests/faults``.
+The source gives out what is not acknowledged, from the first, whenever it is connected anew. The
+target keeps what it takes. Both are lists here, and fail where Hypothesis says; brokers that fail
+by themselves are in ``tests/faults``.
 """
 
 from __future__ import annotations
@@ -47,8 +49,10 @@ class World:
     """Both brokers, the dead message queue, and what goes wrong.
 
     :param faults: one for each call of :meth:`fault`, in order; 0 is none.
-    :param refused: texts that the target does not take. :param indexed: whether it says which of a run it was.
-    :param transacted: whether of a run of which it refuses one it takes none, and else those before it.
+    :param refused: texts that the target does not take. :param indexed: whether it says which of a
+        run it was.
+    :param transacted: whether of a run of which it refuses one it takes none, and else those before
+        it.
     """
 
     def __init__(
@@ -322,9 +326,11 @@ def test_one_that_is_refused_without_being_named_is_found_by_sending_one_by_one(
 
 
 class Unread:
-    """A source of messages that cannot be read, each alone; what is not settled is given out again. And the dead message queue.
+    """A source of messages that cannot be read, each alone; what is not settled is given out again.
+    And the dead message queue.
 
-    :param ids: of each. :param turns: whether another is given out first, when they are given out again.
+    :param ids: of each. :param turns: whether another is given out first, when they are given out
+        again.
     """
 
     failed = None

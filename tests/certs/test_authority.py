@@ -1,4 +1,6 @@
-"""What is in the certificates: names, validity, and every extension with its criticality (RFC 5280, section 4.2)."""
+"""What is in the certificates: names, validity, and every extension with its criticality (RFC 5280,
+section 4.2).
+"""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta

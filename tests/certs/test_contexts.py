@@ -1,4 +1,6 @@
-"""Real handshakes over the loopback: Twisted's listener with this package's contexts, Python's ``ssl`` and Twisted as clients."""
+"""Real handshakes over the loopback: Twisted's listener with this package's contexts, Python's
+``ssl`` and Twisted as clients.
+"""
 
 import shutil
 import socket

@@ -1,8 +1,10 @@
-"""A STOMP client of our own for these tests: synchronous, on a raw socket, and strict about what the server sends.
+"""A STOMP client of our own for these tests: synchronous, on a raw socket, and strict about what
+the server sends.
 
-Owns one socket and the frames read from it. Written from the specifications; uses nothing of the gateway. It can send any octets, it never
-sleeps, and whatever the server sends against the version spoken is an AssertionError: an undefined escape, a raw colon where 1.1
-and 1.2 want it escaped, a MESSAGE or ERROR without ``content-length``, anything else than end-of-lines between frames.
+Owns one socket and the frames read from it. Written from the specifications; uses nothing of the
+gateway. It can send any octets, it never sleeps, and whatever the server sends against the version
+spoken is an AssertionError: an undefined escape, a raw colon where 1.1 and 1.2 want it escaped, a
+MESSAGE or ERROR without ``content-length``, anything else than end-of-lines between frames.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Closed(Exception):
 class Frame:
     """One frame of the server.
 
-    :param lines: all headers in their order, unescaped, repeated ones included. :param came: when it was complete, in monotonic seconds.
+    :param lines: all headers in their order, unescaped, repeated ones included. :param came: when
+        it was complete, in monotonic seconds.
     """
 
     command: str
@@ -107,7 +110,8 @@ class Client:
         #: The line end that comes next may be that of the last frame.
         self._after_frame = False
         self._receipts = 0
-        #: When end-of-lines that belong to no frame came, in monotonic seconds: one behind a frame is the frame's.
+        #: When end-of-lines that belong to no frame came, in monotonic seconds: one behind a frame
+        #: is the frame's.
         self.beats: list[float] = []
         #: The CONNECTED frame, once there is one.
         self.connected: Frame | None = None
@@ -159,7 +163,8 @@ class Client:
     def frame(self, patience: float = PATIENCE) -> Frame:
         """The next frame.
 
-        :raises TimeoutError: it did not come within ``patience`` seconds. :raises Closed: the connection was closed first.
+        :raises TimeoutError: it did not come within ``patience`` seconds. :raises Closed: the
+            connection was closed first.
         """
         until = time.monotonic() + patience
         while True:
@@ -183,7 +188,9 @@ class Client:
         return [self.message() for _ in range(count)]
 
     def error(self) -> Frame:
-        """The next frame, which must be an ERROR, and nothing after it but the end of the connection."""
+        """The next frame, which must be an ERROR, and nothing after it but the end of the
+        connection.
+        """
         error = self.expect("ERROR")
         assert error["message"]
         assert self.rest() == []
@@ -216,7 +223,9 @@ class Client:
         /,
         **more: str,
     ) -> list[Frame]:
-        """Send a frame with a receipt of its own, and wait for it. :returns: what came before the RECEIPT."""
+        """Send a frame with a receipt of its own, and wait for it. :returns: what came before the
+        RECEIPT.
+        """
         self._receipts += 1
         receipt = f"receipt-{self._receipts}"
         self.send(command, headers, body, **more, receipt=receipt)
@@ -231,7 +240,9 @@ class Client:
             before.append(frame)
 
     def put(self, destination: str, *bodies: str, **headers: str) -> None:
-        """Send texts to a destination, and wait until the gateway has them; nothing else may come meanwhile."""
+        """Send texts to a destination, and wait until the gateway has them; nothing else may come
+        meanwhile.
+        """
         for body in bodies[:-1]:
             self.send("SEND", {"destination": destination}, body, **headers)
         assert self.ask("SEND", {"destination": destination}, bodies[-1], **headers) == []
@@ -258,11 +269,15 @@ class Client:
         self.settle("NACK", message, **headers)
 
     def sync(self) -> list[Frame]:
-        """Have the gateway answer after all that was sent before. :returns: what came before that answer."""
+        """Have the gateway answer after all that was sent before. :returns: what came before that
+        answer.
+        """
         return self.ask("SEND", {"destination": "/topic/nobody.listens"})
 
     def disconnect(self) -> list[Frame]:
-        """End in an orderly way. :returns: what came before the RECEIPT; behind it the connection is closed."""
+        """End in an orderly way. :returns: what came before the RECEIPT; behind it the connection
+        is closed.
+        """
         before = self.ask("DISCONNECT")
         assert self.rest() == []
         return before

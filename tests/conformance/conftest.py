@@ -1,4 +1,6 @@
-"""A gateway that most tests of conformance share, clients for it, and destinations that nobody else uses."""
+"""A gateway that most tests of conformance share, clients for it, and destinations that nobody else
+uses.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 from tests.conformance.client import Client
 from tests.gateway_process import GatewayProcess
 
-#: Gives a client that is CONNECTED; its arguments are those of :meth:`Client.connect`. ``to`` is another gateway than the shared one.
+#: Gives a client that is CONNECTED; its arguments are those of :meth:`Client.connect`. ``to`` is
+#: another gateway than the shared one.
 Connect = Callable[..., Client]
 
 
@@ -31,7 +34,9 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def dial(gateway: GatewayProcess) -> Iterator[Callable[..., Client]]:
-    """Opens a socket to the gateway and sends nothing; it is closed after the test. ``to`` is another gateway than the shared one."""
+    """Opens a socket to the gateway and sends nothing; it is closed after the test. ``to`` is
+    another gateway than the shared one.
+    """
     with ExitStack() as opened:
 
         def dialled(to: GatewayProcess | None = None, **options: Any) -> Client:

@@ -1,4 +1,5 @@
-"""What was decided about the broker, access and the store, as a STOMP client and an operator see it.
+"""What was decided about the broker, access and the store, as a STOMP client and an operator see
+it.
 
 Starts that are refused, and what survives a crash, are proven elsewhere in ``tests/``.
 """
@@ -481,7 +482,9 @@ def _own_address() -> str | None:
 def test_guest_comes_from_this_machine_only(
     start_gateway: Callable[..., GatewayProcess], dial: Callable[..., Client]
 ) -> None:
-    """The guest may come over the loopback; over any other address the same passcode is refused, and the text says why."""
+    """The guest may come over the loopback; over any other address the same passcode is refused,
+    and the text says why.
+    """
     address = _own_address()
     if address is None:
         pytest.skip("this machine has no address but its loopback")

@@ -1,4 +1,6 @@
-"""Which names of headers get from a sender to a consumer, and how: what readers that trim would take for the gateway's own does not."""
+"""Which names of headers get from a sender to a consumer, and how: what readers that trim would
+take for the gateway's own does not.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def test_edge_blanks_are_underscores_in_every_version(
 def test_edge_blanks_do_not_smuggle_a_frame_to_a_reader_of_1_0(
     connect: Connect, queue: str
 ) -> None:
-    """``content-length :0`` before the gateway's own would end the frame early for a reader that trims."""
+    """``content-length :0`` before the gateway's own would end the frame early for a reader that
+    trims.
+    """
     consumer, sender = connect("1.0"), connect()
     consumer.subscribe(queue)
     inner = b"\0MESSAGE\nmessage-id:smuggled\ncontent-length:0\n\n\0"

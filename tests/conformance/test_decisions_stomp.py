@@ -1,4 +1,5 @@
-"""What was decided where the specifications and the guide leave a choice: the STOMP side, as a client sees it.
+"""What was decided where the specifications and the guide leave a choice: the STOMP side, as a
+client sees it.
 
 Names of tests begin with the topic. What other modules of this package prove already is not here.
 """
@@ -130,7 +131,9 @@ def test_certificate_login_without_a_certificate_is_refused(
 def test_certificate_login_is_off_by_default(
     start_gateway: Callable[..., GatewayProcess], certificates: Certificates, queue: str
 ) -> None:
-    """With ``requireClientAuth`` a certificate opens the connection and is still no login; without one there is no connection."""
+    """With ``requireClientAuth`` a certificate opens the connection and is still no login; without
+    one there is no connection.
+    """
     gateway = start_gateway(tls=certificates, require_client_certificate=True)
     client = Client(gateway.tls_port, tls=trust(certificates, show=True))
     client.send("CONNECT", {"accept-version": "1.2", "host": "localhost"})
@@ -401,7 +404,9 @@ def test_nack_follows_the_policy_of_the_subscribe(
 def test_nack_is_death_after_the_last_attempt(
     connect: Connect, queue: str, most: str | None, attempts: int
 ) -> None:
-    """Six attempts in all, or as the SUBSCRIBE says; then the dead message queue has it with its reason."""
+    """Six attempts in all, or as the SUBSCRIBE says; then the dead message queue has it with its
+    reason.
+    """
     client = connect()
     client.put(queue, "poison")
     headers = dict(AT_ONCE) | ({} if most is None else {"activemq.maximumRedeliveries": most})
@@ -441,7 +446,9 @@ def test_nack_has_no_limit_where_the_policy_has_none(connect: Connect, queue: st
 
 
 def test_nack_follows_the_policy_of_the_destination(connect_there: Connect) -> None:
-    """As far as the SUBSCRIBE names nothing else: a pause does not change the number, nor the number the pause."""
+    """As far as the SUBSCRIBE names nothing else: a pause does not change the number, nor the
+    number the pause.
+    """
     client = connect_there()
     for headers, attempts in ((AT_ONCE, 3), ({"activemq.maximumRedeliveries": "1"}, 2), ({}, 3)):
         client.put("/queue/impatient", "poison")
@@ -599,7 +606,9 @@ def test_unsendable_cannot_be_claimed_by_a_sender(connect: Connect, queue: str) 
 
 
 def test_unsendable_closes_the_connection_and_dies_of_it(connect_there: Connect) -> None:
-    """The connection is closed; the message counts an attempt each time, so it cannot stop reconnecting clients for ever."""
+    """The connection is closed; the message counts an attempt each time, so it cannot stop
+    reconnecting clients for ever.
+    """
     sender = connect_there()
     sender.put("/queue/unsendable", "x", wish="map")
     sender.put("/queue/unsendable", "marker")

@@ -1,4 +1,6 @@
-"""STOMP 1.0 "Client Commands"; 1.1 and 1.2 "Client Frames": SEND, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, BEGIN, COMMIT, ABORT."""
+"""STOMP 1.0 "Client Commands"; 1.1 and 1.2 "Client Frames": SEND, SUBSCRIBE, UNSUBSCRIBE, ACK,
+NACK, BEGIN, COMMIT, ABORT.
+"""
 
 from __future__ import annotations
 
@@ -319,7 +321,9 @@ def test_what_was_not_acknowledged_goes_back_to_others_after_a_grace(
 def test_an_ack_shortly_after_unsubscribe_still_counts(
     connect: Connect, queue: str, version: str
 ) -> None:
-    """1.2 has no rule against it, and clients do it: the delivery was the subscription's when it was made."""
+    """1.2 has no rule against it, and clients do it: the delivery was the subscription's when it
+    was made.
+    """
     client = connect(version)
     client.put(queue, "1")
     client.subscribe(queue, ack="client")
@@ -447,7 +451,9 @@ def test_nack_means_not_consumed(connect: Connect, queue: str, version: str) -> 
 
 @pytest.mark.parametrize("version", LATER)
 def test_nack_of_ack_client_is_cumulative(connect: Connect, queue: str, version: str) -> None:
-    """1.1 and 1.2 "NACK": applies "to either one single message [...] or to all messages sent before", as ACK does."""
+    """1.1 and 1.2 "NACK": applies "to either one single message [...] or to all messages sent
+    before", as ACK does.
+    """
     client = connect(version)
     client.put(queue, "1", "2", "3")
     assert client.ask("SUBSCRIBE", {"destination": queue, **QUICK}, id="s", ack="client") == []
@@ -520,7 +526,9 @@ def test_sends_of_an_aborted_transaction_never_arrive(
 def test_a_transaction_ends_with_its_connection(
     connect: Connect, queue: str, version: str, orderly: bool
 ) -> None:
-    """1.1 and 1.2 "BEGIN": "started transactions which have not been committed will be implicitly aborted"."""
+    """1.1 and 1.2 "BEGIN": "started transactions which have not been committed will be implicitly
+    aborted".
+    """
     client, consumer = connect(version), connect(version)
     client.send("BEGIN", transaction="t")
     assert client.ask("SEND", {"destination": queue, "transaction": "t"}, "never") == []

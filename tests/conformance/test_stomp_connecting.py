@@ -1,4 +1,6 @@
-"""STOMP 1.0 "CONNECT", "DISCONNECT"; 1.1 and 1.2 "Connecting", "Protocol Negotiation", "Heart-beating", "DISCONNECT", "Connection Lingering"."""
+"""STOMP 1.0 "CONNECT", "DISCONNECT"; 1.1 and 1.2 "Connecting", "Protocol Negotiation",
+"Heart-beating", "DISCONNECT", "Connection Lingering".
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ Dial = Callable[..., Client]
 def test_the_highest_common_version_is_chosen_in_whatever_order(
     dial: Dial, command: str, accepted: str | None, spoken: str
 ) -> None:
-    """1.1 and 1.2 "Protocol Negotiation": "the highest protocol version that it has in common with the client"; STOMP as CONNECT."""
+    """1.1 and 1.2 "Protocol Negotiation": "the highest protocol version that it has in common with
+    the client"; STOMP as CONNECT.
+    """
     assert dial().connect(accepted, command)["version"] == spoken
 
 
@@ -57,7 +61,9 @@ def test_no_common_version_is_an_error_that_names_ours(dial: Dial) -> None:
 
 
 def test_connected_has_what_the_specifications_name(connect: Connect, version: str) -> None:
-    """1.0: ``session``. 1.1 and 1.2: ``version`` is required, ``session``, ``server`` and ``heart-beat`` are not."""
+    """1.0: ``session``. 1.1 and 1.2: ``version`` is required, ``session``, ``server`` and
+    ``heart-beat`` are not.
+    """
     connected = connect(version).connected
     assert connected is not None
     assert connected["version"] == version
@@ -168,7 +174,9 @@ def test_a_client_id_is_one_connections_at_a_time(connect: Connect, dial: Dial, 
 def test_the_receipt_of_disconnect_comes_last_and_the_connection_closes(
     connect: Connect, queue: str, version: str
 ) -> None:
-    """1.1 and 1.2 "DISCONNECT": all frames sent before have been received and acknowledged by the server."""
+    """1.1 and 1.2 "DISCONNECT": all frames sent before have been received and acknowledged by the
+    server.
+    """
     client, consumer = connect(version), connect(version)
     for number in range(50):
         client.send("SEND", {"destination": queue}, str(number), receipt=str(number))
@@ -250,9 +258,11 @@ def test_what_was_not_acknowledged_goes_back_when_the_socket_is_lost(
     ],
 )
 def test_both_sides_intervals_are_agreed(dial: Dial, client: str | None, server: str) -> None:
-    """1.1 and 1.2 "Heart-beating": MAX of what one side can and the other wants, none where either says 0.
+    """1.1 and 1.2 "Heart-beating": MAX of what one side can and the other wants, none where either
+    says 0.
 
-    The gateway can and wants 500 ms. ``sx`` and ``sy`` are given as agreed, so that MAX(cx,sy) and MAX(sx,cy) are those.
+    The gateway can and wants 500 ms. ``sx`` and ``sy`` are given as agreed, so that MAX(cx,sy) and
+    MAX(sx,cy) are those.
     """
     headers = {} if client is None else {"heart-beat": client}
     assert dial().connect("1.2", **headers)["heart-beat"] == server
@@ -269,7 +279,9 @@ def test_a_heart_beat_that_is_not_two_numbers_is_an_error(dial: Dial, value: str
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_the_gateway_beats_of_itself(connect: Connect, version: str) -> None:
-    """At half the interval, as ``tests/gateway/stomp/test_timing.py`` shows on a clock that stands still."""
+    """At half the interval, as ``tests/gateway/stomp/test_timing.py`` shows on a clock that stands
+    still.
+    """
     client = connect(version, heart_beat="0,600")
     start = time.monotonic()
     beats = client.wait_for_beats(6)
@@ -277,7 +289,9 @@ def test_the_gateway_beats_of_itself(connect: Connect, version: str) -> None:
 
 
 def test_a_silent_client_is_dropped_and_not_at_once(connect: Connect, queue: str) -> None:
-    """After twice the interval by default (``imq.bridge.stomp.heartbeat.tolerance``); its messages go back."""
+    """After twice the interval by default (``imq.bridge.stomp.heartbeat.tolerance``); its messages
+    go back.
+    """
     client = connect("1.2", heart_beat="500,0")
     client.put(queue, "1")
     client.subscribe(queue, ack="client")
@@ -303,7 +317,9 @@ def test_end_of_lines_keep_a_client_alive(connect: Connect, octets: bytes) -> No
 
 
 def test_any_octets_keep_a_client_alive(connect: Connect, queue: str) -> None:
-    """1.2 "Heart-beating": "any new data"; here a frame that takes a second and a half to arrive."""
+    """1.2 "Heart-beating": "any new data"; here a frame that takes a second and a half to
+    arrive.
+    """
     client = connect("1.2", heart_beat="500,500")
     client.subscribe(queue)
     start = len(client.beats)

@@ -1,4 +1,6 @@
-"""STOMP 1.0 "Frames and headers"; 1.1 and 1.2 "STOMP Frames", "Value Encoding", "Body", "Standard Headers", "Size Limits", "Augmented BNF"."""
+"""STOMP 1.0 "Frames and headers"; 1.1 and 1.2 "STOMP Frames", "Value Encoding", "Body", "Standard
+Headers", "Size Limits", "Augmented BNF".
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,9 @@ def test_what_1_2_escapes_reaches_each_version_as_it_can_take_it(
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_headers_are_never_trimmed(connect: Connect, queue: str, version: str) -> None:
-    """1.1 and 1.2: "must never trim or pad headers with spaces". Names go out with ``_`` there, because clients trim them."""
+    """1.1 and 1.2: "must never trim or pad headers with spaces". Names go out with ``_`` there,
+    because clients trim them.
+    """
     client = connect(version)
     client.subscribe(queue)
     client.write(b"SEND\ndestination:%s\ncolour: red \n spaced :\t\n\n\0" % queue.encode())
@@ -282,7 +286,9 @@ def test_a_receipt_is_any_text(connect: Connect) -> None:
 def test_what_is_too_large_is_an_error_before_it_is_complete(
     connect: Connect, octets: bytes
 ) -> None:
-    """1.2 "Size Limits": the server "SHOULD send the client an ERROR frame and then close the connection"."""
+    """1.2 "Size Limits": the server "SHOULD send the client an ERROR frame and then close the
+    connection".
+    """
     client = connect("1.2")
     client.write(octets)
     client.error()
@@ -318,7 +324,9 @@ def test_content_type_is_carried(connect: Connect, queue: str, version: str, tex
 def test_a_client_that_speaks_before_it_is_answered_is_understood(
     dial: Callable[..., Client], queue: str, version: str
 ) -> None:
-    """Frames behind CONNECT are carried out once it is answered, by the rules of the version that was agreed."""
+    """Frames behind CONNECT are carried out once it is answered, by the rules of the version that
+    was agreed.
+    """
     client = dial()
     connecting = f"CONNECT\naccept-version:{version}\nlogin:guest\npasscode:guest\n\n\0".encode()
     colour = b"re\\d" if version == "1.0" else b"re\\\\d"

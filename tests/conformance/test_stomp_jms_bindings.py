@@ -1,4 +1,6 @@
-"""The STOMP JMS bindings: which header is which JMS header, both ways; what other brokers call them; what producers cannot forge."""
+"""The STOMP JMS bindings: which header is which JMS header, both ways; what other brokers call
+them; what producers cannot forge.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,9 @@ def test_what_only_the_gateway_may_say_cannot_be_forged(
 
 
 def test_forged_names_do_not_come_in_by_escapes_either(connect: Connect, queue: str) -> None:
-    """A line end in a value would make a header of the gateway's out of a user's, for a 1.0 client."""
+    """A line end in a value would make a header of the gateway's out of a user's, for a 1.0
+    client.
+    """
     old, new = connect("1.0"), connect("1.2")
     old.subscribe(queue, ack="client")
     new.send(
@@ -419,7 +423,9 @@ def test_a_message_cannot_be_sent_to_a_wildcard(connect: Connect, topic: str) ->
 def test_a_queues_name_has_no_wildcards(
     connect: Connect, queue: str, command: str, name: str
 ) -> None:
-    """A subscriber who expects a pattern would wait for ever at a queue that is literally called so."""
+    """A subscriber who expects a pattern would wait for ever at a queue that is literally called
+    so.
+    """
     client = connect()
     headers = {"destination": f"{queue}.{name}"}
     client.send(command, headers if command == "SEND" else {**headers, "id": "1"}, receipt="r")
@@ -579,7 +585,9 @@ def _alone(client: Client, queue: str, selector: str) -> list[str]:
 
 
 def test_a_selector_sees_no_header_that_is_not_a_jms_name(connect: Connect, queue: str) -> None:
-    """``content-type`` reads as a difference in SQL, so it is null or an error, and never the header."""
+    """``content-type`` reads as a difference in SQL, so it is null or an error, and never the
+    header.
+    """
     client = connect()
     client.put(queue, "1", **{"content-type": "7", "content": "9"})
     assert _alone(client, queue, "content = '9'") == ["1"]

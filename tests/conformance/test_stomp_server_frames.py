@@ -22,7 +22,9 @@ def test_message_has_destination_message_id_and_subscription(
 def test_message_has_ack_exactly_where_one_is_wanted(
     connect: Connect, queue: str, topic: str
 ) -> None:
-    """1.2 "MESSAGE": "If the message is received from a subscription that requires explicit acknowledgment [...] MUST also contain an ack"."""
+    """1.2 "MESSAGE": "If the message is received from a subscription that requires explicit
+    acknowledgment [...] MUST also contain an ack".
+    """
     client = connect("1.2")
     for id, ack in (("a", "auto"), ("c", "client"), ("i", "client-individual")):
         client.subscribe(topic, id, ack=ack)
@@ -60,7 +62,9 @@ def test_a_header_stands_once_in_a_message(connect: Connect, queue: str, version
 def test_receipts_come_in_the_order_of_their_frames(
     connect: Connect, queue: str, version: str
 ) -> None:
-    """1.1 and 1.2 "RECEIPT": "a cumulative acknowledgment that all the previous frames have been received"."""
+    """1.1 and 1.2 "RECEIPT": "a cumulative acknowledgment that all the previous frames have been
+    received".
+    """
     client = connect(version)
     expected: list[str] = []
     octets = b""
@@ -98,7 +102,9 @@ def test_no_receipt_without_asking(connect: Connect, queue: str, version: str) -
 def test_error_has_message_text_and_receipt_id_and_then_the_connection_closes(
     connect: Connect, version: str
 ) -> None:
-    """1.1 and 1.2 "ERROR": "it MUST then close the connection just after"; ``receipt-id`` of the frame that failed."""
+    """1.1 and 1.2 "ERROR": "it MUST then close the connection just after"; ``receipt-id`` of the
+    frame that failed.
+    """
     client = connect(version)
     client.send("SUBSCRIBE", destination="nowhere", id="1", receipt="r:1")
     error = client.error()
@@ -133,7 +139,9 @@ def test_what_came_before_an_error_is_done_and_what_comes_after_is_not(
 def test_an_error_reaches_a_client_that_goes_on_sending(
     connect: Connect, queue: str, version: str
 ) -> None:
-    """1.2 "Connection Lingering": the server's last words are not destroyed by octets that it did not read."""
+    """1.2 "Connection Lingering": the server's last words are not destroyed by octets that it did
+    not read.
+    """
     client = connect(version)
     client.write(
         b"COMMIT\ntransaction:none\n\n\0"

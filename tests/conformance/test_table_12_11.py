@@ -1,4 +1,5 @@
-"""Table 12-11 of the administration guide, "STOMP Bridge Handling of Selected Command/Header Combinations": a section for each row.
+"""Table 12-11 of the administration guide, "STOMP Bridge Handling of Selected Command/Header
+Combinations": a section for each row.
 
 What a row says is quoted or restated above its tests.
 """
@@ -18,7 +19,8 @@ def bodies(messages: list[Frame]) -> list[str]:
     return [message.text for message in messages]
 
 
-# CONNECT: login, passcode. "The STOMP bridge requires these headers to be specified; otherwise, it returns an ERROR frame."
+# CONNECT: login, passcode. "The STOMP bridge requires these headers to be specified; otherwise, it
+# returns an ERROR frame."
 
 
 @pytest.mark.parametrize("missing", ["login", "passcode"])
@@ -61,7 +63,9 @@ def test_destination_a_queue_and_a_topic_of_one_name_are_two(connect: Connect, q
 def test_destination_temp_prefixes_name_temporary_destinations_of_the_connection(
     connect: Connect, version: str, kind: str
 ) -> None:
-    """``/temp-queue/NAME``: NAME is this connection's own; another connection's NAME is another destination."""
+    """``/temp-queue/NAME``: NAME is this connection's own; another connection's NAME is another
+    destination.
+    """
     first, second = connect(version), connect(version)
     name = f"/temp-{kind}/answers"
     for client in (first, second):
@@ -129,7 +133,8 @@ def test_destination_with_another_prefix_is_an_error(
     assert "destination" in client.error()["message"]
 
 
-# The same row: "/temp-queue/temporary_destination://queue/" and the like are for replies to a MESSAGE.
+# The same row: "/temp-queue/temporary_destination://queue/" and the like are for replies to a
+# MESSAGE.
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
@@ -171,7 +176,8 @@ def test_destination_temporary_ones_end_with_their_connection(connect: Connect, 
     assert other.error()["receipt-id"] == "1"
 
 
-# SEND: expires, priority, persistent. Absent, they are as for a Message Queue Java client: never, 4, persistent.
+# SEND: expires, priority, persistent. Absent, they are as for a Message Queue Java client: never,
+# 4, persistent.
 
 
 def test_send_without_expires_priority_persistent_has_jms_defaults(
@@ -258,8 +264,9 @@ def test_subscribe_selector_that_is_none_is_an_error(
     assert error["receipt-id"] == "r"
 
 
-# SUBSCRIBE: id. The default is "/subscription-to/" and the destination, which UNSUBSCRIBE and ACK take and MESSAGE does not tell: no 1.0 client knows an id
-# that it never gave. An id is unique within the connection.
+# SUBSCRIBE: id. The default is "/subscription-to/" and the destination, which UNSUBSCRIBE and ACK
+# take and MESSAGE does not tell: no 1.0 client knows an id that it never gave. An id is unique
+# within the connection.
 
 
 @pytest.mark.parametrize("destination", ["/queue/a.%s", "/topic/a.%s"])
@@ -375,13 +382,16 @@ def test_subscribe_transaction_pauses_all_transacted_subscriptions_and_no_other(
     assert {message["subscription"] for message in client.messages(2)} == {"a", "b"}
 
 
-# ABORT: transaction. All transacted subscriptions stop; the next BEGIN delivers everything again that was not consumed.
+# ABORT: transaction. All transacted subscriptions stop; the next BEGIN delivers everything again
+# that was not consumed.
 
 
 def test_abort_redelivers_what_was_not_consumed_at_the_next_begin(
     connect: Connect, queue: str, version: str
 ) -> None:
-    """Acknowledged in the aborted transaction or not acknowledged at all: both come again, in order, marked."""
+    """Acknowledged in the aborted transaction or not acknowledged at all: both come again, in
+    order, marked.
+    """
     client = connect(version)
     client.put(queue, "1", "2", "3")
     client.send("BEGIN", transaction="t1")
@@ -467,7 +477,8 @@ def test_abort_forgets_what_was_sent(connect: Connect, queue: str, version: str)
     assert client.message().text == "marker"
 
 
-# SUBSCRIBE: ack. "For STOMP ack:auto (the default), a subscribed message is considered acknowledged as soon as it is sent".
+# SUBSCRIBE: ack. "For STOMP ack:auto (the default), a subscribed message is considered acknowledged
+# as soon as it is sent".
 
 
 @pytest.mark.parametrize("headers", [{}, {"ack": "auto"}])
@@ -548,7 +559,8 @@ def test_unsubscribe_durable_that_is_unknown_is_an_error(
     assert error["receipt-id"] == "r"
 
 
-# BEGIN: transaction. "Nested transactions are not supported. On attempts to start a nested transaction, an ERROR frame is returned."
+# BEGIN: transaction. "Nested transactions are not supported. On attempts to start a nested
+# transaction, an ERROR frame is returned."
 
 
 @pytest.mark.parametrize("second", ["t", "another"])
@@ -690,7 +702,9 @@ def test_ack_in_a_transaction_without_commit_consumes_nothing(
 def test_ack_without_transaction_joins_the_current_one(
     connect: Connect, queue: str, version: str
 ) -> None:
-    """ "If the transaction header is not specified but the subscription header is [...] in the current transaction"."""
+    """ "If the transaction header is not specified but the subscription header is [...] in the
+    current transaction".
+    """
     client = connect(version)
     client.put(queue, "1", "2")
     client.send("BEGIN", transaction="t1")
@@ -817,7 +831,9 @@ def test_reply_to_in_the_same_session_by_its_own_name(
 def test_reply_to_in_the_same_session_by_the_string_of_the_message(
     connect: Connect, queue: str, version: str, kind: str
 ) -> None:
-    """ "This technique can also be used for sending the reply message when in the same CONNECT session"."""
+    """ "This technique can also be used for sending the reply message when in the same CONNECT
+    session".
+    """
     client = connect(version)
     client.subscribe(f"/temp-{kind}/answers", "answers")
     client.subscribe(queue, "requests")

@@ -1,6 +1,7 @@
 """Contract tests, and what stands in for them where a provider denies what they are about.
 
-Owns the decorator :func:`contract`. What the denial of each capability means is here and nowhere else.
+Owns the decorator :func:`contract`. What the denial of each capability means is here and nowhere
+else.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Test = Callable[..., Coroutine[Any, Any, None]]
 def contract(*capabilities: str, arranged: tuple[str, ...] = ()) -> Callable[[Test], Test]:
     """Make a coroutine a contract test.
 
-    :param capabilities: fields of Capabilities that it is about. Where the provider has one of them not, the test is instead that asking
-        for it raises NotSupported.
+    :param capabilities: fields of Capabilities that it is about. Where the provider has one of them
+        not, the test is instead that asking for it raises NotSupported.
     :param arranged: what the backend must be able to arrange; the test is made for those that can.
     """
 
@@ -86,7 +87,9 @@ async def _refuses_to_join(seam: Seam) -> None:
 
 
 async def _takes_the_property(seam: Seam, client: Client) -> None:
-    """Nobody is refused for a duplicate id; it promises nothing, and is a property like any other."""
+    """Nobody is refused for a duplicate id; it promises nothing, and is a property like any
+    other.
+    """
     queue = seam.queue()
     inbox = await client.consumer(queue)
     await client.send(queue, ["1"], properties={DUPLICATE_ID: "a"})

@@ -52,7 +52,8 @@ def now_ms() -> int:
 async def refused_send(session: Session, messages: Sequence[Message]) -> MessagingError:
     """Send what must be refused.
 
-    :returns: why; :class:`MessageRejected` where ``send`` raised, else what the next completion says.
+    :returns: why; :class:`MessageRejected` where ``send`` raised, else what the next completion
+        says.
     """
     try:
         session.send(messages)
@@ -107,7 +108,9 @@ class Client:
         on_delivery: Callable[[int, Sequence[Message]], object] | None = None,
         **spec: Any,
     ) -> Inbox:
-        """A consumer, of a session of its own unless one is given, that receives from when this returns."""
+        """A consumer, of a session of its own unless one is given, that receives from when this
+        returns.
+        """
         if session is None:
             session = self.session(mode)
         inbox = Inbox()
@@ -190,7 +193,8 @@ class Seam:
     async def holding(
         self, bodies: Sequence[str] | range, *, credit: int = 1000, **consumer: Any
     ) -> tuple[Client, Destination, Inbox]:
-        """A connection, a fresh queue that these were sent to, and a consumer of it that holds them as far as its credit goes.
+        """A connection, a fresh queue that these were sent to, and a consumer of it that holds them
+        as far as its credit goes.
 
         :param consumer: as for :meth:`Client.consumer`.
         """
@@ -205,7 +209,9 @@ class Seam:
         return self.backend.queue().name.replace(".", "-")
 
     async def quiet(self) -> None:
-        """Wait until what could have been delivered has been: messages that are sent now have made their way, twice."""
+        """Wait until what could have been delivered has been: messages that are sent now have made
+        their way, twice.
+        """
         if self._beats is None:
             queue, client = self.queue(), await self.connect()
             self._beats = queue, client, await client.consumer(queue, mode=Mode.AUTO)
@@ -216,7 +222,9 @@ class Seam:
             await inbox.count(before + 1)
 
     async def rest(self, queue: Destination, least: int = 0) -> list[str]:
-        """What waits in a queue that nobody else consumes from; it is taken. :param least: wait for so many."""
+        """What waits in a queue that nobody else consumes from; it is taken. :param least: wait for
+        so many.
+        """
         client = await self.connect()
         inbox = await client.consumer(queue)
         await inbox.count(least)
@@ -227,7 +235,9 @@ class Seam:
         return inbox.texts
 
     async def has_left(self, queue: Destination, bodies: list[str]) -> None:
-        """These wait in a queue that nobody else consumes from, in this order, and nothing else; they are taken."""
+        """These wait in a queue that nobody else consumes from, in this order, and nothing else;
+        they are taken.
+        """
         assert await self.rest(queue, len(bodies)) == bodies
 
     async def lose(self) -> None:
@@ -250,7 +260,9 @@ class Seam:
         self.provider = self.backend.provider()
 
     def counted(self, *attempts: int) -> list[int]:
-        """These attempts as an inbox has them: where the provider cannot count, 2 is any but the first."""
+        """These attempts as an inbox has them: where the provider cannot count, 2 is any but the
+        first.
+        """
         return [
             attempt if self.capabilities.delivery_count else min(attempt, 2) for attempt in attempts
         ]

@@ -1,4 +1,6 @@
-"""Connections: who is let in, who is who, and how a connection ends (``Provider``, ``Connection``)."""
+"""Connections: who is let in, who is who, and how a connection ends (``Provider``,
+``Connection``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a message carries from end to end: bodies, properties, header fields, expiry, priority, persistence."""
+"""What a message carries from end to end: bodies, properties, header fields, expiry, priority,
+persistence.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ BODIES: list[tuple[str, BodyType, bytes]] = [
     ("map", BodyType.MAP, encode_map(MAP)),
     ("map-empty", BodyType.MAP, encode_map({})),
     ("stream", BodyType.STREAM, encode_stream(list(MAP.values()))),
-    # A serialised java.lang.Integer of 42: an object is never deserialised, but providers may look at its head.
+    # A serialised java.lang.Integer of 42: an object is never deserialised, but providers may look
+    # at its head.
     (
         "object",
         BodyType.OBJECT,

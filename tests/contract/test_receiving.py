@@ -1,4 +1,6 @@
-"""Receiving: credit, numbers, start and stop, and what a delivery is (``Consumer``, ``Deliver``)."""
+"""Receiving: credit, numbers, start and stop, and what a delivery is (``Consumer``,
+``Deliver``).
+"""
 
 from __future__ import annotations
 

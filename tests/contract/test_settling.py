@@ -1,4 +1,6 @@
-"""Settling: cumulative, one by one, rejections, and what comes back (``Consumer``, ``Session.recover``)."""
+"""Settling: cumulative, one by one, rejections, and what comes back (``Consumer``,
+``Session.recover``).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ AT_ONCE = RedeliveryChanges(
 
 
 async def until_dead(seam: Seam, bodies: set[str]) -> None:
-    """Wait until messages with these bodies are in the dead message queue, where the backend has one."""
+    """Wait until messages with these bodies are in the dead message queue, where the backend has
+    one.
+    """
     if seam.backend.dead is not None:
         client = await seam.connect()
         inbox = await client.consumer(seam.backend.dead, mode=Mode.AUTO)

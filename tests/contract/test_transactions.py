@@ -1,4 +1,6 @@
-"""Transactions: sends and acknowledgements together or not at all (``Session.commit``, ``rollback``, ``within``)."""
+"""Transactions: sends and acknowledgements together or not at all (``Session.commit``,
+``rollback``, ``within``).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """XA sessions, where a provider has them (``XASession``, ``XAResource``).
 
-Written as whoever uses the seam must behave to suit every provider: a branch is started first, then credit is granted, all that was delivered is
-acknowledged, and only then the branch ends.
+Written as whoever uses the seam must behave to suit every provider: a branch is started first, then
+credit is granted, all that was delivered is acknowledged, and only then the branch ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def branch() -> Xid:
 async def sent(
     client: Client, queue: Destination, bodies: Sequence[str] | range
 ) -> tuple[XAResource, Xid]:
-    """Send in a new branch, whose association has ended. :returns: the session's resource, and the branch."""
+    """Send in a new branch, whose association has ended. :returns: the session's resource, and the
+    branch.
+    """
     session, xid = client.connection.xa_session(), branch()
     resource = session.resource()
     await bounded(resource.start(xid, Flags.NOFLAGS))

@@ -1,4 +1,5 @@
-"""Waiting: for conditions, for completions, and for what consumers are given. Every wait has a bound.
+"""Waiting: for conditions, for completions, and for what consumers are given. Every wait has a
+bound.
 
 Knows the seam's callbacks and no provider.
 """

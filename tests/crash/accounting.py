@@ -1,7 +1,7 @@
 """After a crash: every message of an epoch is accounted for.
 
-Owns the questions that are asked of a gateway over what a crash left, and leaves its queues empty, so that the next epoch can tell what came
-back from the dead.
+Owns the questions that are asked of a gateway over what a crash left, and leaves its queues empty,
+so that the next epoch can tell what came back from the dead.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ _BLOCK = 200
 
 
 def check(load: Load, port: int) -> int:
-    """Empty every place that the load used, and compare what was there with what its clients were told.
+    """Empty every place that the load used, and compare what was there with what its clients were
+    told.
 
-    :returns: how many messages were there. :raises AssertionError: one is lost, came back, is doubled, out of order, or half a transaction's.
+    :returns: how many messages were there. :raises AssertionError: one is lost, came back, is
+        doubled, out of order, or half a transaction's.
     """
     found: dict[str, list[Id]] = {}
     for name, place in load.places.items():
@@ -33,7 +35,9 @@ def check(load: Load, port: int) -> int:
 
 
 def _drain(load: Load, port: int, name: str) -> list[Id]:
-    """Everything in a place, in order, consumed for good: the RECEIPTs of the acknowledgements are waited for."""
+    """Everything in a place, in order, consumed for good: the RECEIPTs of the acknowledgements are
+    waited for.
+    """
     durable = name == TOPIC
     ids: list[Id] = []
     with Client(port, headers=DURABLE if durable else None) as client:

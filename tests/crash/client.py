@@ -1,6 +1,8 @@
-"""A small STOMP 1.2 client on a blocking socket, for tests that must know to the octet what they sent and what came back.
+"""A small STOMP 1.2 client on a blocking socket, for tests that must know to the octet what they
+sent and what came back.
 
-Owns one connection. Nothing is retried, nothing is gathered behind the caller's back: frames leave when they are given.
+Owns one connection. Nothing is retried, nothing is gathered behind the caller's back: frames leave
+when they are given.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Client:
     """A connection, made and CONNECTED unless told otherwise.
 
     :param tls: speak TLS with this context. :param headers: more headers for CONNECT.
-    :param connect: whether to send CONNECT and wait for CONNECTED. :param receive_buffer: octets of the kernel's buffer, None for its own choice.
+    :param connect: whether to send CONNECT and wait for CONNECTED. :param receive_buffer: octets of
+        the kernel's buffer, None for its own choice.
     """
 
     def __init__(
@@ -120,7 +123,9 @@ class Client:
             raise Gone(str(error)) from error
 
     def frame(self) -> Frame:
-        """The next frame. :raises Gone: there is none. :raises TimeoutError: none came within the patience."""
+        """The next frame. :raises Gone: there is none. :raises TimeoutError: none came within the
+        patience.
+        """
         while True:
             found = self._parse()
             if found is not None:
@@ -136,7 +141,9 @@ class Client:
                 return
 
     def error(self) -> Frame:
-        """The ERROR that comes next, after which the other side closes. :raises AssertionError: it is something else."""
+        """The ERROR that comes next, after which the other side closes. :raises AssertionError: it
+        is something else.
+        """
         frame = self.frame()
         assert frame.command == "ERROR", frame
         assert frame.headers["message"]
@@ -151,7 +158,9 @@ class Client:
         )
 
     def ask(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> list[Frame]:
-        """A frame with a receipt. :returns: the frames that came before the RECEIPT. :raises Refused: an ERROR came instead."""
+        """A frame with a receipt. :returns: the frames that came before the RECEIPT. :raises
+        Refused: an ERROR came instead.
+        """
         self._receipts += 1
         receipt = f"r{self._receipts}"
         self.write(encode(command, {**headers, "receipt": receipt}, body))

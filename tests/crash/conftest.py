@@ -12,7 +12,9 @@ from tests.crash.once_table import PROPERTY, Row, recorded
 
 
 class Pairs:
-    """The pair of a module, and the next where that was spoiled. :param make: a pair, which the stack ends."""
+    """The pair of a module, and the next where that was spoiled. :param make: a pair, which the
+    stack ends.
+    """
 
     def __init__(self, make: Callable[[ExitStack], Pair]) -> None:
         self._make = make
@@ -44,7 +46,9 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
 def moves(
     pairs: Pairs, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> Moves:
-    """Has a case happen with 50 messages, in the long run with 1,000, records its row, and asserts that it is clean."""
+    """Has a case happen with 50 messages, in the long run with 1,000, records its row, and asserts
+    that it is clean.
+    """
     long = bool(request.config.getoption("--long"))
     messages = 1_000 if long else 50
 
@@ -54,7 +58,8 @@ def moves(
             row = case(pairs.get(), messages)
             record_property(PROPERTY, recorded(row))
             assert row.clean, row
-            # After such a death ActiveMQ may hold back messages of the next case only, which then seem to be out of order.
+            # After such a death ActiveMQ may hold back messages of the next case only, which then
+            # seem to be out of order.
             spoiled = long and row.prepared > 0 and row.way == BACK and row.dies != GATEWAY
         finally:
             if spoiled:

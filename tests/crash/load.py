@@ -1,7 +1,9 @@
-"""A load of clients that know what they were promised, so that after a crash every message can be accounted for.
+"""A load of clients that know what they were promised, so that after a crash every message can be
+accounted for.
 
-Owns the clients of one *epoch*, the time between two starts of a gateway, and what each was told. Each client runs on a thread of its
-own until its connection is gone, and reads even then whatever still lies in its socket: a RECEIPT counts once it is there.
+Owns the clients of one *epoch*, the time between two starts of a gateway, and what each was told.
+Each client runs on a thread of its own until its connection is gone, and reads even then whatever
+still lies in its socket: a RECEIPT counts once it is there.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ _RUN: Final = 10
 class Place:
     """A queue, or a durable subscription, in one epoch.
 
-    :ivar offered: what may be there. :ivar promised: what got a RECEIPT, or came in a transaction that did.
-    :ivar taken: what may be gone. :ivar gone: what was acknowledged with a RECEIPT. :ivar refused: what may never be there.
+    :ivar offered: what may be there. :ivar promised: what got a RECEIPT, or came in a transaction
+        that did.
+    :ivar taken: what may be gone. :ivar gone: what was acknowledged with a RECEIPT. :ivar refused:
+        what may never be there.
     """
 
     name: str
@@ -48,7 +52,9 @@ class Place:
 
 @dataclass
 class Group:
-    """A transaction. :ivar members: the places and ids it sends to. :ivar promised: its COMMIT got a RECEIPT."""
+    """A transaction. :ivar members: the places and ids it sends to. :ivar promised: its COMMIT got
+    a RECEIPT.
+    """
 
     members: list[tuple[str, Id]]
     promised: bool = False
@@ -57,7 +63,8 @@ class Group:
 class Load:
     """One epoch.
 
-    :param port: the gateway's. :param epoch: in every body; each epoch has its own. :param seed: of everything that varies.
+    :param port: the gateway's. :param epoch: in every body; each epoch has its own. :param seed: of
+        everything that varies.
     """
 
     def __init__(self, port: int, epoch: int, seed: int) -> None:
@@ -131,7 +138,9 @@ class Load:
         assert come, f"only {self._receipts} of {count} receipts came"
 
     def join(self) -> None:
-        """The gateway is dead: wait until every client has seen the end of its connection and read what was left in it."""
+        """The gateway is dead: wait until every client has seen the end of its connection and read
+        what was left in it.
+        """
         self.over.set()
         for thread in self._threads:
             thread.join(PATIENCE)
@@ -164,7 +173,8 @@ class Actor:
                     self.work()
                 except Gone:
                     for frame in self.client.rest():
-                        # What it answers goes nowhere any more; that it has taken the frame is recorded before.
+                        # What it answers goes nowhere any more; that it has taken the frame is
+                        # recorded before.
                         with suppress(Gone):
                             self.take(frame)
         except Exception as error:  # noqa: BLE001
@@ -212,7 +222,9 @@ class Actor:
 
 
 class Producer(Actor):
-    """Sends runs of persistent messages, every so manyeth with a receipt, and waits for the receipts of a run."""
+    """Sends runs of persistent messages, every so manyeth with a receipt, and waits for the
+    receipts of a run.
+    """
 
     def __init__(
         self, load: Load, name: str, destination: str, every: int, *, persistent: bool = True
@@ -300,7 +312,9 @@ class Transactions(Actor):
 
 
 class Consumer(Actor):
-    """Takes messages and acknowledges them, with receipts, as its mode says; in order, but for those that come again."""
+    """Takes messages and acknowledges them, with receipts, as its mode says; in order, but for
+    those that come again.
+    """
 
     def __init__(self, load: Load, destination: str, ack: str, *, durable: bool = False) -> None:
         if durable:
@@ -401,7 +415,9 @@ class Leaver(Consumer):
 
 
 class Paused(Consumer):
-    """Subscribes and never reads, until the end; then everything it finds in its socket is unacknowledged."""
+    """Subscribes and never reads, until the end; then everything it finds in its socket is
+    unacknowledged.
+    """
 
     receive_buffer = 8192
 

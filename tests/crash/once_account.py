@@ -1,6 +1,8 @@
-"""What a transacted link's queues hold after a crash, compared with what was sent; and what is in doubt at either resource manager.
+"""What a transacted link's queues hold after a crash, compared with what was sent; and what is in
+doubt at either resource manager.
 
-Owns the counting. A target that gets each message once and only once has first, first + 1 and so on to the last, and nothing else.
+Owns the counting. A target that gets each message once and only once has first, first + 1 and so on
+to the last, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from tests.gateway_process import HOST
 
 @dataclass(frozen=True)
 class Account:
-    """How many messages never came, came again, and came after a later one. :param strange: how many nobody sent."""
+    """How many messages never came, came again, and came after a later one. :param strange: how
+    many nobody sent.
+    """
 
     lost: int
     doubled: int
@@ -66,10 +70,12 @@ def collect(
     stalled: Callable[[], bool],
     end: int,
 ) -> Collected:
-    """The numbers of a destination's messages in the order of their coming: all that came until those wanted had, and ``settled`` returned.
+    """The numbers of a destination's messages in the order of their coming: all that came until
+    those wanted had, and ``settled`` returned.
 
-    :param settled: returns when nothing else can come. :param stalled: asked, until it says so, when nothing came for a while: whether it did something
-        that makes the rest come. :param end: of a message that is sent to the destination when all have come, and is not among them.
+    :param settled: returns when nothing else can come. :param stalled: asked, until it says so,
+        when nothing came for a while: whether it did something that makes the rest come. :param
+        end: of a message that is sent to the destination when all have come, and is not among them.
     :raises AssertionError: the last one does not come.
     """
     numbers: list[int] = []
@@ -109,7 +115,9 @@ def collect(
 
 
 class ActiveMQsDoubt:
-    """Which branches are in doubt at an ActiveMQ, as its own client tells. :param port: for OpenWire."""
+    """Which branches are in doubt at an ActiveMQ, as its own client tells. :param port: for
+    OpenWire.
+    """
 
     def __init__(self, port: int) -> None:
         command = [
@@ -154,7 +162,8 @@ _BRANCHES: Final = "SELECT hex(gtrid) || '.' || hex(bqual) FROM branch"
 def embedded_doubt(store: Path) -> list[str]:
     """Which branches an embedded broker has stored, by their ids.
 
-    The broker lets nobody else read its store, so a copy is read. While the broker is at work that may show what was a moment ago.
+    The broker lets nobody else read its store, so a copy is read. While the broker is at work that
+    may show what was a moment ago.
 
     :raises sqlite3.DatabaseError: it was being written in such a way that the copy is of no use.
     """

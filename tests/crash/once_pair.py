@@ -1,6 +1,8 @@
-"""A gateway and an ActiveMQ, with a transacted link each way between them, of which either can be killed at a named point and started again.
+"""A gateway and an ActiveMQ, with a transacted link each way between them, of which either can be
+killed at a named point and started again.
 
-Owns both processes and the case: messages are produced, somebody dies, comes back, and everything is counted.
+Owns both processes and the case: messages are produced, somebody dies, comes back, and everything
+is counted.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ _DEAD_THERE: Final = "/queue/ActiveMQ.DLQ"
 
 
 def nth_of(messages: int, *case: str) -> int:
-    """At which time of passing its point somebody dies: in the middle of the work, another one in each case, the same one in each run."""
+    """At which time of passing its point somebody dies: in the middle of the work, another one in
+    each case, the same one in each run.
+    """
     transactions = messages // BATCH
     return random.Random(" ".join(case)).randrange(1, transactions - 1)
 
@@ -90,7 +94,9 @@ class Pair:
         return self._over(way, point, GATEWAY, nth, first, messages, prepared, began)
 
     def activemq_dies(self, way: str, point: str, messages: int) -> Row:
-        """ActiveMQ is killed while the gateway is held at the point, and started again over its data when the gateway has gone on."""
+        """ActiveMQ is killed while the gateway is held at the point, and started again over its
+        data when the gateway has gone on.
+        """
         nth = nth_of(messages, way, point, ACTIVEMQ)
         with self._moving(way, f"{point}:{nth}", HOLD, messages) as first:
             self._until_held()
@@ -104,7 +110,8 @@ class Pair:
     def java_dies(self, way: str, point: str, messages: int) -> Row:
         """The gateway's Java process is killed while the gateway is held at the point."""
         nth = nth_of(messages, way, point, JAVA)
-        # Otherwise it would have died in the case before, too, and be started anew only after a pause.
+        # Otherwise it would have died in the case before, too, and be started anew only after a
+        # pause.
         self.gateway.terminate()
         self.gateway.start()
         with self._moving(way, f"{point}:{nth}", HOLD, messages) as first:
@@ -160,7 +167,9 @@ class Pair:
         return self._over(way, point, dies, nth, first, messages, prepared, began)
 
     def waiting_is_told(self) -> bool:
-        """Whether operators are shown a decided transaction that waits for ActiveMQ, which is in the log still."""
+        """Whether operators are shown a decided transaction that waits for ActiveMQ, which is in
+        the log still.
+        """
         shown = self.gateway.transactions()
         waiting = [
             branch["ref_name"]
@@ -178,7 +187,9 @@ class Pair:
 
     @contextmanager
     def _moving(self, way: str, where: str, act: str, messages: int) -> Iterator[int]:
-        """The link is to move these, and an order is given. :returns: the number of the first message."""
+        """The link is to move these, and an order is given. :returns: the number of the first
+        message.
+        """
         link, gateway = self.links[way], self.gateway
         gateway.until_moving()
         self._stop(link)
@@ -290,9 +301,10 @@ class Pair:
     def _free_held(self, link: Link) -> bool:
         """Have ActiveMQ give what it holds back, if nobody else can be holding it.
 
-        ActiveMQ 5.17.2, when it was killed with a prepared branch of acknowledgements and is told that branch's outcome after its start, sometimes gives
-        as many of the queue's last messages to nobody, whoever asks, and not after another start either. They are in its journal. Where its index is
-        built anew from that, they come.
+        ActiveMQ 5.17.2, when it was killed with a prepared branch of acknowledgements and is told
+        that branch's outcome after its start, sometimes gives as many of the queue's last messages
+        to nobody, whoever asks, and not after another start either. They are in its journal. Where
+        its index is built anew from that, they come.
         """
         told = self.gateway.until_link(link.name, lambda told: True, "an answer")
         if (

@@ -16,7 +16,9 @@ _NAMES: Final = {OUT: "out", BACK: "back"}
 
 
 def _each(points: Sequence[str], first: int) -> Iterator[Any]:
-    """Each point in both directions, of which the ordinary run takes one, in turns. :param first: which one at the first point."""
+    """Each point in both directions, of which the ordinary run takes one, in turns. :param first:
+    which one at the first point.
+    """
     for place, point in enumerate(points):
         for number, way in enumerate(_WAYS):
             ordinary = (place + first) % len(_WAYS) == number

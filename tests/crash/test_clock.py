@@ -1,4 +1,6 @@
-"""A wall clock that jumps below a real gateway: timers keep their pace, and what is told in times of day follows the clock."""
+"""A wall clock that jumps below a real gateway: timers keep their pace, and what is told in times
+of day follows the clock.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def gateway(tmp_path: Path, clock: WallClock) -> Iterator[GatewayProcess]:
 
 
 def beats_for(client: Client, seconds: float, every: float) -> int:
-    """Send a heart-beat each so many seconds. :returns: how many octets came meanwhile. :raises Gone: the gateway has closed."""
+    """Send a heart-beat each so many seconds. :returns: how many octets came meanwhile. :raises
+    Gone: the gateway has closed.
+    """
     end = time.monotonic() + seconds
     count = 0
     while (left := end - time.monotonic()) > 0:

@@ -1,4 +1,6 @@
-"""A real gateway over a store that was damaged: it refuses to start and says where, or stops what is damaged and goes on with the rest."""
+"""A real gateway over a store that was damaged: it refuses to start and says where, or stops what
+is damaged and goes on with the rest.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,8 @@ def test_messages_of_a_missing_destination_are_not_deleted(tmp_path: Path, kille
 
 @pytest.fixture(scope="module")
 def subscribed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, Path]]:
-    """A gateway that was killed, with queues and topics, some of them empty, and two durable subscriptions.
+    """A gateway that was killed, with queues and topics, some of them empty, and two durable
+    subscriptions.
 
     The subscription ``prices`` is owed a message, ``news`` is owed none.
 
@@ -153,7 +156,9 @@ def subscribed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gatew
 def changed(
     subscribed: tuple[GatewayProcess, Path], change: str
 ) -> tuple[GatewayProcess, Path, bytes]:
-    """Change one row in the database of the killed gateway. :returns: the gateway, the database, and its octets."""
+    """Change one row in the database of the killed gateway. :returns: the gateway, the database,
+    and its octets.
+    """
     gateway, copy = subscribed
     gateway.kill()
     store = gateway.directory / "store"

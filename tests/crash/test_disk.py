@@ -1,4 +1,6 @@
-"""Disks that fill up, fail or were damaged, below a real gateway: what clients see, what the operator reads, and the exit code."""
+"""Disks that fill up, fail or were damaged, below a real gateway: what clients see, what the
+operator reads, and the exit code.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def on_faulty_disk(tmp_path: Path, library: Path, control: Path) -> GatewayProce
 def small_disk(
     request: pytest.FixtureRequest, tmp_path: Path, library: Path, control: Path
 ) -> Iterator[GatewayProcess]:
-    """A gateway whose store has 160 MiB: enough for the reserve, and for the room that must be beside it before sends are taken again."""
+    """A gateway whose store has 160 MiB: enough for the reserve, and for the room that must be
+    beside it before sends are taken again.
+    """
     if request.param == "preloaded":
         control.write_text(f"space {160 * MIB}\n")
         with on_faulty_disk(tmp_path, library, control) as gateway:

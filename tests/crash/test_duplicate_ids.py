@@ -1,4 +1,6 @@
-"""A gateway is killed under a sender that sends everything again until it has its RECEIPT: with duplicate ids each message is there once, in order."""
+"""A gateway is killed under a sender that sends everything again until it has its RECEIPT: with
+duplicate ids each message is there once, in order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A gateway under load is killed, at named points and at any moment, and started again over its files: every message is accounted for."""
+"""A gateway under load is killed, at named points and at any moment, and started again over its
+files: every message is accounted for.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class Instance:
         return load
 
     def account(self, load: Load) -> None:
-        """The gateway is dead: start another over its files, and account for everything; it runs on."""
+        """The gateway is dead: start another over its files, and account for everything; it runs
+        on.
+        """
         load.join()
         again = self.start()
         self.found += check(load, again.port)

@@ -1,6 +1,8 @@
-"""A gateway whose links move messages is killed at named points of their sequence, and started again: every message is accounted for.
+"""A gateway whose links move messages is killed at named points of their sequence, and started
+again: every message is accounted for.
 
-The other broker is a gateway, too, which lives on. All links move messages when one of them passes the point; which one that is, is left to chance.
+The other broker is a gateway, too, which lives on. All links move messages when one of them passes
+the point; which one that is, is left to chance.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class Instance:
         return BridgedGateway(self._folder, [*self.links, self.burying], environment=environment)
 
     def kill_at(self, point: str, times: int) -> None:
-        """Have all links move messages, and the gateway killed when one of them passes the point for the N-th time; and account for everything."""
+        """Have all links move messages, and the gateway killed when one of them passes the point
+        for the N-th time; and account for everything.
+        """
         links = [self.burying] if point in BURYING else self.links
         for link in links:
             self.near.operate("pause", link.name)
@@ -118,7 +122,9 @@ class Instance:
         return self.near.port if link.source is HERE else self.far.port
 
     def _account_for_the_dead(self, numbers: list[int]) -> None:
-        """Each is alive at the target or dead in the queue, in order; of both a batch may be there twice."""
+        """Each is alive at the target or dead in the queue, in order; of both a batch may be there
+        twice.
+        """
         produce(self.near.port, self.dmq, MESSAGES + 1, MESSAGES + 1)
         dead = drain(self.near.port, self.dmq, MESSAGES + 1)
         assert all(number % EVERY == 0 for number in dead), dead

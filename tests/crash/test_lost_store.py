@@ -1,4 +1,6 @@
-"""A store whose files are taken away from under a real gateway, stopped or running: what it says, its exit code, and the ways out."""
+"""A store whose files are taken away from under a real gateway, stopped or running: what it says,
+its exit code, and the ways out.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,8 @@ def test_a_store_that_is_lost_while_in_use_ends_the_process(
         if after == "SIGTERM":
             os.kill(gateway.pid, signal.SIGTERM)
         else:
-            # It may just have been looked at; then this one is taken, and the next idle moment finds it.
+            # It may just have been looked at; then this one is taken, and the next idle moment
+            # finds it.
             with suppress(Refused, Gone):
                 client.store(QUEUE, b"after")
         assert gateway.wait() == 3, gateway.said

@@ -1,4 +1,5 @@
-"""Transacted links between a gateway's own broker and a real ActiveMQ, which is killed while the gateway is at a named point, and started again.
+"""Transacted links between a gateway's own broker and a real ActiveMQ, which is killed while the
+gateway is at a named point, and started again.
 
 Then both are killed, and come back one late after the other. Else as :mod:`tests.crash.test_once`.
 """

@@ -1,4 +1,5 @@
-"""Transacted links between a gateway's own broker and a real ActiveMQ: the Java process that the gateway speaks to ActiveMQ by is killed at each named point.
+"""Transacted links between a gateway's own broker and a real ActiveMQ: the Java process that the
+gateway speaks to ActiveMQ by is killed at each named point.
 
 Else as :mod:`tests.crash.test_once`.
 """

@@ -1,4 +1,6 @@
-"""A process that moves messages in XA branches is killed at named points: recovered by what it had decided, each message is there once."""
+"""A process that moves messages in XA branches is killed at named points: recovered by what it had
+decided, each message is there once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from gateway.messaging.provider import Mode
 from tests.crash.xa_child import BATCH, MESSAGES, SOURCE, TARGET
 from tests.gateway.broker.brokers import Client, Deployment, settled_down
 
-#: Each point early and late, where the batch is one of a preparation, of a commit in one phase, or of one in two.
+#: Each point early and late, where the batch is one of a preparation, of a commit in one phase, or
+#: of one in two.
 POINTS = [
     f"{point}:{number}"
     for point in (

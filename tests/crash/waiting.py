@@ -13,7 +13,9 @@ _never = threading.Event()
 
 
 def until(condition: Callable[[], object], what: Callable[[], str] | str) -> None:
-    """Ask again until ``condition`` holds. :param what: for the failure. :raises AssertionError: it did not in time."""
+    """Ask again until ``condition`` holds. :param what: for the failure. :raises AssertionError: it
+    did not in time.
+    """
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, what if isinstance(what, str) else what()

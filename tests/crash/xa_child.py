@@ -1,7 +1,9 @@
-"""A process that moves messages from one queue to another in XA branches over a real store, until it is killed or has nothing more to move.
+"""A process that moves messages from one queue to another in XA branches over a real store, until
+it is killed or has nothing more to move.
 
-Run with the store's folder and a crash point, "" for none. It says on its standard output, line by line, what a coordinator would have in its log:
-``decided N`` before it commits branch N in two phases, ``committed N`` after a commit of either kind, ``moved all`` at the end.
+Run with the store's folder and a crash point, "" for none. It says on its standard output, line by
+line, what a coordinator would have in its log: ``decided N`` before it commits branch N in two
+phases, ``committed N`` after a commit of either kind, ``moved all`` at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A JMS client that is not ours: the cookbook's ``Jms.java`` on ActiveMQ's own classes, one process for many commands."""
+"""A JMS client that is not ours: the cookbook's ``Jms.java`` on ActiveMQ's own classes, one process
+for many commands.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class JmsClient:
         )
 
     def run(self, *words: str) -> list[str]:
-        """One command, as the file describes them. :returns: the lines that it prints. :raises AssertionError: it fails."""
+        """One command, as the file describes them. :returns: the lines that it prints. :raises
+        AssertionError: it fails.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

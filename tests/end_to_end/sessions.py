@@ -1,8 +1,11 @@
-"""The cookbook's sessions, run as they stand: files and commands of ``docs/cookbook``, with nothing replaced but ports and where the gateway's files are.
+"""The cookbook's sessions, run as they stand: files and commands of ``docs/cookbook``, with nothing
+replaced but ports and where the gateway's files are.
 
-A session is what a reader would see in a terminal. A line that begins with ``$`` is a command, which a backslash at its end continues; what follows up to the
-next one is what it prints. ``&`` at the end has it run beside the others, and ``wait %N`` then shows what the N-th of those printed. The gateway is
-started as :mod:`tests.gateway_process` does, with the settings of its command, and waited for.
+A session is what a reader would see in a terminal. A line that begins with ``$`` is a command,
+which a backslash at its end continues; what follows up to the next one is what it prints. ``&`` at
+the end has it run beside the others, and ``wait %N`` then shows what the N-th of those printed. The
+gateway is started as :mod:`tests.gateway_process` does, with the settings of its command, and
+waited for.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 class Terminal:
     """Runs one session in a copy of the cookbook.
 
-    :param folder: for the copy and the gateway's files. :param ports: what is to stand for the ports in the cookbook.
+    :param folder: for the copy and the gateway's files. :param ports: what is to stand for the
+        ports in the cookbook.
     """
 
     def __init__(self, folder: Path, ports: Mapping[int, int], ending: ExitStack) -> None:
@@ -75,7 +79,9 @@ class Terminal:
         ending.callback(self._gateway.kill)
 
     def run(self, name: str) -> None:
-        """Run the session of that name. :raises AssertionError: something else was printed, or a command failed."""
+        """Run the session of that name. :raises AssertionError: something else was printed, or a
+        command failed.
+        """
         for command, printed in commands((self._folder / f"{name}.session").read_text()):
             words = shlex.split(command)
             if words[0] == "stomp-gateway":

@@ -1,4 +1,6 @@
-"""Each recipe of the cookbook works as it is written, with real brokers: ActiveMQ by JMS and by STOMP, and RabbitMQ by STOMP."""
+"""Each recipe of the cookbook works as it is written, with real brokers: ActiveMQ by JMS and by
+STOMP, and RabbitMQ by STOMP.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tests.servers import activemq, rabbitmq
 
 pytestmark = pytest.mark.brokers
 
-#: What the recipes call the brokers' ports, which are those of the guide in the cookbook's introduction.
+#: What the recipes call the brokers' ports, which are those of the guide in the cookbook's
+#: introduction.
 OPENWIRE: Final = 61616
 ACTIVEMQ_STOMP: Final = 61613
 RABBITMQ_STOMP: Final = 61713

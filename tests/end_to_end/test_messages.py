@@ -1,4 +1,6 @@
-"""What arrives at the other end of a link is what was sent, in the order it was sent: through real brokers, read by clients that are not ours."""
+"""What arrives at the other end of a link is what was sent, in the order it was sent: through real
+brokers, read by clients that are not ours.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a link tells of its source, at real brokers: how long messages wait there, and what the source refuses."""
+"""What a link tells of its source, at real brokers: how long messages wait there, and what the
+source refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What arrived, compared with what was sent: nothing lost, nothing out of order, nothing twice but what a fault explains.
+"""What arrived, compared with what was sent: nothing lost, nothing out of order, nothing twice but
+what a fault explains.
 
-Owns the rules. A target that gets each message once has 1, 2, 3 and so on. After a fault a link may send again what it does not know to have arrived:
-the sequence steps back, by a batch at most, and from there goes on number by number as before. Nothing else is allowed.
+Owns the rules. A target that gets each message once has 1, 2, 3 and so on. After a fault a link may
+send again what it does not know to have arrived: the sequence steps back, by a batch at most, and
+from there goes on number by number as before. Nothing else is allowed.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from dataclasses import dataclass
 class Account:
     """What was found.
 
-    :param steps_back: how far back each repetition began: 1 is that the last message came once more.
-    :param duplicates: messages that came again. :param lost: messages that never came, for links that may lose some.
+    :param steps_back: how far back each repetition began: 1 is that the last message came once
+        more.
+    :param duplicates: messages that came again. :param lost: messages that never came, for links
+        that may lose some.
     """
 
     steps_back: tuple[int, ...]
@@ -25,7 +29,8 @@ class Account:
 
 
 def at_least_once(numbers: Sequence[int], sent: int, batch: int, faults: int) -> Account:
-    """Messages 1 to ``sent`` have all arrived, in order, and after each fault at most a batch of them once more.
+    """Messages 1 to ``sent`` have all arrived, in order, and after each fault at most a batch of
+    them once more.
 
     :raises AssertionError: they have not.
     """

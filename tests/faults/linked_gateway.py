@@ -1,4 +1,5 @@
-"""A real gateway with links of every kind, whose journal is read back: to its own broker and to ActiveMQ, transacted and not, with a transformer that fails on some.
+"""A real gateway with links of every kind, whose journal is read back: to its own broker and to
+ActiveMQ, transacted and not, with a transformer that fails on some.
 
 Owns the gateway and what is sent through its links.
 """
@@ -36,7 +37,9 @@ KINDS: Final = ("poison", "drop", "change", "keep")
 
 @dataclass
 class LinkedGateway:
-    """A gateway with links. Its journal has its lines in whole segments once it has ended, or was started again."""
+    """A gateway with links. Its journal has its lines in whole segments once it has ended, or was
+    started again.
+    """
 
     gateway: BridgedGateway
     links: dict[str, Link]

@@ -1,6 +1,7 @@
 """Links between real brokers: a bridge's file and a gateway that runs it.
 
-Owns how the file is written and what of a link's state is asked. Tests say which links, from where to where.
+Owns how the file is written and what of a link's state is asked. Tests say which links, from where
+to where.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ HERE: Final = Factory("here")
 
 
 def stomp(ref: str, port: int, **properties: str) -> Factory:
-    """A STOMP broker on the loopback, for guest. :param properties: with underscores for hyphens, and without ``stomp.``"""
+    """A STOMP broker on the loopback, for guest. :param properties: with underscores for hyphens,
+    and without ``stomp.``
+    """
     named = {f"stomp.{name.replace('_', '-')}": value for name, value in properties.items()}
     return Factory(
         ref,
@@ -60,7 +63,8 @@ def activemq(ref: str, port: int) -> Factory:
 class Link:
     """A link from ``NAME.in`` to ``NAME.out``.
 
-    :param source: and ``target``: where these queues are. :param batch: its ``max-batch-size``. :param target_attributes: more of ``target``; its properties are ``target_properties``.
+    :param source: and ``target``: where these queues are. :param batch: its ``max-batch-size``.
+        :param target_attributes: more of ``target``; its properties are ``target_properties``.
     :param source_kind: ``queue`` or ``topic``. :param source_attributes: more of ``source``.
     """
 
@@ -178,7 +182,9 @@ class BridgedGateway(GatewayProcess):
         self._link(lambda admin: admin.post(f"/v1/links/{BRIDGE}/{operation}", link=link))
 
     def transactions(self) -> list[dict[str, Any]]:
-        """The bridge's transactions, as ``imqbridgemgr list transactions`` shows them. :raises AdminError: it does not answer yet."""
+        """The bridge's transactions, as ``imqbridgemgr list transactions`` shows them. :raises
+        AdminError: it does not answer yet.
+        """
         found: list[dict[str, Any]] = self._client().get(f"/v1/transactions/{BRIDGE}")[
             "transactions"
         ]
@@ -199,7 +205,9 @@ class BridgedGateway(GatewayProcess):
     def until_link(
         self, link: str, condition: Callable[[dict[str, Any]], object], what: str
     ) -> dict[str, Any]:
-        """Wait until this holds of what is told of a link. :param what: for the failure. :returns: what is told then."""
+        """Wait until this holds of what is told of a link. :param what: for the failure. :returns:
+        what is told then.
+        """
         found: list[dict[str, Any]] = [{}]
 
         def holds() -> object:

@@ -1,9 +1,12 @@
-"""The network between two processes, as a test wants it: a TCP proxy on the loopback that is told at run time what to do to what passes.
+"""The network between two processes, as a test wants it: a TCP proxy on the loopback that is told
+at run time what to do to what passes.
 
-Owns the sockets and a thread with an event loop of its own, so that neither the gateway under test, which is another process, nor the test's reactor can
-disturb it. Knows no protocol: a test says by which octets it recognises the moment.
+Owns the sockets and a thread with an event loop of its own, so that neither the gateway under test,
+which is another process, nor the test's reactor can disturb it. Knows no protocol: a test says by
+which octets it recognises the moment.
 
-What is done to connections is done to those that there are; the next one passes as if nothing had been, unless :meth:`Proxy.refuse` or
+What is done to connections is done to those that there are; the next one passes as if nothing had
+been, unless :meth:`Proxy.refuse` or
 :meth:`Proxy.swallow` is in force.
 """
 
@@ -44,7 +47,8 @@ class Fault(Enum):
 
     #: RST to both sides.
     DROP = "drop"
-    #: FIN to the one toward whom nothing goes any more; what comes from there still passes, until it closes, too.
+    #: FIN to the one toward whom nothing goes any more; what comes from there still passes, until
+    #: it closes, too.
     HALF_CLOSE = "half-close"
     #: Nothing passes any more in either direction; both sides are read, and neither is told.
     SILENCE = "silence"
@@ -56,12 +60,16 @@ class Fault(Enum):
 class Trigger:
     """A fault that waits for its moment, which comes once.
 
-    :param toward: whose octets are watched. :param pattern: a regular expression for at most 4096 octets.
+    :param toward: whose octets are watched. :param pattern: a regular expression for at most 4096
+        octets.
     :param nth: at which match, counted over all connections from when the trigger was set.
-    :param after: whether what matches still passes; if not, what follows the octet before it does not.
+    :param after: whether what matches still passes; if not, what follows the octet before it does
+        not.
     :param fault: what then happens to the connection.
-    :param then: called on the proxy's thread at that moment, before the fault; all traffic waits for it.
-    :param allowed: the moment waits until this is set, and all traffic with it. For a fault that is set while its victim still starts.
+    :param then: called on the proxy's thread at that moment, before the fault; all traffic waits
+        for it.
+    :param allowed: the moment waits until this is set, and all traffic with it. For a fault that is
+        set while its victim still starts.
     :ivar fired: set when it has happened.
     """
 
@@ -84,7 +92,8 @@ class Trigger:
 class Proxy:
     """Relays connections from a port of its own to another one of the loopback.
 
-    :param target: the server's port. :ivar port: to connect to. As a context manager it ends with the block.
+    :param target: the server's port. :ivar port: to connect to. As a context manager it ends with
+        the block.
     """
 
     def __init__(self, target: int) -> None:
@@ -134,7 +143,9 @@ class Proxy:
         self._do(change)
 
     def swallow(self, swallows: bool = True) -> None:
-        """Connections are accepted from now on, and their octets go nowhere; or, with False, pass again."""
+        """Connections are accepted from now on, and their octets go nowhere; or, with False, pass
+        again.
+        """
 
         def change() -> None:
             self._swallows = swallows

@@ -1,4 +1,6 @@
-"""ActiveMQ, by its JMS client and by STOMP, and RabbitMQ, as source and as target: the network to them breaks, and they are killed, while messages move."""
+"""ActiveMQ, by its JMS client and by STOMP, and RabbitMQ, as source and as target: the network to
+them breaks, and they are killed, while messages move.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,15 @@ from tests.servers import ActiveMQ, RabbitMQ, started
 pytestmark = pytest.mark.brokers
 
 BATCH: Final = 20
-#: Time for a broker to notice that a connection is gone: before it does, what it sent there is overtaken by what it sends to the next one.
+#: Time for a broker to notice that a connection is gone: before it does, what it sent there is
+#: overtaken by what it sends to the next one.
 RETRY: Final = {"failure-retry-interval": "1000"}
 
 
 class Peers:
-    """The brokers of this test run, a proxy to each of their ports, and a gateway with links to and from each."""
+    """The brokers of this test run, a proxy to each of their ports, and a gateway with links to and
+    from each.
+    """
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self.activemq, self.rabbitmq = started(ActiveMQ), started(RabbitMQ)
@@ -39,7 +44,8 @@ class Peers:
             name: (activemq if name == "jms" else stomp)(name, proxy.port)
             for name, proxy in self._proxies.items()
         }
-        # What a consumer has acknowledged may come back when its broker is killed, so each test has queues of its own.
+        # What a consumer has acknowledged may come back when its broker is killed, so each test has
+        # queues of its own.
         links = [
             Link(
                 f"{test}-{way}-{name}",
@@ -70,7 +76,8 @@ class Peers:
     def account(self, link: Link, messages: int, faults: int, forgets: bool = False) -> None:
         """Everything has arrived, in order, and no more than a batch twice for each fault.
 
-        :param forgets: that the source was killed and is one that forgets acknowledgements then, so that more comes again.
+        :param forgets: that the source was killed and is one that forgets acknowledgements then, so
+            that more comes again.
         """
         self.produce(link, messages + 1, messages + 1)
         target = self.near.port if link.target is HERE else self._port(link)
@@ -96,7 +103,8 @@ def test_the_network_breaks(way: str, by: str, peers: Peers, messages: int) -> N
     proxy = peers.proxy(link)
     toward = Toward.SERVER if way == "to" else Toward.CLIENT
     peers.near.until_moving(link.name)
-    # In the middle of a message; behind one, so that nothing of what answers it comes; and behind one, for both sides at once.
+    # In the middle of a message; behind one, so that nothing of what answers it comes; and behind
+    # one, for both sides at once.
     triggers = [
         proxy.when(Trigger(toward, rb"number 00020", Fault.DROP)),
         proxy.when(Trigger(toward, rb"number 000400\.", Fault.SILENCE)),
@@ -111,7 +119,9 @@ def test_the_network_breaks(way: str, by: str, peers: Peers, messages: int) -> N
 
 
 def kill(peers: Peers, server: ActiveMQ | RabbitMQ, names: Sequence[str], messages: int) -> None:
-    """Have messages moved to and from a broker by these links, and it killed twice meanwhile; and account for everything."""
+    """Have messages moved to and from a broker by these links, and it killed twice meanwhile; and
+    account for everything.
+    """
     to, back = (
         [peers.near.links[f"kill-{way}-{name}"] for name in names] for way in ("to", "from")
     )
@@ -124,7 +134,8 @@ def kill(peers: Peers, server: ActiveMQ | RabbitMQ, names: Sequence[str], messag
         for link in to:
             declare(server.port, link.target_queue)
         server.sync_queues()
-    # Once while it takes a message of one link, once while it answers another; the others are wherever they are.
+    # Once while it takes a message of one link, once while it answers another; the others are
+    # wherever they are.
     kills = [(to[0], Toward.SERVER, rb"number 000300\."), (back[-1], Toward.CLIENT, rb"RECEIPT\n")]
 
     def trigger(running: Event, link: Link, toward: Toward, pattern: bytes) -> Trigger:

@@ -1,4 +1,6 @@
-"""The target of a link is a full queue of ActiveMQ: one line says so and what to do, the link goes on once there is room, and nothing is lost."""
+"""The target of a link is a full queue of ActiveMQ: one line says so and what to do, the link goes
+on once there is room, and nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ BATCH = 20
 
 
 class Filled:
-    """An ActiveMQ whose queues are full, and a gateway with links to it by JMS, by XA and by STOMP."""
+    """An ActiveMQ whose queues are full, and a gateway with links to it by JMS, by XA and by
+    STOMP.
+    """
 
     def __init__(self, folder: Path, server: FullActiveMQ, ending: ExitStack) -> None:
         ending.callback(server.kill)
@@ -67,7 +71,9 @@ class Filled:
         assert len(lines) <= 2, lines
 
     def account(self, link: Link) -> None:
-        """What the queue had no room for comes by itself, and what was refused too often is dead."""
+        """What the queue had no room for comes by itself, and what was refused too often is
+        dead.
+        """
         numbers = [*drain(self.server.port, link.target_queue, MESSAGES), MESSAGES]
         told = self.gateway.until_link(
             link.name, lambda told: told["counters"]["acknowledged"] >= MESSAGES, "all acknowledged"

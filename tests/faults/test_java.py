@@ -1,4 +1,6 @@
-"""The gateway's Java process is killed while links move messages by JMS: nothing is lost, nothing but the links by JMS notices."""
+"""The gateway's Java process is killed while links move messages by JMS: nothing is lost, nothing
+but the links by JMS notices.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tests.servers import ActiveMQ, started
 pytestmark = pytest.mark.brokers
 
 BATCH: Final = 20
-#: Time for ActiveMQ to notice that a connection is gone: before it does, what it sent there is overtaken by what it sends to the next one.
+#: Time for ActiveMQ to notice that a connection is gone: before it does, what it sent there is
+#: overtaken by what it sends to the next one.
 RETRY: Final = {"failure-retry-interval": "1000"}
 KILLS: Final = 3
 
@@ -31,7 +34,8 @@ def near(tmp_path: Path) -> Iterator[BridgedGateway]:
         Link("java-from", jms, HERE, BATCH, attributes=RETRY),
         Link("java-beside", HERE, by_stomp, BATCH, attributes=RETRY),
     ]
-    # One for each test: a Java process that has died several times is started anew only after a pause.
+    # One for each test: a Java process that has died several times is started anew only after a
+    # pause.
     with BridgedGateway(tmp_path, links, store="memory") as gateway:
         yield gateway
 

@@ -1,4 +1,6 @@
-"""What the journal tells of the links of a real gateway, also when it is killed: read back and compared with what became of each message."""
+"""What the journal tells of the links of a real gateway, also when it is killed: read back and
+compared with what became of each message.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,8 @@ def test_what_was_moved_is_in_the_journal_whenever_the_gateway_is_killed(
         steps: dict[str, Counter[str]] = {}
         for course in linked.transfers(name):
             steps.setdefault(course[0].id, Counter()).update(event.step for event in course)
-        # Each message at the target was received and sent in the journal, at least as often as it is there.
+        # Each message at the target was received and sent in the journal, at least as often as it
+        # is there.
         assert len(steps) == sent
         assert all(counted["received"] and counted["sent"] for counted in steps.values())
         assert sum(counted["sent"] for counted in steps.values()) >= len(arrived[name])

@@ -1,4 +1,6 @@
-"""A backlog of large messages at a JMS provider fills no heap: it arrives, and nobody beside it waits for it."""
+"""A backlog of large messages at a JMS provider fills no heap: it arrives, and nobody beside it
+waits for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A message that does not fit into the heap of the Java process: its link waits and says what to set, others go on, and with more heap it arrives."""
+"""A message that does not fit into the heap of the Java process: its link waits and says what to
+set, others go on, and with more heap it arrives.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def counted(name: str, least: int, told: dict[str, Any]) -> bool:
     [
         # The client cannot hold it.
         ("octets", b"\x00\x07" * 34_000_000, {}),
-        # The client can, but not the characters that are made of it: it is not to be taken for one that cannot be read.
+        # The client can, but not the characters that are made of it: it is not to be taken for one
+        # that cannot be read.
         ("text", "\u0416".encode() * 7_000_000, {"amq-msg-type": "text"}),
     ],
 )
@@ -49,7 +52,8 @@ def test_a_message_beyond_the_heap_is_not_received(
     ]
     put(peer.port, large.source_queue, body, headers)
     with BridgedGateway(tmp_path / "small", [large, beside], settings=SMALL) as gateway:
-        # Two attempts that overlap fill the heap with the text, and then the process may end and start anew.
+        # Two attempts that overlap fill the heap with the text, and then the process may end and
+        # start anew.
         waits(gateway, large, beside, peer.port, restarts=name == "text")
     with BridgedGateway(tmp_path / "enough", [large], settings=ENOUGH) as gateway:
         arrives(gateway.port, large.target_queue, body)
@@ -81,7 +85,8 @@ def waits(
 ) -> None:
     """A link waits and says what to set, while the one beside it goes on.
 
-    :param port: of the latter's source. :param restarts: the process may end and start anew meanwhile.
+    :param port: of the latter's source. :param restarts: the process may end and start anew
+        meanwhile.
     """
     last = 0
     for reconnects in (1, 3):

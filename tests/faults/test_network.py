@@ -1,7 +1,9 @@
-"""The network between a link and its source or its target breaks at each step of the sequence, in each way that it can.
+"""The network between a link and its source or its target breaks at each step of the sequence, in
+each way that it can.
 
-Both brokers are gateways, each a process of its own, with messages in memory: nothing is killed here. Between them is a proxy for each link. Each test moves
-all messages while the network breaks at one step again and again, and then counts what arrived, and what the link says of itself.
+Both brokers are gateways, each a process of its own, with messages in memory: nothing is killed
+here. Between them is a proxy for each link. Each test moves all messages while the network breaks
+at one step again and again, and then counts what arrived, and what the link says of itself.
 """
 
 from __future__ import annotations
@@ -105,7 +107,8 @@ class Network:
         )
 
     def link(self, case: Case) -> Link:
-        # A heart-beat is missed at twice its interval; it must not be missed because the machine is busy.
+        # A heart-beat is missed at twice its interval; it must not be missed because the machine is
+        # busy.
         beat = {"heart_beat_ms": "1000"} if case.silent else {}
         far = stomp(f"far-{case.name}", self.proxies[case.name].port, **beat)
         source, target = (HERE, far) if case.step.target else (far, HERE)
@@ -146,7 +149,8 @@ def test_the_network_breaks(case: Case, network: Network, messages: int) -> None
     if case.quality == AT_MOST_ONCE:
         account = at_most_once(numbers, messages, case.batch, faults)
     elif case.silent and not step.target:
-        # The source goes on believing in the dead connection for a while, and gives others what follows meanwhile.
+        # The source goes on believing in the dead connection for a while, and gives others what
+        # follows meanwhile.
         assert set(numbers) == set(range(1, messages + 1))
         assert len(numbers) - messages <= case.batch
         return

@@ -1,4 +1,6 @@
-"""What an operator does, and sees, while messages move: nothing is lost or sent twice by it, and a link that cannot go on says why."""
+"""What an operator does, and sees, while messages move: nothing is lost or sent twice by it, and a
+link that cannot go on says why.
+"""
 
 from __future__ import annotations
 

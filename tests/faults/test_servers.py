@@ -1,6 +1,8 @@
-"""The source, the target, or both are killed at each step of the sequence, and come back over what they had stored.
+"""The source, the target, or both are killed at each step of the sequence, and come back over what
+they had stored.
 
-All are gateways: one runs the links, and one or two, which get killed, are foreign STOMP brokers to it.
+All are gateways: one runs the links, and one or two, which get killed, are foreign STOMP brokers to
+it.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ class Brokers:
         self.near = ending.enter_context(BridgedGateway(folder / "near", links, store="memory"))
 
     def kill(self, way: str, messages: int, kills: Sequence[Kill]) -> None:
-        """Have messages moved by the links of this way while brokers are killed, and account for everything.
+        """Have messages moved by the links of this way while brokers are killed, and account for
+        everything.
 
         :param way: ``from`` the source here, from here ``to`` the target, or ``both`` foreign.
         """
@@ -130,7 +133,9 @@ class Brokers:
             assert told["counters"]["reconnects"] > 0, told
 
     def _set(self, kill: Kill, running: Event) -> Trigger:
-        """Arm the proxy for a kill. :param running: set once the brokers' start has been seen to succeed."""
+        """Arm the proxy for a kill. :param running: set once the brokers' start has been seen to
+        succeed.
+        """
 
         def strike() -> None:
             for victim in self._victims(kill):

@@ -1,4 +1,6 @@
-"""Numbered messages: put where a link fetches them, and counted where it puts them. Speaks STOMP to whatever broker."""
+"""Numbered messages: put where a link fetches them, and counted where it puts them. Speaks STOMP to
+whatever broker.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def declare(port: int, destination: str) -> None:
 
 
 def drain(port: int, destination: str, last: int) -> list[int]:
-    """The numbers of a destination's messages in the order of their coming, up to the first ``last``, which is not among them.
+    """The numbers of a destination's messages in the order of their coming, up to the first
+    ``last``, which is not among them.
 
     :raises AssertionError: it does not come.
     """

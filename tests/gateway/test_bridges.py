@@ -1,4 +1,6 @@
-"""The bridges of an instance, as their manager has them: the STOMP bridge among the others, and those that cannot be made."""
+"""The bridges of an instance, as their manager has them: the STOMP bridge among the others, and
+those that cannot be made.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A new instance and its settings, as the command line and the files have them, before anything is started."""
+"""A new instance and its settings, as the command line and the files have them, before anything is
+started.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A client that minds its own business while others misbehave: it sends to itself and receives, over and over, and must not notice anything."""
+"""A client that minds its own business while others misbehave: it sends to itself and receives,
+over and over, and must not notice anything.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ from tests.crash.client import PATIENCE, Client
 
 
 class Bystander:
-    """Round trips on a thread of its own, each a persistent message with a RECEIPT to its own queue and back.
+    """Round trips on a thread of its own, each a persistent message with a RECEIPT to its own queue
+    and back.
 
-    As a context manager it makes sure at the end that none failed, and that they went on until the end.
+    As a context manager it makes sure at the end that none failed, and that they went on until the
+    end.
     """
 
     def __init__(self, port: int) -> None:
@@ -51,7 +55,9 @@ class Bystander:
         return self._trips
 
     def trips(self, count: int) -> None:
-        """Wait until so many more round trips have been made. :raises AssertionError: they were not."""
+        """Wait until so many more round trips have been made. :raises AssertionError: they were
+        not.
+        """
         with self._changed:
             until = self._trips + count
             self._changed.wait_for(lambda: self._trips >= until or self._failure, PATIENCE)

@@ -1,4 +1,6 @@
-"""One gateway for all hostile clients of a module: whatever they do to it, it must be there for the next."""
+"""One gateway for all hostile clients of a module: whatever they do to it, it must be there for the
+next.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import pytest
 from tests.crash.waiting import log_of
 from tests.gateway_process import Certificates, GatewayProcess
 
-#: Short, so that the tests of limits are; none is shorter than what an honest client on a busy machine needs.
+#: Short, so that the tests of limits are; none is shorter than what an honest client on a busy
+#: machine needs.
 SETTINGS = {
     "imq.bridge.stomp.connect.timeout": "3",
     "imq.bridge.stomp.limit.connections": "60",

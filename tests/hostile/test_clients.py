@@ -1,4 +1,6 @@
-"""Clients that do not read, that come in crowds, or that speak TLS where they should not, or do not where they should."""
+"""Clients that do not read, that come in crowds, or that speak TLS where they should not, or do not
+where they should.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_subscriber_of_a_topic_that_never_reads(
 def test_a_client_that_never_reads_its_receipts(
     gateway: GatewayProcess, bystander: Bystander
 ) -> None:
-    """The gateway does not gather answers without bound for one who sends and sends and never reads."""
+    """The gateway does not gather answers without bound for one who sends and sends and never
+    reads.
+    """
     before = resident(gateway.pid)
     with Client(gateway.port, receive_buffer=4096) as client:
         client.socket.settimeout(2)
@@ -144,7 +148,9 @@ def can_connect(gateway: GatewayProcess) -> bool:
 
 
 def test_a_flood_that_says_nothing(gateway: GatewayProcess, bystander: Bystander) -> None:
-    """Sockets opened and left alone take their place no longer than a client may take to connect."""
+    """Sockets opened and left alone take their place no longer than a client may take to
+    connect.
+    """
     with ExitStack() as stack:
         for _ in range(300):
             stack.enter_context(Client(gateway.port, connect=False))

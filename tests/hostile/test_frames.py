@@ -1,6 +1,7 @@
 """Frames that are wrong, endless or unfinished, from clients that mean harm or are unlucky.
 
-Each gets an ERROR that says what was wrong, and a close; or is dropped at its limit. Meanwhile a bystander's messages come and go.
+Each gets an ERROR that says what was wrong, and a close; or is dropped at its limit. Meanwhile a
+bystander's messages come and go.
 """
 
 from __future__ import annotations
@@ -142,7 +143,9 @@ def test_one_more_octet_than_the_limit_and_not_one_less(gateway: GatewayProcess)
 def test_what_never_ends_takes_no_memory(
     head: bytes, octets: bytes, connected: bool, gateway: GatewayProcess
 ) -> None:
-    """Limits are checked while octets come; those that come after the ERROR are read for a moment and dropped, so that it arrives."""
+    """Limits are checked while octets come; those that come after the ERROR are read for a moment
+    and dropped, so that it arrives.
+    """
     before = resident(gateway.pid)
     with Client(gateway.port, connect=connected) as client:
         try:

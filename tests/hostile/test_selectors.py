@@ -11,7 +11,8 @@ from tests.crash.client import Client, Refused, encode
 from tests.gateway_process import GatewayProcess
 from tests.hostile.bystander import Bystander
 
-#: A value in which a pattern of LIKE must be looked for at each place, as long as a header line may be.
+#: A value in which a pattern of LIKE must be looked for at each place, as long as a header line may
+#: be.
 LONG = "a" * 10_000
 
 

@@ -1,4 +1,6 @@
-"""A driver of :mod:`tests.interop.clients` as a child process, asked verb by verb. Knows nothing of any scenario."""
+"""A driver of :mod:`tests.interop.clients` as a child process, asked verb by verb. Knows nothing of
+any scenario.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ class Received(NamedTuple):
 class Client:
     """One driver process, which may hold several connections.
 
-    :param command: starts the driver. :param version: the STOMP version that its connections ask for.
+    :param command: starts the driver. :param version: the STOMP version that its connections ask
+        for.
     """
 
     def __init__(self, command: Sequence[str], version: str, server: Server) -> None:
@@ -104,7 +107,9 @@ class Client:
             thread.join()
 
     def ask(self, verb: str, connection: str, **arguments: Any) -> Any:
-        """Have the client do something. :raises ClientFailed: it could not, died, or did not answer within ``SECONDS``."""
+        """Have the client do something. :raises ClientFailed: it could not, died, or did not answer
+        within ``SECONDS``.
+        """
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(

@@ -1,8 +1,11 @@
-"""What every client must be able to do, written once: each scenario drives one client and asserts what came of it.
+"""What every client must be able to do, written once: each scenario drives one client and asserts
+what came of it.
 
-They keep to what the gateway and ActiveMQ both promise, so that the drivers could be proven against a server we did not write;
-:data:`OURS` holds the scenarios of what only the gateway has. Names of destinations are fresh in each run, because the server outlives it.
-No scenario waits to see that nothing comes: what must not arrive would arrive before something that must.
+They keep to what the gateway and ActiveMQ both promise, so that the drivers could be proven against
+a server we did not write;
+:data:`OURS` holds the scenarios of what only the gateway has. Names of destinations are fresh in
+each run, because the server outlives it. No scenario waits to see that nothing comes: what must not
+arrive would arrive before something that must.
 """
 
 from __future__ import annotations
@@ -53,7 +56,9 @@ def sends_and_receives(client: Client) -> None:
 
 
 def acknowledges_cumulatively(client: Client) -> None:
-    """``ack:client``: one ACK settles what came before it; what is not settled comes again, in order, marked as redelivered."""
+    """``ack:client``: one ACK settles what came before it; what is not settled comes again, in
+    order, marked as redelivered.
+    """
     queue = queue_name()
     client.connect("a")
     for body in (b"1", b"2", b"3", b"4"):
@@ -118,7 +123,8 @@ def sends_in_transactions(client: Client) -> None:
 def subscribes_durably(client: Client) -> None:
     """A durable subscription keeps what comes while its subscriber is away, until it is removed."""
     topic, client_id = topic_name(), f"c{uuid4().hex}"
-    # The same name as the client identifier, because ActiveMQ confuses the two when a STOMP 1.0 client unsubscribes.
+    # The same name as the client identifier, because ActiveMQ confuses the two when a STOMP 1.0
+    # client unsubscribes.
     durable = {client.server.durable_header: client_id}
     client.connect("publisher")
     client.connect("a", client_id)
@@ -157,7 +163,9 @@ def selects(client: Client) -> None:
 
 
 def replies(client: Client) -> None:
-    """Request and reply through a temporary queue: the requester's name for it, the responder's copy of ``reply-to``."""
+    """Request and reply through a temporary queue: the requester's name for it, the responder's
+    copy of ``reply-to``.
+    """
     queue = queue_name()
     client.connect("requester")
     client.connect("responder")
@@ -181,7 +189,9 @@ def replies(client: Client) -> None:
 
 
 def acknowledges_in_transactions(client: Client) -> None:
-    """A transacted subscription: ABORT gives back what was acknowledged, with the next BEGIN; COMMIT settles it."""
+    """A transacted subscription: ABORT gives back what was acknowledged, with the next BEGIN;
+    COMMIT settles it.
+    """
     queue = queue_name()
     client.connect("a")
     for body in (b"1", b"2", b"3"):
@@ -206,7 +216,9 @@ def acknowledges_in_transactions(client: Client) -> None:
 
 
 def is_refused(client: Client) -> None:
-    """A wrong passcode is refused, and the client knows that it is; the right one is accepted afterwards."""
+    """A wrong passcode is refused, and the client knows that it is; the right one is accepted
+    afterwards.
+    """
     right = client.server
     client.server = replace(right, passcode="not this one")
     with pytest.raises(ClientFailed, match=r"^connect: "):

@@ -1,7 +1,9 @@
-"""Real clients against a real ``stomp-gateway``: every scenario, by every client, in every version it speaks, over TCP and TLS.
+"""Real clients against a real ``stomp-gateway``: every scenario, by every client, in every version
+it speaks, over TCP and TLS.
 
-The gateway asks TLS clients for a certificate. Over TLS the short run takes two scenarios, because what a frame means is settled over TCP;
-``--long`` takes them all. The clients that are not Python's come by ``tests/install-packages``, Node.js's by npm into ``node/``.
+The gateway asks TLS clients for a certificate. Over TLS the short run takes two scenarios, because
+what a frame means is settled over TCP; ``--long`` takes them all. The clients that are not Python's
+come by ``tests/install-packages``, Node.js's by npm into ``node/``.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def gateway(
 
 @pytest.fixture(scope="module")
 def node_modules() -> None:
-    """Has npm bring the pinned client, unless it is there. There is no lock file: one would name a registry."""
+    """Has npm bring the pinned client, unless it is there. There is no lock file: one would name a
+    registry.
+    """
     [(name, version)] = json.loads((NODE / "package.json").read_text())["dependencies"].items()
     installed = NODE / "node_modules" / name / "package.json"
     if installed.is_file() and json.loads(installed.read_text())["version"] == version:

@@ -1,4 +1,6 @@
-"""stompest in STOMP 1.0 without ``id``, which drivers of :mod:`tests.interop.scenarios` always give: it knows a delivery by its destination."""
+"""stompest in STOMP 1.0 without ``id``, which drivers of :mod:`tests.interop.scenarios` always
+give: it knows a delivery by its destination.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A Spark standalone cluster on 127.0.0.1: a master and one worker, as an operator starts them from pip's PySpark.
+"""A Spark standalone cluster on 127.0.0.1: a master and one worker, as an operator starts them from
+pip's PySpark.
 
-Owns these two processes. The worker has one core, and an environment without what this process knows of Python: so what an executor has, it was given by whoever
-submits a job.
+Owns these two processes. The worker has one core, and an environment without what this process
+knows of Python: so what an executor has, it was given by whoever submits a job.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tests.pipeline.conftest import QUICK
 
 _BIN: Final = Path(pyspark.__file__).parent / "bin"
 _CORES, _MEMORY = 1, "1g"
-#: Small and quick: an executor that fits into the worker, few tasks, and less work for the compilers than it would save.
+#: Small and quick: an executor that fits into the worker, few tasks, and less work for the
+#: compilers than it would save.
 SETTINGS: Final = {
     "spark.executor.memory": "600m",
     "spark.sql.shuffle.partitions": "2",
@@ -101,7 +103,9 @@ class Cluster:
     def run(
         self, *arguments: str, folder: Path, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """``gateway-pipeline JOB ... --master URL`` in a folder that has nothing of ours. :returns: its exit status and output."""
+        """``gateway-pipeline JOB ... --master URL`` in a folder that has nothing of ours. :returns:
+        its exit status and output.
+        """
         given = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
         program = "import sys; from pipeline.command import main; sys.exit(main())"
         command = (
@@ -120,7 +124,9 @@ class Cluster:
     def submit(
         self, *arguments: str, folder: Path, packages: Path
     ) -> subprocess.CompletedProcess[str]:
-        """``spark-submit --master URL --py-files PACKAGES pipeline/__main__.py JOB ...``, as :meth:`run`."""
+        """``spark-submit --master URL --py-files PACKAGES pipeline/__main__.py JOB ...``, as
+        :meth:`run`.
+        """
         given = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
         options = (
             "--master",

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from pipeline.session import SessionOptions, spark_session
 from tests.pipeline.class_archive import java_options
 
-#: Each method is compiled thoroughly ten times as late as by default: most are never worth it here, where no query is long.
+#: Each method is compiled thoroughly ten times as late as by default: most are never worth it here,
+#: where no query is long.
 _COMPILED_LATE: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
     " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -26,7 +27,8 @@ SETTINGS: Final = {
     "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_COMPILED_LATE} {java_options()}",
     "spark.sql.streaming.stopTimeout": "30s",
 }
-#: Of short queries: Spark makes no Java of each, plans none anew while it runs, and gives the same answers. The jobs on a cluster have both, and all with ``--long``.
+#: Of short queries: Spark makes no Java of each, plans none anew while it runs, and gives the same
+#: answers. The jobs on a cluster have both, and all with ``--long``.
 _SHORT: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -1,7 +1,10 @@
-"""Journals with a known truth: traffic as a gateway's, made from a seed, fast enough for ten million events.
+"""Journals with a known truth: traffic as a gateway's, made from a seed, fast enough for ten
+million events.
 
-Owns the traffic's shape. Bursts of messages of one producer go through a queue, a topic with two subscriptions, or a link; some of them are redelivered, die,
-expire, wait, are lost with a crash of the gateway between its two runs, or are in doubt on a link. What became of each is the truth, counted as it is made.
+Owns the traffic's shape. Bursts of messages of one producer go through a queue, a topic with two
+subscriptions, or a link; some of them are redelivered, die, expire, wait, are lost with a crash of
+the gateway between its two runs, or are in doubt on a link. What became of each is the truth,
+counted as it is made.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ _ORDINARY: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 class Truth:
     """What was written.
 
-    :param outcomes: journeys by outcome. :param ids: the messages of each outcome but ``delivered``.
+    :param outcomes: journeys by outcome. :param ids: the messages of each outcome but
+        ``delivered``.
     :param destinations: events by destination. :param days: events by day.
     """
 
@@ -172,7 +176,9 @@ class _Traffic:
             self._waiting.popleft()
 
     def stop(self, crashed: bool) -> None:
-        """The end of a run: what is under way comes to its end; with a crash some messages are lost, at the end some stay in doubt, or wait."""
+        """The end of a run: what is under way comes to its end; with a crash some messages are
+        lost, at the end some stay in doubt, or wait.
+        """
         while self._waiting:
             self._turn()
             self.writer.time += 1000

@@ -1,7 +1,8 @@
-"""A gateway where messages die for real: refused by a consumer, too late, or given up by a link whose transformer fails.
+"""A gateway where messages die for real: refused by a consumer, too late, or given up by a link
+whose transformer fails.
 
-Owns the gateway and the making of the dead; what is made of them is for the tests. What can be sent over STOMP has text only, so messages with types are sent in
-envelopes, by the administrator.
+Owns the gateway and the making of the dead; what is made of them is for the tests. What can be sent
+over STOMP has text only, so messages with types are sent in envelopes, by the administrator.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class Graveyard:
     # --- dying
 
     def buried(self, messages: Sequence[Message], link: str = "broken") -> list[str]:
-        """Have a link give these up, and wait until it has. :returns: the ids of the dead messages, in order."""
+        """Have a link give these up, and wait until it has. :returns: the ids of the dead messages,
+        in order.
+        """
         before = len(self.browsed(BRIDGE_DMQ))
         with self.client() as client:
             for message in messages:

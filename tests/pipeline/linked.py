@@ -1,6 +1,8 @@
-"""Journals of links with a known truth: what a link may do to messages, and what no link should, made from a seed.
+"""Journals of links with a known truth: what a link may do to messages, and what no link should,
+made from a seed.
 
-Owns the traffic and its truth. A trouble takes a batch of its own, among others that are moved as they should be.
+Owns the traffic and its truth. A trouble takes a batch of its own, among others that are moved as
+they should be.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ TARGET: Final = "queue:lake"
 
 @dataclass
 class Truth:
-    """What was made: the ids of the messages by outcome, and of those with something else to be said of them."""
+    """What was made: the ids of the messages by outcome, and of those with something else to be
+    said of them.
+    """
 
     outcomes: dict[str, str] = field(default_factory=dict)
     said: dict[str, set[str]] = field(default_factory=dict)

@@ -8,7 +8,9 @@ from typing import Any
 
 
 def expand(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of a line, with the columns of EVENTS but for the times of day; ``time`` in microseconds, ``timestamp`` in milliseconds."""
+    """The events of a line, with the columns of EVENTS but for the times of day; ``time`` in
+    microseconds, ``timestamp`` in milliseconds.
+    """
     if "ids" in line:
         ids = line["ids"]
     else:

@@ -1,7 +1,8 @@
-"""A gateway between clients and an ActiveMQ, whose traffic has faults that are known: what the pipeline says of it is compared with what was done.
+"""A gateway between clients and an ActiveMQ, whose traffic has faults that are known: what the
+pipeline says of it is compared with what was done.
 
-Owns the two brokers, the links, the faults, and the truth: what became of each message, by what clients sent, received and found lying in queues. Nothing
-of that is read from the journal. ::
+Owns the two brokers, the links, the faults, and the truth: what became of each message, by what
+clients sent, received and found lying in queues. Nothing of that is read from the journal. ::
 
     clients  --plain, again, refused, late, kept, memory-->  the gateway
     the gateway  --out (JMS, with a transformer), twice (STOMP), most (STOMP, AT_MOST_ONCE)-->  ActiveMQ
@@ -71,7 +72,9 @@ class Odd(MessageTransformer):
 
 
 class ProofGateway(BridgedGateway):
-    """The gateway. A dead message is offered to the bridges' queue once, so that a full one is found out at once."""
+    """The gateway. A dead message is offered to the bridges' queue once, so that a full one is
+    found out at once.
+    """
 
     def __init__(self, varhome: Path, links: Sequence[Link], **options: Any) -> None:
         super().__init__(varhome, links, **options)
@@ -167,7 +170,9 @@ class Rig:
         self._through_and_noted("within")
 
     def lost(self) -> None:
-        """The target goes away while it is sent what may not be sent twice, and the dead message queue is full."""
+        """The target goes away while it is sent what may not be sent twice, and the dead message
+        queue is full.
+        """
         self.gateway.update(BRIDGE_DMQ, maxBytesPerMsg="1")
         bodies = [f"most {number}." for number in range(FAULTY)]
         triggers = []
@@ -189,7 +194,9 @@ class Rig:
         self.gateway.update(BRIDGE_DMQ, maxBytesPerMsg="-1")
 
     def forgotten(self) -> None:
-        """The source goes away when it is told that its messages have arrived, and gives them out again."""
+        """The source goes away when it is told that its messages have arrived, and gives them out
+        again.
+        """
         trigger = Trigger(Toward.SERVER, rb"ACK\n", Fault.DROP, after=False)
         ids = self._through(
             "back",
@@ -202,12 +209,15 @@ class Rig:
         buried = {one.headers[dead.BRIDGE_SOURCE_MESSAGE_ID] for one in self._dead("ACK_FAILURE")}
         assert buried == self.truth.twice["back"]
         for id, body in ids.items():
-            # A link keeps what it could not acknowledge among the dead, too. How much had been given out beyond the batch nobody says.
+            # A link keeps what it could not acknowledge among the dead, too. How much had been
+            # given out beyond the batch nobody says.
             outcome, attempts = ("dead", (2,)) if id in buried else ("delivered", (1, 2))
             self.truth.note("back.in", {id: body}, outcome, *attempts)
 
     def killed(self) -> None:
-        """The gateway is killed when a batch has arrived and its source has not been told; what was in memory only is gone."""
+        """The gateway is killed when a batch has arrived and its source has not been told; what was
+        in memory only is gone.
+        """
         ids = self.put("memory", [f"memory {number}" for number in range(6)], persistent="false")
         self.truth.note("memory", ids, "lost", 0)
         self.gateway.operate("stop", "twice")
@@ -222,7 +232,8 @@ class Rig:
                 (self._orders / HELD).exists,
                 lambda: f"no batch came to its acknowledgement:\n{self.gateway.log[-3000:]}",
             )
-            # What is told goes to the kernel a little later. What was not yet there when it is killed, nobody knows of.
+            # What is told goes to the kernel a little later. What was not yet there when it is
+            # killed, nobody knows of.
             until(
                 lambda: (
                     self._told_of("twice", Step.ARRIVED)
@@ -274,7 +285,9 @@ class Rig:
         )
 
     def ended(self) -> None:
-        """The gateway is ended in order, and started with a transformer that fails no more; what waits here is noted."""
+        """The gateway is ended in order, and started with a transformer that fails no more; what
+        waits here is noted.
+        """
         for queue in ("within.out", "back.out", BRIDGE_DMQ):
             self.truth.note(queue, _bodies(self.browsed(queue)), "waiting", 0)
         self.gateway.terminate()
@@ -285,7 +298,9 @@ class Rig:
     # --- behind the links' backs
 
     def taken_at_the_target(self) -> set[str]:
-        """Somebody takes some of what a link has brought to ActiveMQ. :returns: their bodies there."""
+        """Somebody takes some of what a link has brought to ActiveMQ. :returns: their bodies
+        there.
+        """
         with Client(self.far.port) as client:
             client.ask(
                 "SUBSCRIBE",
@@ -304,7 +319,9 @@ class Rig:
         return bodies
 
     def changed_at_the_target(self) -> str:
-        """Somebody changes a message that a link has brought, and leaves everything else of it. :returns: its body as it was."""
+        """Somebody changes a message that a link has brought, and leaves everything else of it.
+        :returns: its body as it was.
+        """
         with Client(
             self.gateway.port, login="admin", passcode=self.passcode_file.read_text()
         ) as client:
@@ -337,7 +354,9 @@ class Rig:
     # --- looking
 
     def arguments(self, prefix: str = "", *, far: bool = False) -> list[str]:
-        """Options of a job for the gateway, as its administrator, or for ActiveMQ. :param prefix: of their names."""
+        """Options of a job for the gateway, as its administrator, or for ActiveMQ. :param prefix:
+        of their names.
+        """
         if far:
             return [f"--{prefix}port", str(self.far.port)]
         given = {
@@ -362,7 +381,9 @@ class Rig:
     def put(
         self, queue: str, bodies: Sequence[str], *, far: bool = False, **headers: str
     ) -> dict[str, str]:
-        """Send messages to where nobody takes them. :param far: to ActiveMQ. :returns: their bodies by id."""
+        """Send messages to where nobody takes them. :param far: to ActiveMQ. :returns: their bodies
+        by id.
+        """
         with Client(self.far.port if far else self.gateway.port) as client:
             for body in bodies:
                 client.store(f"/queue/{queue}", body.encode(), **headers)
@@ -375,7 +396,9 @@ class Rig:
     def _through(
         self, link: str, bodies: Sequence[str], before: Any = lambda: None
     ) -> dict[str, str]:
-        """Have a link move messages. :param before: called before it begins. :returns: their bodies by id, at the source."""
+        """Have a link move messages. :param before: called before it begins. :returns: their bodies
+        by id, at the source.
+        """
         moved = self.gateway.query(link)["counters"]["acknowledged"]
         self.gateway.operate("stop", link)
         ids = self.put(f"{link}.in", bodies, far=link == "back")
@@ -389,7 +412,9 @@ class Rig:
         self.truth.note(f"{link}.in", ids, "delivered")
 
     def _until_at_rest(self, link: str, count: int) -> None:
-        """Wait until a link has settled so many messages since the gateway's start, and is busy with none."""
+        """Wait until a link has settled so many messages since the gateway's start, and is busy
+        with none.
+        """
         self.gateway.until_link(
             link,
             lambda told: (
@@ -446,7 +471,9 @@ class Rig:
         return ids
 
     def _acknowledged(self, queue: str, delivered: int, acknowledged: int) -> list[str]:
-        """A consumer is given messages, acknowledges the first of them, and breaks its connection. :returns: the ids of these."""
+        """A consumer is given messages, acknowledges the first of them, and breaks its connection.
+        :returns: the ids of these.
+        """
         with Client(self.gateway.port) as client:
             client.ask(
                 "SUBSCRIBE",

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 class Fate:
     """What became of one message.
 
-    :param queue: where it was sent. :param outcome: as journeys call it. :param attempts: how often it was handed out; several numbers where nobody can know.
+    :param queue: where it was sent. :param outcome: as journeys call it. :param attempts: how often
+        it was handed out; several numbers where nobody can know.
     """
 
     queue: str
@@ -25,7 +26,8 @@ class Fate:
 class Truth:
     """What was done.
 
-    :ivar fates: of each message, by its id. :ivar clean_until: a time before which nothing went wrong.
+    :ivar fates: of each message, by its id. :ivar clean_until: a time before which nothing went
+        wrong.
     :ivar twice: ids at the source of what lies twice at a link's target, by link.
     """
 

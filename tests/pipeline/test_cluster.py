@@ -1,4 +1,6 @@
-"""The jobs on a real Spark cluster: the same command with ``--master``, and the same module by spark-submit."""
+"""The jobs on a real Spark cluster: the same command with ``--master``, and the same module by
+spark-submit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is restored of a dead message is what was sent, to the type of each property; and what another broker cannot be given is said."""
+"""What is restored of a dead message is what was sent, to the type of each property; and what
+another broker cannot be given is said.
+"""
 
 from __future__ import annotations
 

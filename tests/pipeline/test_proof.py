@@ -1,6 +1,8 @@
-"""The whole pipeline against the truth: clients, a gateway that is killed, and ActiveMQ at the other end of its links, with losses, repetitions, poison and changes made on purpose.
+"""The whole pipeline against the truth: clients, a gateway that is killed, and ActiveMQ at the
+other end of its links, with losses, repetitions, poison and changes made on purpose.
 
-Every job reads what that gateway wrote and holds, and answers what :mod:`tests.pipeline.proof_rig` knows.
+Every job reads what that gateway wrote and holds, and answers what :mod:`tests.pipeline.proof_rig`
+knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A stateful model of the broker: whatever clients, disk and crashes do, nothing receipted is lost and nothing settled comes back."""
+"""A stateful model of the broker: whatever clients, disk and crashes do, nothing receipted is lost
+and nothing settled comes back.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ QUEUE, LIMITED, TOPIC, TEMPORARY = (
     Topic("t.one"),
     Destination(Kind.QUEUE, "temporary", True),
 )
-#: Where messages of each destination wait. The topic has two durable subscriptions, one of them by a pattern, and maybe one that is not durable.
+#: Where messages of each destination wait. The topic has two durable subscriptions, one of them by
+#: a pattern, and maybe one that is not durable.
 PLACES = {
     QUEUE: ("queue",),
     LIMITED: ("limited",),
@@ -93,7 +96,8 @@ class _Fate:
     expires: int
     #: Its place in the order of arrivals.
     number: int = 0
-    #: waiting, out (with a consumer), delayed, acknowledged (not yet durable, or in an open transaction), or gone.
+    #: waiting, out (with a consumer), delayed, acknowledged (not yet durable, or in an open
+    #: transaction), or gone.
     where: str = "waiting"
     #: When a delayed one waits again.
     due: float = 0.0
@@ -165,7 +169,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.clock = Clock()
         self.clock.advance(1_000_000)
         self.sent = 0
-        #: Pairs of which the first was delivered although the second, before it, was waiting, with how often that had been tried.
+        #: Pairs of which the first was delivered although the second, before it, was waiting, with
+        #: how often that had been tried.
         self.overtaken: list[tuple[_Fate, _Fate, int]] = []
         self.fates: dict[str, dict[str, _Fate]] = {
             place: {} for places in PLACES.values() for place in places
@@ -198,7 +203,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.acks: list[tuple[_Fate, _Reader, int]] = []
         #: What is acknowledged in a transaction whose outcome is open, and where it was.
         self.held: dict[_Fate, object] = {}
-        #: Subscriptions that are over. What only the store has of theirs counts until it has been read.
+        #: Subscriptions that are over. What only the store has of theirs counts until it has been
+        #: read.
         self.over: list[TopicSubscription] = []
         self.sender = self.connect(None)
         self.sending = self.sender.session(Mode.CLIENT)
@@ -296,7 +302,9 @@ class BrokerModel(RuleBasedStateMachine):
             seen = number
 
     def check_order(self, reader: _Reader, fate: _Fate) -> None:
-        """What this reader wants and that came before is not waiting, or is given to another one in the same turn."""
+        """What this reader wants and that came before is not waiting, or is given to another one in
+        the same turn.
+        """
         if fate.place == "limited" or fate.refused:
             return
         for other in self.fates[fate.place].values():
@@ -426,7 +434,9 @@ class BrokerModel(RuleBasedStateMachine):
         assert not told, "a receipt came from inside the call"
 
     def refuse(self, fate: _Fate) -> None:
-        """Its sender was told so: it comes to nobody who has not got it already, and not again to who gave it back."""
+        """Its sender was told so: it comes to nobody who has not got it already, and not again to
+        who gave it back.
+        """
         fate.refused = True
         # Else it may have been out when the store could not keep it, and have come back only then.
         if (
@@ -657,7 +667,9 @@ class BrokerModel(RuleBasedStateMachine):
         behind=st.sampled_from(["nothing", "a send", "a commit"]),
     )
     def disk_is_full(self, destination: Destination, behind: str) -> None:
-        """A batch with inserts does not fit; its senders hear of it, acknowledgements are tried again."""
+        """A batch with inserts does not fit; its senders hear of it, acknowledgements are tried
+        again.
+        """
         self.turns()
         if behind == "a send":
             self.send(destination, 2, True, 4, False, 0)
@@ -670,7 +682,9 @@ class BrokerModel(RuleBasedStateMachine):
 
     @rule()
     def everything_comes_to_rest(self) -> None:
-        """When there is nothing to do any more, nobody waits for what is there, and the disk has what it should and nothing else."""
+        """When there is nothing to do any more, nobody waits for what is there, and the disk has
+        what it should and nothing else.
+        """
         self.steps()
         self.check_nobody_is_stuck()
         self.clock.advance(2)
@@ -808,7 +822,8 @@ class BrokerModel(RuleBasedStateMachine):
         if self.failures:
             self.failures[0].raiseException()
         for fate, other, tries in self.overtaken:
-            # Of one without a receipt the store may have undone what its sender is about to hear of.
+            # Of one without a receipt the store may have undone what its sender is about to hear
+            # of.
             still_there = (
                 other.where == "waiting"
                 and other.most == tries
@@ -841,7 +856,8 @@ class BrokerModel(RuleBasedStateMachine):
                 here += sum(source is part for source in self.held.values())
             if physical is self.broker.find(TOPIC):
                 here += sum(len(subscription._spilled) for subscription in self.over)
-                # An open transaction keeps what it has acknowledged, also when the subscription is over.
+                # An open transaction keeps what it has acknowledged, also when the subscription is
+                # over.
                 here += sum(source in self.over for source in self.held.values())
             assert physical.count == here
             assert physical.octets == 0 or physical.count

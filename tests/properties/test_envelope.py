@@ -1,4 +1,6 @@
-"""Values, heads and envelopes: all come back as they went, and no octets raise anything but their own errors."""
+"""Values, heads and envelopes: all come back as they went, and no octets raise anything but their
+own errors.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 def exact(value: Value) -> object:
-    """Something that is equal only for values of one type and the same content, not-a-number included."""
+    """Something that is equal only for values of one type and the same content, not-a-number
+    included.
+    """
     if isinstance(value, float):
         return type(value), struct.pack(">d", value) if not math.isnan(value) else "not a number"
     return type(value), value

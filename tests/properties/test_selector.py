@@ -1,4 +1,6 @@
-"""Selectors against a naive interpreter of their trees, and LIKE against a naive matcher that tries everything."""
+"""Selectors against a naive interpreter of their trees, and LIKE against a naive matcher that tries
+everything.
+"""
 
 from __future__ import annotations
 
@@ -233,7 +235,8 @@ def rendered(node: Node) -> str:
             return name
 
 
-# The naive interpreter. A value is None, or a pair of its type and itself; a text is "word" if it came with the message, else "string".
+# The naive interpreter. A value is None, or a pair of its type and itself; a text is "word" if it
+# came with the message, else "string".
 
 Tagged = tuple[str, Value] | None
 
@@ -277,7 +280,9 @@ def as_number(value: Tagged) -> Tagged:
 
 
 def as_boolean(value: Tagged) -> Tagged:
-    """The value as a boolean; None if unknown, or what it is if it is of a type that is never one."""
+    """The value as a boolean; None if unknown, or what it is if it is of a type that is never
+    one.
+    """
     if value is None or value[0] != "word":
         return value
     return {"true": ("boolean", True), "false": ("boolean", False)}.get(str(value[1]).lower())

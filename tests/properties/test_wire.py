@@ -2,9 +2,12 @@
 
 - However octets are cut, the frames and the error are the same.
 - Octets of any kind give frames or a ``ProtocolError``, never another exception.
-- What is serialized is read back as it was, in each version, and by stompest, which is not ours; and stompest's frames are read alike.
-- Header blocks that are remembered change nothing: a naive reader of the whole text gives the same on streams that repeat, vary and go wrong.
-- The limits hold for any values of theirs: a frame is accepted exactly if each of its parts is within its limit.
+- What is serialized is read back as it was, in each version, and by stompest, which is not ours;
+  and stompest's frames are read alike.
+- Header blocks that are remembered change nothing: a naive reader of the whole text gives the same
+  on streams that repeat, vary and go wrong.
+- The limits hold for any values of theirs: a frame is accepted exactly if each of its parts is
+  within its limit.
 """
 
 from __future__ import annotations
@@ -147,7 +150,9 @@ class Bad(Exception):
 
 
 def naively(octets: bytes, version: Version) -> tuple[list[Plain], bool]:
-    """Frames by the grammar's text, one after another from the whole stream, and whether it ended in a fault. No limit but the command line's."""
+    """Frames by the grammar's text, one after another from the whole stream, and whether it ended
+    in a fault. No limit but the command line's.
+    """
     found: list[Plain] = []
     rest = octets
     try:
@@ -337,7 +342,8 @@ def test_unescaping_gives_text_or_says_that_it_cannot(text: str, version: Versio
     assert found == expected
 
 
-# stompest: takes ASCII only in 1.0, knows STOMP and NACK from 1.1 on, and takes a raw CR at the end of a line for the line's in 1.2 only.
+# stompest: takes ASCII only in 1.0, knows STOMP and NACK from 1.1 on, and takes a raw CR at the end
+# of a line for the line's in 1.2 only.
 SIMPLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12)
 SHARED_COMMANDS = st.sampled_from(sorted(COMMANDS - CONNECTING_COMMANDS - {"NACK"}))
 
@@ -468,7 +474,8 @@ def test_no_more_waits_than_a_frame_may_have(
             assert parser.buffered == 0
             break
         assert parser.buffered <= limits.frame
-        # A line is known to be too long when its end fails to come: one octet more, for the CR that may stand there.
+        # A line is known to be too long when its end fails to come: one octet more, for the CR that
+        # may stand there.
         assert parser.buffered <= max(limits.header_block, limits.frame)
 
 

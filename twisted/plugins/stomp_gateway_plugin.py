@@ -1,4 +1,6 @@
-"""Lets ``twistd`` find the gateway. Names its module by string, so that listing plugins loads nothing of it."""
+"""Lets ``twistd`` find the gateway. Names its module by string, so that listing plugins loads
+nothing of it.
+"""
 
 from twisted.application.service import ServiceMaker
 

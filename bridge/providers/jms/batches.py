@@ -1,10 +1,13 @@
 """What a session asks of Java and is answered, many things at a time as octets.
 
-Owns the layout of both directions, which ``JmsWork.java`` has too. How it gets there is :mod:`bridge.providers.jms.wire`'s.
+Owns the layout of both directions, which ``JmsWork.java`` has too. How it gets there is
+:mod:`bridge.providers.jms.wire`'s.
 
-All numbers are big-endian; a *text* is four octets, the number of octets that follow, and then those of UTF-8. A *message* is four octets, the
-length of its head, four, the length of its body, then head and body as :mod:`gateway.messaging.envelope` has them: every type of body and
-of property is exact, an object stays the octets it was serialised to, and messages of one producer share their decoded headers.
+All numbers are big-endian; a *text* is four octets, the number of octets that follow, and then
+those of UTF-8. A *message* is four octets, the length of its head, four, the length of its body,
+then head and body as :mod:`gateway.messaging.envelope` has them: every type of body and of property
+is exact, an object stays the octets it was serialised to, and messages of one producer share their
+decoded headers.
 
 Questions, each begun by one octet:
 
@@ -78,7 +81,9 @@ CLOSE: Final = b"\x0b"
 
 
 class Sent(NamedTuple):
-    """Messages were sent, and are durable. :param identities: JMSMessageID and JMSTimestamp of each."""
+    """Messages were sent, and are durable. :param identities: JMSMessageID and JMSTimestamp of
+    each.
+    """
 
     identities: list[tuple[str, int]]
 
@@ -90,7 +95,9 @@ class Dropped(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What was asked for with a tag is done. :param kind: of the failure, -1 when all is well. :param place: of the message, or -1."""
+    """What was asked for with a tag is done. :param kind: of the failure, -1 when all is well.
+    :param place: of the message, or -1.
+    """
 
     tag: int
     kind: int
@@ -135,7 +142,9 @@ Answer: TypeAlias = Sent | Dropped | Finished | Arrived | Ended | Voided | Note 
 
 
 def sends(messages: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """Send these, in questions of about a megabyte each, as one of all could fill the heap. :param messages: head and body of each."""
+    """Send these, in questions of about a megabyte each, as one of all could fill the heap. :param
+    messages: head and body of each.
+    """
     first = octets = 0
     for at, (head, body) in enumerate(messages):
         more = len(head) + len(body)

@@ -1,11 +1,14 @@
-"""Builds the Java classes that are shipped beside their source: ``python -m bridge.providers.jms.build``, where a JDK is installed.
+"""Builds the Java classes that are shipped beside their source:
+``python -m bridge.providers.jms.build``, where a JDK is installed.
 
-The classes that use the JMS API are written once, for ``javax.jms``, and compiled twice: of the second copy every ``javax.jms`` is
-``jakarta.jms``. The compiler then checks both, calls cost what calls cost, and exceptions are caught as what they are; by reflection none of
-that would hold. The API itself is declared in ``jms-api.java`` as far as it is used, so that a build needs nothing but a JDK.
+The classes that use the JMS API are written once, for ``javax.jms``, and compiled twice: of the
+second copy every ``javax.jms`` is ``jakarta.jms``. The compiler then checks both, calls cost what
+calls cost, and exceptions are caught as what they are; by reflection none of that would hold. The
+API itself is declared in ``jms-api.java`` as far as it is used, so that a build needs nothing but a
+JDK.
 
-Owns how sources become one jar, which stands behind a provider's own jars on the class path of its Java process. Knows nothing of what the
-classes do.
+Owns how sources become one jar, which stands behind a provider's own jars on the class path of its
+Java process. Knows nothing of what the classes do.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ def other_namespace(source: str) -> str:
 
 
 def write_api(folder: Path, namespace: str) -> None:
-    """Write the declarations of the API as Java sources. :param namespace: ``javax`` or ``jakarta``."""
+    """Write the declarations of the API as Java sources. :param namespace: ``javax`` or
+    ``jakarta``.
+    """
     text = (SOURCES / "jms-api.java").read_text(encoding="utf-8")
     starts = [match.start() for match in _DECLARATION.finditer(text)]
     target = folder / namespace / "jms"
@@ -89,7 +94,9 @@ def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
 
 
 def sources() -> dict[str, str]:
-    """The sources by their path below the folder of sources, with line ends as they are in the repository."""
+    """The sources by their path below the folder of sources, with line ends as they are in the
+    repository.
+    """
     return {
         path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(SOURCES.rglob("*.java"))
@@ -106,7 +113,9 @@ def digest() -> str:
 
 
 def compiler() -> str:
-    """The version of the compiler on the PATH, such as ``javac 17``. :raises BuildFailed: there is none."""
+    """The version of the compiler on the PATH, such as ``javac 17``. :raises BuildFailed: there is
+    none.
+    """
     javac = shutil.which("javac")
     if javac is None:
         raise BuildFailed(
@@ -126,7 +135,9 @@ def made_of(jar: Path) -> tuple[str, str]:
 
 
 def build(folder: Path) -> Path:
-    """Make the jar in this folder. The same sources and compiler give the same octets. :raises BuildFailed:"""
+    """Make the jar in this folder. The same sources and compiler give the same octets. :raises
+    BuildFailed:
+    """
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         common, api, namespaces = work / "common", work / "api", work / "namespaces"

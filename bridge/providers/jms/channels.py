@@ -1,9 +1,12 @@
-"""What the gateway asks of a Java process, each by a channel with a thread of its own in Java: single calls, and sessions.
+"""What the gateway asks of a Java process, each by a channel with a thread of its own in Java:
+single calls, and sessions.
 
-A Java call cannot be ended from outside. One that does not return in time is abandoned: who asked is told so, its thread in Java is left behind, and
-nothing waits for it. Those left behind are counted for each provider.
+A Java call cannot be ended from outside. One that does not return in time is abandoned: who asked
+is told so, its thread in Java is left behind, and nothing waits for it. Those left behind are
+counted for each provider.
 
-Owns time-outs, what is pending, and windows. What is asked, and how a process lives, is not known here.
+Owns time-outs, what is pending, and windows. What is asked, and how a process lives, is not known
+here.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ _log: Final = Logger(namespace="bridge.jms")
 
 
 class JavaFailure(Exception):
-    """A call in Java has failed. :param kind: see :class:`~bridge.providers.jms.failures.Kind`. :param reason: in words."""
+    """A call in Java has failed. :param kind: see :class:`~bridge.providers.jms.failures.Kind`.
+    :param reason: in words.
+    """
 
     def __init__(self, kind: int, reason: str) -> None:
         super().__init__(reason)
@@ -78,14 +83,18 @@ class Channel(Protocol):
         """Whoever was given a frame has failed over it, and is told so."""
 
     def over(self, error: MessagingError | None) -> None:
-        """Nothing more comes: its thread in Java has ended, or with ``error`` the whole process. Called once, last."""
+        """Nothing more comes: its thread in Java has ended, or with ``error`` the whole process.
+        Called once, last.
+        """
 
 
 class Hung:
     """The calls of one provider that were abandoned and have not returned."""
 
     def __init__(self, provider: str, most: int = 8) -> None:
-        """:param provider: its name, for the log. :param most: with so many it is not called again."""
+        """:param provider: its name, for the log. :param most: with so many it is not called
+        again.
+        """
         self.provider = provider
         self.most = most
         #: Threads left behind that are still in their call.
@@ -165,8 +174,10 @@ class Lane:
         :param what: for errors and the log, to be read before "did not return".
         :param seconds: how long may pass from now on.
         :param number: of the factory or connection that is asked.
-        :param parse: reads what the verb gives. :param late: given a result that comes after the call was abandoned, to dispose of it.
-        :returns: fails with JavaFailure, or with ProviderUnavailable when nothing came in time or the process has ended.
+        :param parse: reads what the verb gives. :param late: given a result that comes after the
+            call was abandoned, to dispose of it.
+        :returns: fails with JavaFailure, or with ProviderUnavailable when nothing came in time or
+            the process has ended.
         """
         call = _Call(what, parse, late)
         if self.error is not None or self._ending:
@@ -252,10 +263,12 @@ class Lane:
 
 
 class SessionChannel:
-    """A session's channel: what it is asked goes to Java with whatever else was asked in the same pass of the reactor, and answers come back.
+    """A session's channel: what it is asked goes to Java with whatever else was asked in the same
+    pass of the reactor, and answers come back.
 
     :param opening: the frame that opens the session, sent before the first question.
-    :param answered: given a turn's answers. :param failed: told that a turn has failed, is abandoned, that ``answered`` has raised, or that the process has ended.
+    :param answered: given a turn's answers. :param failed: told that a turn has failed, is
+        abandoned, that ``answered`` has raised, or that the process has ended.
     :param seconds: how long what was asked may take.
     """
 

@@ -1,6 +1,8 @@
-"""How a Java process is started: the executable, the class path, the options and the size of its heap.
+"""How a Java process is started: the executable, the class path, the options and the size of its
+heap.
 
-Owns the command line, and how the memory that Java may take is divided between processes. What happens to a process is
+Owns the command line, and how the memory that Java may take is divided between processes. What
+happens to a process is
 :mod:`bridge.providers.jms.process`'s.
 """
 
@@ -29,7 +31,8 @@ _LARGEST_HEAP: Final = 1 << 30
 #: With less than this no client works.
 _SMALLEST_HEAP: Final = 64 * _MIB
 _HEAP: Final = re.compile(r"-Xmx(\d+)([kKmMgGtT]?)|-XX:MaxHeapSize=(\d+)([kKmMgGtT]?)")
-#: System properties that the list of processes must not show. The others stand on the command line, as Java reads some of them before anything of ours runs.
+#: System properties that the list of processes must not show. The others stand on the command line,
+#: as Java reads some of them before anything of ours runs.
 _SECRET: Final = re.compile(r"pass|secret|credential|token", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40}
 
@@ -39,8 +42,10 @@ class JavaOptions:
     """How Java processes are started. Two factories of equal options share a process.
 
     :param class_path: jars and folders separated by colons, ``FOLDER/*`` for all jars in a folder.
-    :param java: a ``java`` command, a Java home, or a path of ``libjvm``; "" is what ``JAVA_HOME`` or the path has.
-    :param options: such as ``-Xmx1g``; system properties with names of secrets are not shown in the list of processes.
+    :param java: a ``java`` command, a Java home, or a path of ``libjvm``; "" is what ``JAVA_HOME``
+        or the path has.
+    :param options: such as ``-Xmx1g``; system properties with names of secrets are not shown in the
+        list of processes.
     :param heaps: bytes that the heaps of all Java processes may take together.
     :param apart: a name; factories with different ones never share a process.
     """
@@ -54,7 +59,9 @@ class JavaOptions:
     def of_factory(
         self, class_path: str, options: tuple[str, ...] | None, apart: str
     ) -> JavaOptions:
-        """These for one connection factory. :param class_path: of its own, before the common one. :param options: in place of the common ones."""
+        """These for one connection factory. :param class_path: of its own, before the common one.
+        :param options: in place of the common ones.
+        """
         both = ":".join(filter(None, (class_path.strip(), self.class_path.strip())))
         return replace(
             self, class_path=both, options=self.options if options is None else options, apart=apart
@@ -68,7 +75,8 @@ class NoHeapLeft(ProviderUnavailable):
 class Command(NamedTuple):
     """A process to start.
 
-    :param arguments: the whole command line, whose executable is a path. :param properties: secret ones of the system, told once it runs. :param heap: bytes.
+    :param arguments: the whole command line, whose executable is a path. :param properties: secret
+        ones of the system, told once it runs. :param heap: bytes.
     """
 
     arguments: list[str]
@@ -79,8 +87,10 @@ class Command(NamedTuple):
 def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str, str]) -> Command:
     """The command for a process.
 
-    :param taken: the heaps of the processes that run, in bytes. :param environment: with ``JAVA_HOME`` and ``PATH``.
-    :raises JavaMissing: no Java is found. :raises ClientMissing: a part of the class path is missing.
+    :param taken: the heaps of the processes that run, in bytes. :param environment: with
+        ``JAVA_HOME`` and ``PATH``.
+    :raises JavaMissing: no Java is found. :raises ClientMissing: a part of the class path is
+        missing.
     :raises NoHeapLeft: what ``taken`` leaves is too little.
     """
     java = _executable(options.java, environment)
@@ -104,7 +114,8 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
 
 
 def expanded(class_path: str) -> tuple[str, ...]:
-    """The jars and folders of a class path, ``FOLDER/*`` replaced by the jars in that folder, as Java does.
+    """The jars and folders of a class path, ``FOLDER/*`` replaced by the jars in that folder, as
+    Java does.
 
     :raises ClientMissing: one is not there.
     """
@@ -131,7 +142,8 @@ def expanded(class_path: str) -> tuple[str, ...]:
 def _executable(given: str, environment: Mapping[str, str]) -> str:
     if given:
         path = Path(given)
-        # Java 8 has it in HOME/jre/lib/ARCHITECTURE/server; higher up is no home, but the command of another Java.
+        # Java 8 has it in HOME/jre/lib/ARCHITECTURE/server; higher up is no home, but the command
+        # of another Java.
         homes = (
             [path]
             if path.is_dir()

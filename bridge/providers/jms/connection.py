@@ -1,6 +1,8 @@
-"""A connection over JMS (``messaging.provider.Connection``): its sessions, its temporary destinations, its end.
+"""A connection over JMS (``messaging.provider.Connection``): its sessions, its temporary
+destinations, its end.
 
-Owns what is open on one JMS connection, and that the loss of it is told once. Calls that are no session's are made on a thread of its own.
+Owns what is open on one JMS connection, and that the loss of it is told once. Calls that are no
+session's are made on a thread of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from gateway.messaging.provider import Mode
 if TYPE_CHECKING:
     from bridge.providers.jms.provider import JMSProvider
 
-#: How names of temporary destinations begin that are given here; ``Destinations.java`` knows it, too.
+#: How names of temporary destinations begin that are given here; ``Destinations.java`` knows it,
+#: too.
 _PREFIX: Final = "stompgateway-"
 
 # How a session settles, with the constants of Link.java.
@@ -68,7 +71,8 @@ class Opened(NamedTuple):
 class JMSConnection:
     """One connection. Made by its provider.
 
-    :param process: in which it was opened, :param lane: by which, :param link: and under which number.
+    :param process: in which it was opened, :param lane: by which, :param link: and under which
+        number.
     """
 
     def __init__(
@@ -188,7 +192,8 @@ class JMSConnection:
             return fail(ClientIdRequired(durable_name))
         if self.has_durable(durable_name):
             return fail(DurableInUse(client_id, durable_name))
-        # A subscriber whose session is closed has gone only when the session's thread has closed it.
+        # A subscriber whose session is closed has gone only when the session's thread has closed
+        # it.
         ending = [channel.ended for channel in self._channels if channel.ending]
         gone: Deferred[None] = succeed(None) if not ending else _all(ending)
         gone.addCallback(

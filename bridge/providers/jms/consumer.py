@@ -1,7 +1,9 @@
-"""A consumer over JMS (``messaging.provider.Consumer``): credit, delivery numbers, and what its user has settled or refused.
+"""A consumer over JMS (``messaging.provider.Consumer``): credit, delivery numbers, and what its
+user has settled or refused.
 
-JMS has no way to refuse one message. What is rejected stays here, unacknowledged, and is delivered again after its pause by this consumer; what
-is dead is sent to the dead message queue, where the provider has one, and then acknowledged.
+JMS has no way to refuse one message. What is rejected stays here, unacknowledged, and is delivered
+again after its pause by this consumer; what is dead is sent to the dead message queue, where the
+provider has one, and then acknowledged.
 
 Owns what arrived for one consumer. When it settles is its session's business.
 """
@@ -57,7 +59,8 @@ class JMSConsumer:
         self._due: deque[Delivery] = deque()
         self._pauses: dict[IDelayedCall, Delivery] = {}
         self._shown = False
-        #: Keys of automatic deliveries that can be settled once all that was received has been delivered.
+        #: Keys of automatic deliveries that can be settled once all that was received has been
+        #: delivered.
         self._automatic: list[int] = []
 
     # --- for the session

@@ -1,6 +1,7 @@
 """What Java says went wrong, as errors of the seam.
 
-Owns the kinds of ``Failure.java`` and what each becomes, depending on what was being done. A border: no exception of Java goes past it.
+Owns the kinds of ``Failure.java`` and what each becomes, depending on what was being done. A
+border: no exception of Java goes past it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class ClientMissing(ProviderUnavailable):
 
 
 class JavaMissing(ClientMissing):
-    """No Java is installed: no JMS provider can be reached before it is, whatever is there by then."""
+    """No Java is installed: no JMS provider can be reached before it is, whatever is there by
+    then.
+    """
 
 
 class Refused(MessagingError):
@@ -84,7 +87,8 @@ class NoXAFactory(NotSupported):
 
 
 class XAFactoryOnly(NotSupported):
-    """Sessions without XA are wanted of a connection factory that has none: a defect of the configuration.
+    """Sessions without XA are wanted of a connection factory that has none: a defect of the
+    configuration.
 
     :param lookup_name: of the factory, :param class_name: and its class.
     """
@@ -99,7 +103,9 @@ class XAFactoryOnly(NotSupported):
 
 
 class ProviderFull(DestinationFull):
-    """The provider's client threw ResourceAllocationException, which does not say which limit is reached."""
+    """The provider's client threw ResourceAllocationException, which does not say which limit is
+    reached.
+    """
 
     def __init__(self, destination: Destination, reason: str) -> None:
         DestinationError.__init__(self, "", destination, f" is full: {reason}")
@@ -146,7 +152,9 @@ def of_consuming(
 def of_sending(
     kind: int, reason: str, destination: Destination | None, username: str
 ) -> MessagingError:
-    """A send, an acknowledgement or a commit has failed. :param destination: of the message that was refused, None if it was none."""
+    """A send, an acknowledgement or a commit has failed. :param destination: of the message that
+    was refused, None if it was none.
+    """
     if kind == Kind.SECURITY:
         return AccessDenied(
             username, "produce", destination if destination is not None else "this provider"

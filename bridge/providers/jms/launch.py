@@ -1,7 +1,9 @@
-"""Becomes Java, after what only the new process itself can do: ``python -I -S launch.py PARENT JAVA ARGUMENT...``.
+"""Becomes Java, after what only the new process itself can do:
+``python -I -S launch.py PARENT JAVA ARGUMENT...``.
 
-It leaves the terminal's process group, or Ctrl-C would end Java before links have stopped; it dies with its parent, however that ends; and where the
-machine has no memory left, the kernel ends it before anything else of the gateway's.
+It leaves the terminal's process group, or Ctrl-C would end Java before links have stopped; it dies
+with its parent, however that ends; and where the machine has no memory left, the kernel ends it
+before anything else of the gateway's.
 """
 
 import ctypes

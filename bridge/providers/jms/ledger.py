@@ -1,4 +1,5 @@
-"""What a consumer was given and has not settled: delivery numbers, which its user knows, and keys, which Java knows.
+"""What a consumer was given and has not settled: delivery numbers, which its user knows, and keys,
+which Java knows.
 
 Owns the numbers. What settling means is the consumer's business.
 """
@@ -44,14 +45,18 @@ class Ledger:
         return self._next
 
     def through(self, number: int) -> list[Delivery]:
-        """Take out everything up to ``number``. :raises UnknownDelivery: ``number`` is not outstanding."""
+        """Take out everything up to ``number``. :raises UnknownDelivery: ``number`` is not
+        outstanding.
+        """
         if number not in self._outstanding:
             raise UnknownDelivery(number)
         numbers = list(takewhile(lambda one: one <= number, self._outstanding))
         return [self._outstanding.pop(one) for one in numbers]
 
     def take(self, numbers: Sequence[int]) -> list[Delivery]:
-        """Take these out, all or none. :raises UnknownDelivery: for the first that is not outstanding, or comes twice."""
+        """Take these out, all or none. :raises UnknownDelivery: for the first that is not
+        outstanding, or comes twice.
+        """
         seen: set[int] = set()
         for number in numbers:
             if number not in self._outstanding or number in seen:

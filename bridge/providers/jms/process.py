@@ -1,10 +1,13 @@
-"""Java processes: one for each class path and set of options, started when it is needed first, watched, and started anew when it has died.
+"""Java processes: one for each class path and set of options, started when it is needed first,
+watched, and started anew when it has died.
 
-A Java virtual machine inside the gateway's own process would take it down with its heap, and there can be only one. So each is a child, which the gateway asks
-by a socket (:mod:`bridge.providers.jms.wire`). It may run out of memory, hang or be killed: its connections are lost, and their links try again, as with any
-connection that is lost.
+A Java virtual machine inside the gateway's own process would take it down with its heap, and there
+can be only one. So each is a child, which the gateway asks by a socket
+(:mod:`bridge.providers.jms.wire`). It may run out of memory, hang or be killed: its connections are
+lost, and their links try again, as with any connection that is lost.
 
-:class:`Java` is the place of such a process, :class:`JavaProcess` one that runs and is never started again. Owns their lives. How the command line is made is
+:class:`Java` is the place of such a process, :class:`JavaProcess` one that runs and is never
+started again. Owns their lives. How the command line is made is
 :mod:`bridge.providers.jms.command`'s.
 """
 
@@ -42,7 +45,8 @@ _MOST_LINES: Final = 100
 _LONGEST_LINE: Final = 4096
 #: Exit status, as in ``Heap.java``.
 _EXHAUSTED: Final = 71
-#: Messages that a client may fetch ahead, where the provider says how that is bounded: at first, and less each time that the heap was full.
+#: Messages that a client may fetch ahead, where the provider says how that is bounded: at first,
+#: and less each time that the heap was full.
 _MOST_AHEAD: Final = 1000
 _LESS_AHEAD: Final = 8
 _MIB: Final = 1 << 20
@@ -55,8 +59,10 @@ _log: Final = Logger(namespace="bridge.jms")
 class Times(NamedTuple):
     """How long things may take, in seconds.
 
-    :param beat: between two beats; as many as ``beats`` may be unanswered. Together they are longer than a full collection of a large heap on a busy machine.
-    :param starting: from the start of a process to its first frame. :param idle: how long an unused process stays.
+    :param beat: between two beats; as many as ``beats`` may be unanswered. Together they are longer
+        than a full collection of a large heap on a busy machine.
+    :param starting: from the start of a process to its first frame. :param idle: how long an unused
+        process stays.
     :param ending: that a process may take to end which has closed its socket.
     """
 
@@ -234,7 +240,9 @@ class JavaProcess:
         failed: Callable[[BaseException], None],
         seconds: float,
     ) -> SessionChannel:
-        """A channel for a session; to be ended. :param opening: connection, mode, and its argument."""
+        """A channel for a session; to be ended. :param opening: connection, mode, and its
+        argument.
+        """
         number = self._next()
         channel = SessionChannel(
             self, number, name, hung, wire.opening(number, *opening), answered, failed, seconds
@@ -243,7 +251,9 @@ class JavaProcess:
         return channel
 
     def link(self, user: object, lost: Callable[[str], None]) -> int:
-        """A number for a connection. :param user: whose it is. :param lost: told the reason when it is lost, or its process."""
+        """A number for a connection. :param user: whose it is. :param lost: told the reason when it
+        is lost, or its process.
+        """
         number = self._next()
         self._links[number] = user, lost
         self._busy()
@@ -310,7 +320,9 @@ class JavaProcess:
             self.kill(f"what the Java process says is not understood: {error}")
 
     def _listened_to(self, frame: Frame) -> None:
-        """Pass a frame on. A listener that fails loses its own connection, and no other. :raises WireError: it makes no sense."""
+        """Pass a frame on. A listener that fails loses its own connection, and no other. :raises
+        WireError: it makes no sense.
+        """
         try:
             self._frame(frame)
         except WireError:
@@ -452,7 +464,9 @@ class _Child(ProcessProtocol):
 
 
 class _Output:
-    """What the provider's client prints, for the log: a line at a time, and not more than somebody can read."""
+    """What the provider's client prints, for the log: a line at a time, and not more than somebody
+    can read.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
@@ -515,8 +529,8 @@ class Java:
         """The process; starts it if none runs.
 
         :param seconds: how long that may take.
-        :returns: fails with ProviderUnavailable: it did not start, or has just failed and is not to be tried again yet; with its ClientMissing: Java or a
-            part of the class path is missing.
+        :returns: fails with ProviderUnavailable: it did not start, or has just failed and is not to
+            be tried again yet; with its ClientMissing: Java or a part of the class path is missing.
         """
         if self.process is None:
             left = self._not_before - self._reactor.seconds()
@@ -575,7 +589,9 @@ class Java:
         self.process = JavaProcess(self._reactor, made, self._times, self._ended)
 
     def _command(self) -> Command:
-        """The command, for which unused processes are ended if they are what leaves no heap for it. :raises NoHeapLeft: others do."""
+        """The command, for which unused processes are ended if they are what leaves no heap for it.
+        :raises NoHeapLeft: others do.
+        """
         try:
             return command(self._options, [process.heap for process in _running()], os.environ)
         except NoHeapLeft:
@@ -619,7 +635,9 @@ def _running() -> list[JavaProcess]:
 
 
 def java(reactor: Any, options: JavaOptions) -> Java:
-    """The place of the process for these options; all that have the same ones share it, whichever bridge they are of."""
+    """The place of the process for these options; all that have the same ones share it, whichever
+    bridge they are of.
+    """
     found = _javas.get(options)
     if found is None:
         found = _javas[options] = Java(reactor, options)

@@ -1,16 +1,19 @@
-"""Any JMS 1.1, JMS 2.0 or Jakarta Messaging 3 provider behind the seam (``messaging.provider.Provider``), through its client jars.
+"""Any JMS 1.1, JMS 2.0 or Jakarta Messaging 3 provider behind the seam
+(``messaging.provider.Provider``), through its client jars.
 
-Proven against ActiveMQ. ``jakarta.jms`` is supported and not proven against a server: no provider of it was at hand, so it is tested with
-classes of our own.
+Proven against ActiveMQ. ``jakarta.jms`` is supported and not proven against a server: no provider
+of it was at hand, so it is tested with classes of our own.
 
-A header that is no JMS property (``Headers.extras``), such as ``content-type``, is a String property of its own name where the provider takes
-that. Where it refuses the name, the property is named ``STOMP_`` and the header's name escaped: ASCII letters and digits as they
-are, an underscore doubled, and each other UTF-16 unit as an underscore and four hexadecimal digits; ``content-type`` is ``STOMP_content_002dtype``. The
-log says so once for each connection. What is received under such a name is the header again, whoever sent it; a name that is not exactly
-what escaping gives is a property like any other (``Names.java``).
+A header that is no JMS property (``Headers.extras``), such as ``content-type``, is a String
+property of its own name where the provider takes that. Where it refuses the name, the property is
+named ``STOMP_`` and the header's name escaped: ASCII letters and digits as they are, an underscore
+doubled, and each other UTF-16 unit as an underscore and four hexadecimal digits; ``content-type``
+is ``STOMP_content_002dtype``. The log says so once for each connection. What is received under such
+a name is the header again, whoever sent it; a name that is not exactly what escaping gives is a
+property like any other (``Names.java``).
 
-Owns the connection factory: where JNDI finds it, what is known of its vendor, and its time-outs. How octets go to and fro is the sessions'
-business.
+Owns the connection factory: where JNDI finds it, what is known of its vendor, and its time-outs.
+How octets go to and fro is the sessions' business.
 """
 
 from __future__ import annotations
@@ -57,12 +60,17 @@ class JMSFactory:
     :param lookup_name: by which JNDI knows the connection factory.
     :param environment: its properties, JNDI's environment.
     :param class_path: its own, before that of ``imq.jms.classpath``.
-    :param java_options: of its Java process, in place of those of ``imq.jms.jvmOptions``; None are those.
+    :param java_options: of its Java process, in place of those of ``imq.jms.jvmOptions``; None are
+        those.
     :param process: factories with different names never share a Java process.
-    :param individual_acknowledge: the provider's acknowledge mode for acknowledgement one by one; None is what is known of its vendor.
-    :param dead_queue: the name of the queue for dead messages; None is what is known of its vendor, "" is none.
-    :param lookup_timeout_s: seconds that starting Java may take, and looking a name up. :param connect_timeout_s: connecting.
-    :param send_timeout_s: whatever a session is asked. :param close_timeout_s: closing a connection.
+    :param individual_acknowledge: the provider's acknowledge mode for acknowledgement one by one;
+        None is what is known of its vendor.
+    :param dead_queue: the name of the queue for dead messages; None is what is known of its vendor,
+        "" is none.
+    :param lookup_timeout_s: seconds that starting Java may take, and looking a name up. :param
+        connect_timeout_s: connecting.
+    :param send_timeout_s: whatever a session is asked. :param close_timeout_s: closing a
+        connection.
     """
 
     lookup_name: str
@@ -81,7 +89,8 @@ class JMSFactory:
 class Vendor(NamedTuple):
     """What JMS does not say of a provider.
 
-    :param prefix: of the classes of its client. :param individual: its acknowledge mode for acknowledgement one by one.
+    :param prefix: of the classes of its client. :param individual: its acknowledge mode for
+        acknowledgement one by one.
     :param dead_queue: where it puts dead messages as it ships.
     """
 
@@ -141,7 +150,9 @@ class JMSProvider:
 
     @property
     def class_name(self) -> str:
-        """The class of the connection factory; before it was first looked up, that of its JNDI context."""
+        """The class of the connection factory; before it was first looked up, that of its JNDI
+        context.
+        """
         return self._class_name or self.factory.environment.get(_INITIAL_CONTEXT_FACTORY, "")
 
     @property
@@ -169,10 +180,11 @@ class JMSProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What every JMS provider has, and what is known of this one's vendor; where the environment names another vendor's JNDI, that is
-        known from the first look-up on.
+        """What every JMS provider has, and what is known of this one's vendor; where the
+        environment names another vendor's JNDI, that is known from the first look-up on.
 
-        ``xa`` is whether the connection factory is an XAConnectionFactory. Before it was looked up, by the first connection or
+        ``xa`` is whether the connection factory is an XAConnectionFactory. Before it was looked up,
+        by the first connection or
         :meth:`look_up_factory`, nobody knows, and it is False.
         """
         return Capabilities(
@@ -189,9 +201,11 @@ class JMSProvider:
 
     @property
     def resource(self) -> str:
-        """Of what leads to it: the URL and the name in JNDI, and whatever else the environment says but for who asks.
+        """Of what leads to it: the URL and the name in JNDI, and whatever else the environment says
+        but for who asks.
 
-        One resource manager by two names costs a second phase; two by one name would be taken for one, so nothing is left out.
+        One resource manager by two names costs a second phase; two by one name would be taken for
+        one, so nothing is left out.
         """
         environment = self.factory.environment
         named = f"jms:{environment.get(_PROVIDER_URL, '')}:{self.factory.lookup_name}"
@@ -257,7 +271,8 @@ class JMSProvider:
         lane.end()
 
     def look_up_factory(self) -> Deferred[None]:
-        """Find the connection factory by JNDI, if nobody has yet; to connect does that, too. From then on ``capabilities`` are final.
+        """Find the connection factory by JNDI, if nobody has yet; to connect does that, too. From
+        then on ``capabilities`` are final.
 
         :returns: fails with ProviderUnavailable, or its ClientMissing.
         """
@@ -272,12 +287,14 @@ class JMSProvider:
             raise missing_or_unavailable(error.kind, self._reason(error)) from None
 
     def check_use(self, transacted: bool) -> None:
-        """Whether a link can run with this factory as far as XA is concerned; to be asked once the factory was looked up.
+        """Whether a link can run with this factory as far as XA is concerned; to be asked once the
+        factory was looked up.
 
         That an XAConnectionFactory is good for nothing else is known from the first connection on.
 
         :param transacted: whether the link is to move messages in XA transactions.
-        :raises NoXAFactory, XAFactoryOnly: which say what to change. A connection's ``xa_session`` and ``session`` raise them, too.
+        :raises NoXAFactory, XAFactoryOnly: which say what to change. A connection's ``xa_session``
+            and ``session`` raise them, too.
         """
         if transacted and not self._xa:
             raise self.no_xa_factory()
@@ -293,7 +310,9 @@ class JMSProvider:
         return XAFactoryOnly(self.factory.lookup_name, self.class_name)
 
     async def _look_up_factory(self) -> tuple[JavaProcess, int]:
-        """The process, and the connection factory's number there. It is looked up once for each process."""
+        """The process, and the connection factory's number there. It is looked up once for each
+        process.
+        """
         while True:
             self._check_hanging()
             process = await self._java.running(self.factory.lookup_timeout_s)
@@ -301,7 +320,8 @@ class JMSProvider:
                 return self._found
             if self._looking is None:
                 break
-            # Of several that look it up at the same time all must use one, which knows the temporary destinations.
+            # Of several that look it up at the same time all must use one, which knows the
+            # temporary destinations.
             await self._looking
         looked: Deferred[None] = Deferred()
         self._looking = looked
@@ -354,7 +374,9 @@ class JMSProvider:
         return number
 
     def _check_hanging(self) -> None:
-        """:raises ProviderUnavailable: too many of its calls hang, and the process cannot be ended for that as others use it, too."""
+        """:raises ProviderUnavailable: too many of its calls hang, and the process cannot be ended
+        for that as others use it, too.
+        """
         hung, process = self.hung, self._java.process
         if hung.count < hung.most:
             return
@@ -369,9 +391,10 @@ class JMSProvider:
     def look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Deferred[Destination]:
         """Find a destination by JNDI.
 
-        What is found is used from then on where a message or a subscription names the destination that this returns; its kind and name are
-        the provider's own, whatever the configuration says of them. What was found is not looked up again; but a Java process that was started
-        anew must find it, too, and if it did not, it is looked up as if it had never been found.
+        What is found is used from then on where a message or a subscription names the destination
+        that this returns; its kind and name are the provider's own, whatever the configuration says
+        of them. What was found is not looked up again; but a Java process that was started anew
+        must find it, too, and if it did not, it is looked up as if it had never been found.
 
         :param environment: JNDI's, that of the ``destination`` element.
         :returns: fails with ProviderUnavailable, or its ClientMissing.

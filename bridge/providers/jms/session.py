@@ -1,7 +1,9 @@
-"""A session over JMS (``messaging.provider.Session``): what it was asked, in order, and what came of it.
+"""A session over JMS (``messaging.provider.Session``): what it was asked, in order, and what came
+of it.
 
-Everything asked becomes octets for the session's channel at once, so the order asked is the order done. Owns completions and their order, and
-which messages wait for the id that the provider gives them. Deliveries are the consumers' business.
+Everything asked becomes octets for the session's channel at once, so the order asked is the order
+done. Owns completions and their order, and which messages wait for the id that the provider gives
+them. Deliveries are the consumers' business.
 """
 
 from __future__ import annotations
@@ -37,14 +39,16 @@ if TYPE_CHECKING:
 
     from bridge.providers.jms.connection import JMSConnection
 
-#: Octets that were sent and not answered, from which on a session is not writable, and below which it is again.
+#: Octets that were sent and not answered, from which on a session is not writable, and below which
+#: it is again.
 _HIGH: Final = 4 << 20
 _LOW: Final = 1 << 20
 
 
 class _Promise(NamedTuple):
     done: Done
-    #: Messages sent since the boundary before, for those that a transaction takes back and for the index of one that was refused.
+    #: Messages sent since the boundary before, for those that a transaction takes back and for the
+    #: index of one that was refused.
     sent: list[Message]
     commit: bool
     rollback: bool

@@ -1,4 +1,5 @@
-"""The settings of the Java processes of JMS bridges, beside the class path in :mod:`bridge.settings`.
+"""The settings of the Java processes of JMS bridges, beside the class path in
+:mod:`bridge.settings`.
 
 Owns their names, defaults and meaning; what a connection factory needs is in the bridge's own file.
 """

@@ -1,8 +1,10 @@
-"""Frames between the gateway and a Java process of its own. Sans-I/O: bytes in, frames out, and the other way round.
+"""Frames between the gateway and a Java process of its own. Sans-I/O: bytes in, frames out, and the
+other way round.
 
-A *frame* is u32 length of what follows (5 to :data:`LONGEST`), u8 type, u32 channel, payload. All numbers are big-endian; a *text* is u32 its length in
-bytes and then UTF-8, as in :mod:`bridge.providers.jms.batches`; *pairs* are u32 their number, and name and value of each as texts. ``Wire.java`` has the same
-layout.
+A *frame* is u32 length of what follows (5 to :data:`LONGEST`), u8 type, u32 channel, payload. All
+numbers are big-endian; a *text* is u32 its length in bytes and then UTF-8, as in
+:mod:`bridge.providers.jms.batches`; *pairs* are u32 their number, and name and value of each as
+texts. ``Wire.java`` has the same layout.
 
 From the gateway:
 
@@ -35,8 +37,9 @@ From Java:
 74   alive    i64 bytes of heap in use, i64 largest heap, u32 threads
 ==== ======== ======================================================================================================================
 
-Each session has a window of :data:`WINDOW` bytes in each direction, so that one large body, or a side that is slow, holds up no other session. Whoever sends
-may begin a frame as long as its window is not used up.
+Each session has a window of :data:`WINDOW` bytes in each direction, so that one large body, or a
+side that is slow, holds up no other session. Whoever sends may begin a frame as long as its window
+is not used up.
 """
 
 from __future__ import annotations
@@ -98,7 +101,9 @@ class Verb(IntEnum):
     FACTORY = 1
     """text lookup name, pairs of the environment: text class, u8 whether XA."""
     CONNECT = 2
-    """u32 factory; optional texts user, passcode, client identifier: optional text client identifier, text product, u8 xa, u8 plain."""
+    """u32 factory; optional texts user, passcode, client identifier: optional text client
+    identifier, text product, u8 xa, u8 plain.
+    """
     REMEMBER = 3
     """text lookup name, pairs of the environment: texts ``queue`` or ``topic``, and the name."""
     TEMPORARY = 4
@@ -126,7 +131,9 @@ class Ready(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """How the Java process does. :param used: bytes of heap, garbage included. :param heap: the largest, in bytes."""
+    """How the Java process does. :param used: bytes of heap, garbage included. :param heap: the
+    largest, in bytes.
+    """
 
     used: int
     heap: int

@@ -1,4 +1,5 @@
-"""The XA calls of a session as octets, both ways: what :mod:`bridge.providers.jms.batches` is for everything else, whose words are used here.
+"""The XA calls of a session as octets, both ways: what :mod:`bridge.providers.jms.batches` is for
+everything else, whose words are used here.
 
 Owns the layout, which ``XaWork.java`` has too. The question:
 
@@ -7,7 +8,8 @@ Owns the layout, which ``XaWork.java`` has too. The question:
               neither a recover has, nor the question whether a session has the same resource manager: its flags are that one's number
 ==== ======== ====================================================================================================================
 
-An *xid* is i32 format id, u8 length of the global id and the global id, u8 length of the branch qualifier and that. The answer:
+An *xid* is i32 format id, u8 length of the global id and the global id, u8 length of the branch
+qualifier and that. The answer:
 
 ==== ======== ====================================================================================================================
 9    xa done  u32 tag, u8 0 when all is well, 1 for an XAException and 2 for another failure, i32 the vote of a prepare, 1 for the same
@@ -39,7 +41,8 @@ class Call(IntEnum):
     ROLLBACK = 4
     RECOVER = 5
     FORGET = 6
-    #: Whether a session has the same resource manager: ``flags`` is its number, and the answer 1 or 0.
+    #: Whether a session has the same resource manager: ``flags`` is its number, and the answer 1 or
+    #: 0.
     SAME = 7
 
 
@@ -52,7 +55,9 @@ class How(IntEnum):
 
 
 class XADone(NamedTuple):
-    """A call has ended. :param value: the vote, the error code, or the kind of failure, depending on ``how``."""
+    """A call has ended. :param value: the vote, the error code, or the kind of failure, depending
+    on ``how``.
+    """
 
     tag: int
     how: int

@@ -1,13 +1,16 @@
 """An XASession over JMS (``messaging.provider.XASession``), and its XAResource.
 
-JMS receives in a branch or not at all: a consumer of such a session receives while a branch is associated, and whatever it has received is the
-branch's. So, other than elsewhere, a consumer that was stopped still delivers what was received before the provider's side knew of it, all of it
-before the next completion; who ends a branch before all credit is used up stops the consumer, waits for a completion, and acknowledges
-then. What was received and not delivered when the branch ends makes it one that can only be rolled back, as does what was delivered and not
-acknowledged; it comes again in another branch.
+JMS receives in a branch or not at all: a consumer of such a session receives while a branch is
+associated, and whatever it has received is the branch's. So, other than elsewhere, a consumer that
+was stopped still delivers what was received before the provider's side knew of it, all of it before
+the next completion; who ends a branch before all credit is used up stops the consumer, waits for a
+completion, and acknowledges then. What was received and not delivered when the branch ends makes it
+one that can only be rolled back, as does what was delivered and not acknowledged; it comes again in
+another branch.
 
-Nothing here needs to wait for what was asked before. Calls and sends that are asked in one pass of the reactor go to Java together. If one of a
-branch fails, those that were asked of it behind fail, too, all but the rollback.
+Nothing here needs to wait for what was asked before. Calls and sends that are asked in one pass of
+the reactor go to Java together. If one of a branch fails, those that were asked of it behind fail,
+too, all but the rollback.
 
 Owns which branch is associated, as far as was asked, and the calls that are not answered.
 """
@@ -65,7 +68,8 @@ class XAConsumer(JMSConsumer):
 class JMSXASession(JMSSession):
     """One XASession. Made by its connection.
 
-    :param channel: as for :class:`~bridge.providers.jms.session.JMSSession`. :param number: what Java calls it, and no other session.
+    :param channel: as for :class:`~bridge.providers.jms.session.JMSSession`. :param number: what
+        Java calls it, and no other session.
     """
 
     def __init__(
@@ -203,12 +207,15 @@ def _error(answer: XADone) -> MessagingError:
 
 
 class JMSXAResource:
-    """The XAResource of one session. Codes and flags are the provider's; an XAException without a code is XAER_RMERR.
+    """The XAResource of one session. Codes and flags are the provider's; an XAException without a
+    code is XAER_RMERR.
 
-    A call whose connection is lost, or that does not return in time, fails with ProviderUnavailable: what became of it is not known. Only branches
-    that were started here can be known to be in use, and only they are refused (XAER_DUPID) when they are started again, as ActiveMQ
-    does not tell. Rolling back a branch that another session has received in is best done before anybody consumes from there: ActiveMQ gives
-    messages back one by one, and whoever waits may get them in another order.
+    A call whose connection is lost, or that does not return in time, fails with
+    ProviderUnavailable: what became of it is not known. Only branches that were started here can be
+    known to be in use, and only they are refused (XAER_DUPID) when they are started again, as
+    ActiveMQ does not tell. Rolling back a branch that another session has received in is best done
+    before anybody consumes from there: ActiveMQ gives messages back one by one, and whoever waits
+    may get them in another order.
     """
 
     def __init__(self, session: JMSXASession) -> None:

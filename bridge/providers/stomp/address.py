@@ -1,7 +1,7 @@
 """Where a STOMP broker is: the ``lookup-name`` of a connection factory.
 
-Owns the form ``stomp://HOST:PORT`` and ``stomp+tls://HOST:PORT``, each with an optional ``/VHOST`` behind it. Knows nothing of certificates,
-sockets or what the broker can do.
+Owns the form ``stomp://HOST:PORT`` and ``stomp+tls://HOST:PORT``, each with an optional ``/VHOST``
+behind it. Knows nothing of certificates, sockets or what the broker can do.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class InvalidAddress(ValueError):
 class StompAddress:
     """A broker's address.
 
-    :param host: a name or an IP address, without brackets. :param port: 1 to 65535. :param tls: TLS from the first octet.
-    :param virtual_host: the ``host`` header of CONNECT. It is ``/`` where the address gives none: RabbitMQ's default, and all one to others.
+    :param host: a name or an IP address, without brackets. :param port: 1 to 65535. :param tls: TLS
+        from the first octet.
+    :param virtual_host: the ``host`` header of CONNECT. It is ``/`` where the address gives none:
+        RabbitMQ's default, and all one to others.
     """
 
     host: str
@@ -47,7 +49,8 @@ class StompAddress:
     def parse(cls, text: str) -> StompAddress:
         """The address that a ``lookup-name`` means.
 
-        :raises InvalidAddress: it is none, or holds a user, a query or a fragment; who connects is not the address's to say.
+        :raises InvalidAddress: it is none, or holds a user, a query or a fragment; who connects is
+            not the address's to say.
         """
         try:
             parts = urlsplit(text)

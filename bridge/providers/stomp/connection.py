@@ -1,6 +1,8 @@
-"""A connection (``messaging.provider.Connection``): its sessions, its subscriptions on the wire, and its end.
+"""A connection (``messaging.provider.Connection``): its sessions, its subscriptions on the wire,
+and its end.
 
-Owns which subscription a MESSAGE is for, the work that is left for the end of a turn, and when the socket is not read because too much waits for credit.
+Owns which subscription a MESSAGE is for, the work that is left for the end of a turn, and when the
+socket is not read because too much waits for credit.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _MOST_GATHERED: Final = 1_048_576
 class StompConnection:
     """One connection. Made by its provider when the broker has answered CONNECT.
 
-    :param product: what the broker calls itself. :param another: opens a further socket to the broker for the same user.
+    :param product: what the broker calls itself. :param another: opens a further socket to the
+        broker for the same user.
     """
 
     def __init__(
@@ -88,7 +91,8 @@ class StompConnection:
         self._closed_sessions: dict[StompSession, None] = {}
         self._slices: dict[str, Slice] = {}
         self._durables: dict[str, StompConsumer] = {}
-        #: Durable subscriptions that it removed. Asking for one again would cost the connection, where an ERROR ends it.
+        #: Durable subscriptions that it removed. Asking for one again would cost the connection,
+        #: where an ERROR ends it.
         self._removed: set[str] = set()
         self._given: dict[str, set[str]] = {}
         self._touched: dict[StompConsumer, None] = {}
@@ -220,7 +224,9 @@ class StompConnection:
         return name in self._durables
 
     def take_transaction(self, session: StompSession) -> bool:
-        """Have the broker's one transaction of this connection to itself. :returns: whether that is possible."""
+        """Have the broker's one transaction of this connection to itself. :returns: whether that is
+        possible.
+        """
         others = [
             each
             for each in self._sessions
@@ -250,7 +256,9 @@ class StompConnection:
             self._removed.discard(consumer.spec.durable_name)
 
     def gave(self, durable_name: str, message_ids: set[str]) -> None:
-        """A consumer of a durable subscription ended, and these messages go back that it was given."""
+        """A consumer of a durable subscription ended, and these messages go back that it was
+        given.
+        """
         self._given[durable_name] = message_ids
 
     def given(self, durable_name: str | None) -> set[str]:
@@ -263,7 +271,9 @@ class StompConnection:
             del self._durables[name]
 
     def forget(self, session: StompSession) -> None:
-        """A session is closed, and nothing of it is under way but completions, which are told all the same."""
+        """A session is closed, and nothing of it is under way but completions, which are told all
+        the same.
+        """
         self._sessions.pop(session, None)
         self._closed_sessions = {
             each: None for each in [*self._closed_sessions, session] if each.waiting
@@ -274,7 +284,9 @@ class StompConnection:
         self._touched[consumer] = None
 
     def touch(self, consumer: StompConsumer) -> None:
-        """Something may be deliverable, or the broker may be to send more; to be seen to at the end of the turn."""
+        """Something may be deliverable, or the broker may be to send more; to be seen to at the end
+        of the turn.
+        """
         self._touched[consumer] = None
         self._ask_turn()
 
@@ -315,12 +327,15 @@ class StompConnection:
         most, more = self.options.max_buffer, self.options.max_frame
         buffered = 0 if self.closing else self.buffered
         self._full = buffered > (most // 2 if self._full else most)
-        # A broker writes the messages that it has for a subscription before the RECEIPT. One that does not keep to the prefetch may send one frame more.
+        # A broker writes the messages that it has for a subscription before the RECEIPT. One that
+        # does not keep to the prefetch may send one frame more.
         self._over = buffered > more + (most // 2 if self._over else most) and self._sent_unasked()
         self.wire.hold_reading(self._full, self._over)
 
     def _sent_unasked(self) -> bool:
-        """Whether more messages wait here than the broker was asked to send ahead, or it knows no prefetch."""
+        """Whether more messages wait here than the broker was asked to send ahead, or it knows no
+        prefetch.
+        """
         slices = self._slices.values()
         waiting = sum(consumer.waiting for consumer in {slice.consumer for slice in slices})
         return not self.dialect.prefetch or waiting > sum(slice.prefetch for slice in slices)
@@ -348,7 +363,8 @@ class StompConnection:
 
     def _message(self, frame: Received) -> None:
         slice = self._slices.get(frame.headers.get("subscription", ""))
-        # One for a subscription that is over goes back when the connection does, if the broker has not taken it back already.
+        # One for a subscription that is over goes back when the connection does, if the broker has
+        # not taken it back already.
         if slice is not None and not self.closing:
             slice.consumer.arrived(slice, frame)
 

@@ -1,10 +1,14 @@
-"""A consumer (``messaging.provider.Consumer``): credit, delivery numbers, what is outstanding, and what is delivered again.
+"""A consumer (``messaging.provider.Consumer``): credit, delivery numbers, what is outstanding, and
+what is delivered again.
 
-Owns what the broker has sent for one consumer until it is settled. The frames are its slices' business, when a settlement takes effect its session's.
+Owns what the broker has sent for one consumer until it is settled. The frames are its slices'
+business, when a settlement takes effect its session's.
 
-STOMP has no way to give a message back while its subscription lasts. What is recovered or rejected is therefore delivered again from here, by the
-redelivery policy, as JMS clients do it. Only when nobody could be given it, because the consumer has no credit and nothing outstanding, the slices of a
-queue are released, so that the broker gives it to others. Attempts are counted from what the broker said of the first.
+STOMP has no way to give a message back while its subscription lasts. What is recovered or rejected
+is therefore delivered again from here, by the redelivery policy, as JMS clients do it. Only when
+nobody could be given it, because the consumer has no credit and nothing outstanding, the slices of
+a queue are released, so that the broker gives it to others. Attempts are counted from what the
+broker said of the first.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ if TYPE_CHECKING:
     from bridge.providers.stomp.session import StompSession
     from bridge.providers.stomp.transaction import Transaction
 
-#: Octets of memory of a message's objects, and of those of one of its headers, besides the octets of both.
+#: Octets of memory of a message's objects, and of those of one of its headers, besides the octets
+#: of both.
 _MESSAGE_OCTETS: Final = 500
 _HEADER_OCTETS: Final = 100
 
@@ -75,7 +80,8 @@ class StompConsumer:
         self._octets: int | None = None
         self._running = False
         self._browsed = False
-        #: What an earlier consumer of the durable subscription was given and did not settle, which ActiveMQ does not tell.
+        #: What an earlier consumer of the durable subscription was given and did not settle, which
+        #: ActiveMQ does not tell.
         self._given = session.connection.given(spec.durable_name)
         #: Octets of memory, about, of the messages that wait here.
         self.buffered = 0
@@ -205,7 +211,9 @@ class StompConsumer:
         return len(self._buffer)
 
     def pump(self) -> None:
-        """Deliver what may be delivered; then see to it that the broker sends as much as may be, and no more. Never called from inside a call."""
+        """Deliver what may be delivered; then see to it that the broker sends as much as may be,
+        and no more. Never called from inside a call.
+        """
         while (
             self._running
             and self._credit > 0
@@ -257,14 +265,18 @@ class StompConsumer:
         self.given_up([])
 
     def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """A transaction gave these settlements up: they are delivered again, with everything outstanding."""
+        """A transaction gave these settlements up: they are delivered again, with everything
+        outstanding.
+        """
         self._held -= len(deliveries)
         again = dict(sorted([*deliveries, *self._outstanding.items()]))
         self._outstanding.clear()
         self._again(list(again.values()))
 
     def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Settlements of these, in another session's transaction, were undone: they are outstanding again."""
+        """Settlements of these, in another session's transaction, were undone: they are outstanding
+        again.
+        """
         self._held -= len(deliveries)
         if self.closed and self.session.closed:
             self._buffer.extend([delivery for _, delivery in deliveries])
@@ -297,7 +309,9 @@ class StompConsumer:
     # --- within
 
     def _attempts(self, run: list[Delivery]) -> list[int] | None:
-        """What is told of them: a number of which only the part on this side is known is told as 2."""
+        """What is told of them: a number of which only the part on this side is known is told as
+        2.
+        """
         if all(delivery.attempts == 1 for delivery in run):
             return None
         most = 0x7FFF_FFFF if self._dialect.capabilities.delivery_count else 2
@@ -307,7 +321,8 @@ class StompConsumer:
         try:
             self._deliver(self, first, [delivery.message for delivery in run], attempts)
         except Exception:  # noqa: BLE001
-            # Its user broke the contract. What it was given stays outstanding, and others get theirs.
+            # Its user broke the contract. What it was given stays outstanding, and others get
+            # theirs.
             self._log.failure(
                 "a consumer of {destination} failed on delivery",
                 destination=str(self.spec.destination),
@@ -322,7 +337,9 @@ class StompConsumer:
                     delivery.slice.acknowledge(delivery)
 
     def _run(self) -> list[Delivery]:
-        """As many as credit allows of what waits, without those that have expired; those are acknowledged."""
+        """As many as credit allows of what waits, without those that have expired; those are
+        acknowledged.
+        """
         now = self._connection.now_ms()
         run: list[Delivery] = []
         while (
@@ -344,7 +361,9 @@ class StompConsumer:
         return run
 
     def _fit(self) -> None:
-        """Have as many slices as credit and unsettled deliveries need, and none when what waits had better go to others."""
+        """Have as many slices as credit and unsettled deliveries need, and none when what waits had
+        better go to others.
+        """
         if self._credit > 0 and self._running:
             self._window.fit(self._unsettled, self._credit, self._octets)
         elif (
@@ -356,7 +375,9 @@ class StompConsumer:
 
     @property
     def _unsettled(self) -> int:
-        """How many deliveries the broker has not been told the outcome of, besides those that wait for credit."""
+        """How many deliveries the broker has not been told the outcome of, besides those that wait
+        for credit.
+        """
         return len(self._outstanding) + len(self._redelivery) + self._held
 
     def _transaction(self, within: Session | None) -> Transaction | None:
@@ -408,7 +429,9 @@ class StompConsumer:
             self._window.narrow({delivery.slice for delivery in self._outstanding.values()})
 
     def _retire(self) -> None:
-        """Have nothing more to do with the broker, once it is closed and nothing can be settled any more."""
+        """Have nothing more to do with the broker, once it is closed and nothing can be settled any
+        more.
+        """
         if self.closed and not self._outstanding and not self._held and not self._connection.ending:
             self._buffer.extend(self._redelivery.take())
             self._release()

@@ -68,7 +68,9 @@ def is_wild(name: str) -> bool:
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a pattern covers a topic's name. ``a.>`` covers ``a.b`` and ``a.b.c``, and not ``a``, which some brokers have it cover."""
+    """Whether a pattern covers a topic's name. ``a.>`` covers ``a.b`` and ``a.b.c``, and not ``a``,
+    which some brokers have it cover.
+    """
     wanted, levels = pattern.split("."), name.split(".")
     if wanted[-1] == ">":
         wanted.pop()

@@ -1,25 +1,32 @@
-"""Names and values that STOMP headers cannot hold as they are, in a form that gives them back exactly.
+"""Names and values that STOMP headers cannot hold as they are, in a form that gives them back
+exactly.
 
 Owns this encoding and nothing else; which header names a broker keeps for itself is given to it.
 
 The encoding
 ============
 
-A property goes into a header of its own name, its value as text: what a STOMP client writes, and what selectors compare. What the text alone does
-not tell is in two kinds of further headers, which are left out where nothing needs them:
+A property goes into a header of its own name, its value as text: what a STOMP client writes, and
+what selectors compare. What the text alone does not tell is in two kinds of further headers, which
+are left out where nothing needs them:
 
 ``JMS_STOMP_TYPES``
-    Properties that are not plain Strings: ``NAME=TYPE`` divided by commas, where NAME is percent-encoded UTF-8 and TYPE is ``null``,
-    ``boolean``, ``byte``, ``short``, ``int``, ``long``, ``float``, ``double``, ``char``, or ``encoded`` for a String whose text is
-    percent-encoded because it holds a NUL or half a surrogate pair. A reader that finds a text which is none of its type leaves it a String.
+    Properties that are not plain Strings: ``NAME=TYPE`` divided by commas, where NAME is
+    percent-encoded UTF-8 and TYPE is ``null``, ``boolean``, ``byte``, ``short``, ``int``, ``long``,
+    ``float``, ``double``, ``char``, or ``encoded`` for a String whose text is percent-encoded
+    because it holds a NUL or half a surrogate pair. A reader that finds a text which is none of its
+    type leaves it a String.
 
 ``JMS_STOMP_P_HEX``, ``JMS_STOMP_E_HEX``
-    In place of the name of a property (P) or of a header that is no property (E): one that STOMP or the broker uses itself, or that is no
-    header name. HEX is the name's UTF-8 in hexadecimal digits. A name that would go as it is does not come so: some sender has made that up.
+    In place of the name of a property (P) or of a header that is no property (E): one that STOMP or
+    the broker uses itself, or that is no header name. HEX is the name's UTF-8 in hexadecimal
+    digits. A name that would go as it is does not come so: some sender has made that up.
 
 ``JMS_STOMP_BODY``
-    The type of the body, where the broker does not tell text from octets, and for those that STOMP does not know: ``text``, ``bytes``,
-    ``message``, ``map``, ``stream``, ``object``; ``text-null`` for a text that is null. The bodies of maps and streams are in the encoding of ``gateway.messaging.values``.
+    The type of the body, where the broker does not tell text from octets, and for those that STOMP
+    does not know: ``text``, ``bytes``, ``message``, ``map``, ``stream``, ``object``; ``text-null``
+    for a text that is null. The bodies of maps and streams are in the encoding of
+    ``gateway.messaging.values``.
 
 ``JMS_STOMP_ORIGIN``
     Of a message to a topic of a broker without no-local: names the connection that sent it.
@@ -129,7 +136,8 @@ def decode_headers(
 ) -> tuple[dict[str, Value], tuple[tuple[str, str], ...]]:
     """The properties and extras that these headers carry.
 
-    :param pairs: the headers of a MESSAGE. :param spent: names that are neither. :param reserved: as for `encode_headers`.
+    :param pairs: the headers of a MESSAGE. :param spent: names that are neither. :param reserved:
+        as for `encode_headers`.
     """
     types = _types(pairs.get(TYPES, ""))
     properties: dict[str, Value] = {}

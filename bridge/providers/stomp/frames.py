@@ -1,8 +1,9 @@
 """Frames and octets, by ``stompest.protocol``.
 
-Owns what is to be set right in it for peers that are not strict: brokers that leave colons in header values, and sequences after a backslash that no
-version has, are read as they are meant. Owns also how much a frame may be, and refuses a larger one as soon as that is known. Knows neither sockets nor
-what a frame asks for.
+Owns what is to be set right in it for peers that are not strict: brokers that leave colons in
+header values, and sequences after a backslash that no version has, are read as they are meant. Owns
+also how much a frame may be, and refuses a larger one as soon as that is known. Knows neither
+sockets nor what a frame asks for.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _ESCAPES: Final = {"\\n": "\n", "\\c": ":", "\\\\": "\\", "\\r": "\r"}
 _COMMANDS: Final = frozenset(command.encode() for command in StompSpec.COMMANDS[VERSION])
 #: More octets than any command has.
 _LONGEST: Final = 32
-#: Octets that the command and headers of a frame may have, and its header lines; much more than brokers let their own clients send.
+#: Octets that the command and headers of a frame may have, and its header lines; much more than
+#: brokers let their own clients send.
 LARGEST_HEADERS: Final = 1_048_576
 MOST_HEADERS: Final = 1000
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
@@ -45,7 +47,9 @@ class FrameTooLarge(MalformedFrames):
 
 
 class Received(NamedTuple):
-    """A frame from the broker; of repeated headers the first counts. :param head: octets of its command and headers, as they came."""
+    """A frame from the broker; of repeated headers the first counts. :param head: octets of its
+    command and headers, as they came.
+    """
 
     command: str
     headers: dict[str, str]
@@ -54,9 +58,11 @@ class Received(NamedTuple):
 
 
 class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
-    """stompest's parser for STOMP 1.0, which takes header values as they come, reading UTF-8 as later versions do.
+    """stompest's parser for STOMP 1.0, which takes header values as they come, reading UTF-8 as
+    later versions do.
 
-    It looks at each octet a bounded number of times, however the octets were cut. :param most: octets that a frame may have.
+    It looks at each octet a bounded number of times, however the octets were cut. :param most:
+    octets that a frame may have.
     """
 
     def __init__(self, most: int) -> None:
@@ -73,7 +79,9 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
 
     @property
     def head(self) -> bytes:
-        """The first octets of a frame whose headers are not complete; none where there is no such."""
+        """The first octets of a frame whose headers are not complete; none where there is no
+        such.
+        """
         return (
             b""
             if self._frame is not None
@@ -141,7 +149,8 @@ class FrameReader:
     def read(self, octets: bytes) -> Iterator[Received]:
         """The frames that are complete with these octets.
 
-        :raises MalformedFrames: after the frames before the place where it is no STOMP, or a frame is larger than it may be.
+        :raises MalformedFrames: after the frames before the place where it is no STOMP, or a frame
+            is larger than it may be.
         """
         wrong: MalformedFrames | None = None
         try:

@@ -1,6 +1,8 @@
-"""Messages to SEND frames and MESSAGE frames to messages, in the dialect of the broker (STOMP JMS bindings).
+"""Messages to SEND frames and MESSAGE frames to messages, in the dialect of the broker (STOMP JMS
+bindings).
 
-Owns what each header means to JMS. What no header can hold as it is, :mod:`bridge.providers.stomp.encoding` spells.
+Owns what each header means to JMS. What no header can hold as it is,
+:mod:`bridge.providers.stomp.encoding` spells.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 
-#: Headers that are STOMP's, the JMS bindings' or some broker's own: no property goes by such a name, and none comes by it.
+#: Headers that are STOMP's, the JMS bindings' or some broker's own: no property goes by such a
+#: name, and none comes by it.
 RESERVED: Final = frozenset(
     (
         *(
@@ -70,7 +73,8 @@ RESERVED: Final = frozenset(
         *("JMSXDeliveryCount", "JMSXUserID"),
     )
 )
-#: The same for brokers that refuse a SEND with ActiveMQ's headers for later delivery: a message is handed on with what it has.
+#: The same for brokers that refuse a SEND with ActiveMQ's headers for later delivery: a message is
+#: handed on with what it has.
 _RESERVED_WITH_SCHEDULES: Final = RESERVED | frozenset(
     f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME")
 )
@@ -82,7 +86,8 @@ _NUMBERS: Final = "0123456789"
 class Received(NamedTuple):
     """A MESSAGE.
 
-    :param attempts: how often the broker says it is being delivered now; 2 where it knows only that it was delivered before.
+    :param attempts: how often the broker says it is being delivered now; 2 where it knows only that
+        it was delivered before.
     :param origin: the connection that sent it, where that was told.
     """
 
@@ -98,7 +103,8 @@ def to_headers(
 
     :param now_ms: the time, for brokers that want a time to live.
     :param origin: what :data:`~bridge.providers.stomp.encoding.ORIGIN` is to say; "" for nothing.
-    :raises InvalidDestination: a name has no spelling. :raises ValueError: something else of it cannot be carried; the text says what.
+    :raises InvalidDestination: a name has no spelling. :raises ValueError: something else of it
+        cannot be carried; the text says what.
     """
     headers = message.headers
     kind = headers.destination.kind
@@ -180,7 +186,8 @@ def from_headers(
 ) -> Received:
     """The message of a MESSAGE frame.
 
-    :param kind: of the subscription, and :param subscribed: its destination, where the frame does not tell one.
+    :param kind: of the subscription, and :param subscribed: its destination, where the frame does
+        not tell one.
     """
     # Whoever sent it may have known it as another dialect.
     properties, extras = decode_headers(given, RESERVED, _RESERVED_WITH_SCHEDULES)

@@ -1,6 +1,7 @@
 """How to treat a STOMP broker: time limits, heart-beats, TLS, and which dialect it speaks.
 
-Owns the names under which the XML configuration of a bridge gives them, as ``property`` children of a connection factory. Knows no sockets.
+Owns the names under which the XML configuration of a bridge gives them, as ``property`` children of
+a connection factory. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -36,22 +37,28 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StompOptions:
-    """The options of one provider. Each is a property ``stomp.NAME`` with hyphens for underscores, such as ``stomp.connect-timeout``.
+    """The options of one provider. Each is a property ``stomp.NAME`` with hyphens for underscores,
+    such as ``stomp.connect-timeout``.
 
-    :param dialect: a name of :data:`~bridge.providers.stomp.dialect.DIALECTS`, for a broker that does not tell its own in CONNECTED; ""
-        recognises it. It also lets :attr:`StompProvider.capabilities` be known before the first connection.
-    :param connect_timeout: seconds from the first octet sent to CONNECTED, TLS and name look-up included.
+    :param dialect: a name of :data:`~bridge.providers.stomp.dialect.DIALECTS`, for a broker that
+        does not tell its own in CONNECTED; "" recognises it. It also lets
+        :attr:`StompProvider.capabilities` be known before the first connection.
+    :param connect_timeout: seconds from the first octet sent to CONNECTED, TLS and name look-up
+        included.
     :param receipt_timeout: seconds that any RECEIPT may take; then the connection is lost.
     :param close_timeout: seconds that a close may take in all.
     :param heart_beat_ms: the interval offered and asked for, in milliseconds; 0 is none.
-    :param topic_prefetch: messages of a topic that may be unsettled at once. Of a queue the credit decides.
+    :param topic_prefetch: messages of a topic that may be unsettled at once. Of a queue the credit
+        decides.
     :param max_frame: octets that one frame may have.
-    :param max_buffer: octets of memory of undelivered messages, estimated, from which on the socket is not read. While a RECEIPT is awaited, which
-        comes behind them, it is read until ``max_frame`` more wait.
+    :param max_buffer: octets of memory of undelivered messages, estimated, from which on the socket
+        is not read. While a RECEIPT is awaited, which comes behind them, it is read until
+        ``max_frame`` more wait.
     :param ca: PEM file of the authorities that are trusted; None trusts those of the system.
     :param certificate: PEM file of the client's certificate; its key may be in it.
     :param key: PEM file of the client's key, unless it is with the certificate.
-    :param server_name: the name that the broker's certificate must be for; "" is the address's host.
+    :param server_name: the name that the broker's certificate must be for; "" is the address's
+        host.
     """
 
     dialect: str = ""
@@ -77,7 +84,8 @@ class StompOptions:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> StompOptions:
-        """The options that these properties give; those without the prefix ``stomp.`` are somebody else's.
+        """The options that these properties give; those without the prefix ``stomp.`` are somebody
+        else's.
 
         :raises InvalidOption: a name that does not exist, or a value out of range.
         """
@@ -96,9 +104,11 @@ class StompOptions:
         return DIALECTS[self.dialect] if self.dialect else None
 
     def tls(self, address: StompAddress) -> IOpenSSLClientConnectionCreator:
-        """What TLS to this address needs: it checks the certificate chain and the host name, and shows the client's certificate.
+        """What TLS to this address needs: it checks the certificate chain and the host name, and
+        shows the client's certificate.
 
-        :raises OSError: a file cannot be read. :raises InvalidOption: it holds no certificate or no key.
+        :raises OSError: a file cannot be read. :raises InvalidOption: it holds no certificate or no
+            key.
         """
         trust = None
         own = None

@@ -1,7 +1,7 @@
 """What a session has promised to tell, in the order in which it was asked to.
 
-Owns the line of completions and the frames whose RECEIPTs they wait for. Knows neither frames nor transactions: who asks for a RECEIPT takes a
-number, and says when it has come.
+Owns the line of completions and the frames whose RECEIPTs they wait for. Knows neither frames nor
+transactions: who asks for a RECEIPT takes a number, and says when it has come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from gateway.messaging.provider import Done
 class Promise:
     """One place in the line.
 
-    :ivar upto: fulfilled when all numbers up to this have come; None for one that :meth:`Promises.keep` fulfils.
+    :ivar upto: fulfilled when all numbers up to this have come; None for one that
+        :meth:`Promises.keep` fulfils.
     """
 
     __slots__ = ("done", "error", "kept", "upto")
@@ -65,7 +66,9 @@ class Promises:
         self._tell()
 
     def complete(self, done: Done) -> None:
-        """Tell ``done`` when all numbers taken so far have come, and all earlier promises are kept."""
+        """Tell ``done`` when all numbers taken so far have come, and all earlier promises are
+        kept.
+        """
         self._line.append(Promise(done, self._last))
         self._tell_soon()
 

@@ -1,7 +1,8 @@
 """Sockets that answer at once.
 
-Owns two options of TCP. A broker with Nagle's algorithm on, as ActiveMQ has by default, sends the second part of an answer only when the first was
-acknowledged, and a kernel acknowledges what needs no answer after 40 milliseconds. With one message under way at a time that is all the time there is.
+Owns two options of TCP. A broker with Nagle's algorithm on, as ActiveMQ has by default, sends the
+second part of an answer only when the first was acknowledged, and a kernel acknowledges what needs
+no answer after 40 milliseconds. With one message under way at a time that is all the time there is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class PromptSocket:
             below.setTcpNoDelay(True)
 
     def acknowledge(self) -> None:
-        """What has been read is acknowledged now. The kernel forgets it, so this is for each time."""
+        """What has been read is acknowledged now. The kernel forgets it, so this is for each
+        time.
+        """
         if self._socket is not None and _QUICKACK is not None:
             try:
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)

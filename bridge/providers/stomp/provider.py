@@ -1,11 +1,13 @@
 """A STOMP broker behind the seam (``messaging.provider.Provider``).
 
-Owns opening connections, and what is known of the broker from one connection to the next: its dialect, and which client identifiers
-are in use here.
+Owns opening connections, and what is known of the broker from one connection to the next: its
+dialect, and which client identifiers are in use here.
 
-:attr:`StompProvider.capabilities` is knowledge about a dialect. Where the dialect was declared (``stomp.dialect``) it is known from the start; else it is that
-of an unknown broker, which can do nothing of all this, until the first connection has been answered, and from then on that of the broker which answered.
-Should another one answer later, it changes; what a connection can do never does.
+:attr:`StompProvider.capabilities` is knowledge about a dialect. Where the dialect was declared
+(``stomp.dialect``) it is known from the start; else it is that of an unknown broker, which can do
+nothing of all this, until the first connection has been answered, and from then on that of the
+broker which answered. Should another one answer later, it changes; what a connection can do never
+does.
 """
 
 from __future__ import annotations

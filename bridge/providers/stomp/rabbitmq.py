@@ -1,7 +1,9 @@
-"""Removing a durable subscription of RabbitMQ, which has none: there it is a queue that is bound to the topic.
+"""Removing a durable subscription of RabbitMQ, which has none: there it is a queue that is bound to
+the topic.
 
-Owns what that takes over STOMP. RabbitMQ removes the queue of a subscription that a connection has, when UNSUBSCRIBE names it, and answers a
-subscription to a queue that is not there with an ERROR that ends the connection. So it is done on a connection for the purpose.
+Owns what that takes over STOMP. RabbitMQ removes the queue of a subscription that a connection has,
+when UNSUBSCRIBE names it, and answers a subscription to a queue that is not there with an ERROR
+that ends the connection. So it is done on a connection for the purpose.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ async def remove_durable(
     """Remove it; durable when this returns.
 
     :param open: opens a connection to the broker, of the same user.
-    :raises UnknownSubscription: there is none. :raises MessagingError: the broker cannot be reached, or refuses.
+    :raises UnknownSubscription: there is none. :raises MessagingError: the broker cannot be
+        reached, or refuses.
     """
     asked = Asked(Operation.UNSUBSCRIBE, username, None, None, client_id, name)
     durable = durable_headers(RABBITMQ, client_id, name)
@@ -35,7 +38,8 @@ async def remove_durable(
             one,
         ]
         await wire.request("SUBSCRIBE", looking, asked)
-        # Which topic the queue is bound to is all one to the removal, and the binding goes with the queue.
+        # Which topic the queue is bound to is all one to the removal, and the binding goes with the
+        # queue.
         wire.write("SUBSCRIBE", [*parking("remove"), one, *durable])
         removed = wire.request("UNSUBSCRIBE", [("id", "remove"), *durable], asked)
         wire.write("SUBSCRIBE", parking("remove"))

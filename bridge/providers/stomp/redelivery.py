@@ -1,6 +1,7 @@
 """When rejected deliveries are delivered again.
 
-Owns the redelivery policy of one consumer and the deliveries that wait for their time. What becomes of the dead is the consumer's business.
+Owns the redelivery policy of one consumer and the deliveries that wait for their time. What becomes
+of the dead is the consumer's business.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from bridge.providers.stomp.slices import Delivery
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
-#: Milliseconds between tries of what the policy would have dead, and the broker would lose; the policy's longest pause, if that is longer.
+#: Milliseconds between tries of what the policy would have dead, and the broker would lose; the
+#: policy's longest pause, if that is longer.
 _SHORTEST: Final = 1000
 
 
@@ -21,8 +23,9 @@ class Redelivery:
     """The rejected deliveries of one consumer.
 
     :param changes: what the consumer wants other than the policy that all have.
-    :param keeps_dead: the broker keeps dead messages. Where it throws them away unless somebody has told it elsewhere where to put them, no
-        policy decides that a message is dead; only the user does.
+    :param keeps_dead: the broker keeps dead messages. Where it throws them away unless somebody has
+        told it elsewhere where to put them, no policy decides that a message is dead; only the user
+        does.
     :param again: is given those whose time has come.
     """
 

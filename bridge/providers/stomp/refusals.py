@@ -1,7 +1,7 @@
 """What an ERROR frame means: from a broker's sentence to an error of ``gateway.messaging.errors``.
 
-STOMP has no error codes, so all there is to go by is what was asked and words that brokers use. Where those tell nothing, the error says what was
-asked and quotes the broker.
+STOMP has no error codes, so all there is to go by is what was asked and words that brokers use.
+Where those tell nothing, the error says what was asked and quotes the broker.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Operation(Enum):
 class Asked(NamedTuple):
     """A frame that may be refused.
 
-    :param username: who asks. :param destination: what it is about. :param selector: of a SUBSCRIBE.
+    :param username: who asks. :param destination: what it is about. :param selector: of a
+        SUBSCRIBE.
     :param client_id: the connection's. :param durable_name: of a durable subscription.
     """
 
@@ -71,7 +72,9 @@ class Asked(NamedTuple):
 
 
 def sentence(headers: Mapping[str, str], body: bytes) -> str:
-    """What an ERROR frame says, on one line and not longer than 300 characters: its ``message``, and its body where that is short enough."""
+    """What an ERROR frame says, on one line and not longer than 300 characters: its ``message``,
+    and its body where that is short enough.
+    """
     message = " ".join(headers.get("message", "").split())
     # ActiveMQ's has Java's trace of the stack.
     first = " ".join(body[: 4 * _QUOTED].decode("utf-8", "replace").partition("\n\tat ")[0].split())
@@ -82,7 +85,9 @@ def sentence(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a broker's sentence is about what was asked, and not about the broker or the connection."""
+    """Whether a broker's sentence is about what was asked, and not about the broker or the
+    connection.
+    """
     return _DENIED.search(text) is not None or _ABOUT.search(text) is not None
 
 

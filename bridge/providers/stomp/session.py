@@ -1,7 +1,8 @@
 """A session (``messaging.provider.Session``): the order of frames, completions and commits.
 
-Owns what one session was asked and has not finished. All sessions of a connection share its socket. Frames gather until the end of the turn, and then
-those RECEIPTs are asked for that tell all of them: how few that takes, the dialect says.
+Owns what one session was asked and has not finished. All sessions of a connection share its socket.
+Frames gather until the end of the turn, and then those RECEIPTs are asked for that tell all of
+them: how few that takes, the dialect says.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ _SETTLED = "settled"
 
 
 class _Frame(NamedTuple):
-    """One to be written. :param alike: what its RECEIPT vouches for has the same; None needs none."""
+    """One to be written. :param alike: what its RECEIPT vouches for has the same; None needs
+    none.
+    """
 
     command: str
     headers: Pairs
@@ -59,10 +62,12 @@ class StompSession:
         self._frames: list[_Frame] = []
         self._promises = Promises(connection.soon)
         self._transaction = Transaction(self)
-        #: Transactions that the user has committed, and their promises; the first is with the broker.
+        #: Transactions that the user has committed, and their promises; the first is with the
+        #: broker.
         self._commits: deque[tuple[Transaction, Promise]] = deque()
         self._committing = False
-        #: The name of the transaction that its subscriptions are born in, where the dialect has such.
+        #: The name of the transaction that its subscriptions are born in, where the dialect has
+        #: such.
         self._opened: str | None = None
 
     @property
@@ -141,7 +146,9 @@ class StompSession:
         self.connection.flush_later(self)
 
     def ask(self, command: str, headers: Pairs, asked: Asked, answer: Answer) -> None:
-        """The same with a RECEIPT, for which completions wait. :param answer: is told the outcome, before they are."""
+        """The same with a RECEIPT, for which completions wait. :param answer: is told the outcome,
+        before they are.
+        """
         self.flush()
         self._ask(command, headers, b"", asked, answer)
 
@@ -236,7 +243,9 @@ class StompSession:
         self._promises.complete(done)
 
     def transaction_for(self, within: Session | None) -> Transaction | None:
-        """The transaction in which a settlement of one of its consumers takes effect; None: at once."""
+        """The transaction in which a settlement of one of its consumers takes effect; None: at
+        once.
+        """
         if within is None or within is self:
             return self._transaction if self.mode is Mode.TRANSACTED else None
         if not self.dialect.capabilities.joined:
@@ -362,7 +371,9 @@ class StompSession:
         self._promises.break_all(error)
 
     def abandon(self) -> None:
-        """The connection is ending: nothing more is delivered, and the broker takes back what is outstanding."""
+        """The connection is ending: nothing more is delivered, and the broker takes back what is
+        outstanding.
+        """
         self._frames.clear()
         for consumer in list(self.consumers):
             consumer.abandon()

@@ -1,12 +1,16 @@
-"""Subscriptions on the wire: what a consumer has SUBSCRIBEd to, and how many messages the broker may send for it.
+"""Subscriptions on the wire: what a consumer has SUBSCRIBEd to, and how many messages the broker
+may send for it.
 
-Owns the SUBSCRIBE, UNSUBSCRIBE, ACK and NACK frames of one subscription, and what becomes of messages that arrive when it is over.
+Owns the SUBSCRIBE, UNSUBSCRIBE, ACK and NACK frames of one subscription, and what becomes of
+messages that arrive when it is over.
 
-STOMP cannot raise the prefetch of a subscription. So a consumer of a queue has one *slice* for the credit it began with, and another for each time
-that it wants more at once; together they are as much as it may have. All are of one connection, which keeps their messages in order.
+STOMP cannot raise the prefetch of a subscription. So a consumer of a queue has one *slice* for the
+credit it began with, and another for each time that it wants more at once; together they are as
+much as it may have. All are of one connection, which keeps their messages in order.
 
-RabbitMQ keeps what was delivered with the connection after UNSUBSCRIBE, and takes no ACK or NACK for a subscription that is over. There the identifier is
-subscribed again, to a topic that nobody sends to, until all is settled: the slice is *parked*.
+RabbitMQ keeps what was delivered with the connection after UNSUBSCRIBE, and takes no ACK or NACK
+for a subscription that is over. There the identifier is subscribed again, to a topic that nobody
+sends to, until all is settled: the slice is *parked*.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ class Delivery:
     """A message that the broker sent for a subscription, until it is settled.
 
     :ivar name: what ACK calls it. :ivar attempts: how often it is being delivered, from 1.
-    :ivar again: it was delivered to the user before and waits to be so again. :ivar size: the octets of memory that it takes, about.
+    :ivar again: it was delivered to the user before and waits to be so again. :ivar size: the
+        octets of memory that it takes, about.
     """
 
     __slots__ = ("again", "attempts", "message", "name", "size", "slice")
@@ -65,7 +70,8 @@ class Delivery:
 class Slice:
     """One subscription on the wire.
 
-    :param id: its identifier, unique in the connection. :param prefetch: messages that the broker may send unsettled; 0 leaves it to the broker.
+    :param id: its identifier, unique in the connection. :param prefetch: messages that the broker
+        may send unsettled; 0 leaves it to the broker.
     """
 
     def __init__(self, consumer: StompConsumer, line: Line, id: str, prefetch: int) -> None:
@@ -86,7 +92,8 @@ class Slice:
     ) -> None:
         """Have the broker send.
 
-        :param transaction: for brokers whose transacted subscriptions are born in one. :param answer: told the outcome.
+        :param transaction: for brokers whose transacted subscriptions are born in one. :param
+            answer: told the outcome.
         """
         dialect = self._dialect
         destination = spec.destination
@@ -139,7 +146,9 @@ class Slice:
         return headers
 
     def park(self) -> None:
-        """Have the broker send no more, and keep what it has sent; possible where UNSUBSCRIBE gives nothing back."""
+        """Have the broker send no more, and keep what it has sent; possible where UNSUBSCRIBE gives
+        nothing back.
+        """
         if not self._parked:
             self._parked = self.over = True
             self._line.ask(
@@ -148,7 +157,9 @@ class Slice:
             self._line.put("SUBSCRIBE", parking(self.id))
 
     def release(self, outstanding: list[Delivery]) -> None:
-        """Have the broker send no more, and give these and what is on its way back to the destination."""
+        """Have the broker send no more, and give these and what is on its way back to the
+        destination.
+        """
         self.over = True
         if self._dialect.gives_back:
             self._line.ask(
@@ -165,7 +176,9 @@ class Slice:
             self._leave()
 
     def _hurry(self) -> None:
-        """Subscribe once more, for nothing, which ends the time that the broker leaves for belated ACKs."""
+        """Subscribe once more, for nothing, which ends the time that the broker leaves for belated
+        ACKs.
+        """
         destination = self.consumer.spec.destination
         if destination.kind is Kind.QUEUE:
             id = f"{self.id}-"
@@ -183,7 +196,9 @@ class Slice:
         self._line.put("NACK", [*self._settling(name, None), ("requeue", "true")])
 
     def _unsubscribed(self, error: MessagingError | None) -> None:
-        """RabbitMQ has confirmed UNSUBSCRIBE before it passed on what was on its way; that comes before its next answer."""
+        """RabbitMQ has confirmed UNSUBSCRIBE before it passed on what was on its way; that comes
+        before its next answer.
+        """
         if error is None:
             name = f"{self.id}-quiet"
             self._line.ask(
@@ -211,7 +226,8 @@ class Slice:
 def parking(id: str) -> Pairs:
     """The headers of a SUBSCRIBE to where no message comes.
 
-    It has to follow UNSUBSCRIBE at once: RabbitMQ answers with an ERROR when it finds, after an UNSUBSCRIBE, messages that were on their way.
+    It has to follow UNSUBSCRIBE at once: RabbitMQ answers with an ERROR when it finds, after an
+    UNSUBSCRIBE, messages that were on their way.
     """
     return [
         ("id", id),
@@ -224,8 +240,9 @@ def durable_headers(dialect: Dialect, client_id: str, name: str) -> Pairs:
     """The headers of SUBSCRIBE and UNSUBSCRIBE that name a durable subscription."""
     if dialect.durable != "x-queue-name":
         return [(dialect.durable, name)]
-    # RabbitMQ knows no client identifiers: the subscription is a queue, and its name has to tell whose it is. Everything but letters, digits and
-    # hyphens is spelt, because RabbitMQ reads queue names in some places as they are, and in others unquotes them.
+    # RabbitMQ knows no client identifiers: the subscription is a queue, and its name has to tell
+    # whose it is. Everything but letters, digits and hyphens is spelt, because RabbitMQ reads queue
+    # names in some places as they are, and in others unquotes them.
     queue = ".".join(("durable", *[_NOT_PLAIN.sub(_spelt, part) for part in (client_id, name)]))
     return [("durable", "true"), ("auto-delete", "false"), (dialect.durable, queue)]
 

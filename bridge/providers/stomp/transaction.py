@@ -1,8 +1,9 @@
 """Local transactions: what was sent and settled in one, and how it is told to the broker.
 
-Owns the frames from BEGIN to COMMIT. They are written together when the user commits, so that nothing of a transaction is at the broker before,
-transactions of different sessions never mix, and a rollback is forgetting. COMMIT waits for the RECEIPT of the last frame before it where the broker would
-carry on after an ERROR; else a part of the transaction could be committed.
+Owns the frames from BEGIN to COMMIT. They are written together when the user commits, so that
+nothing of a transaction is at the broker before, transactions of different sessions never mix, and
+a rollback is forgetting. COMMIT waits for the RECEIPT of the last frame before it where the broker
+would carry on after an ERROR; else a part of the transaction could be committed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class Outgoing(NamedTuple):
-    """A SEND to be written. :param alike: sends with the same are vouched for by one RECEIPT, where the dialect has it so."""
+    """A SEND to be written. :param alike: sends with the same are vouched for by one RECEIPT, where
+    the dialect has it so.
+    """
 
     headers: Pairs
     body: bytes
@@ -70,7 +73,8 @@ class Transaction:
     def write(self, wire: Wire, name: str, done: Callable[[MessagingError | None], None]) -> None:
         """Have the broker carry it out.
 
-        :param name: of the transaction at the broker, which is open already where subscriptions are born in one.
+        :param name: of the transaction at the broker, which is open already where subscriptions are
+            born in one.
         :param done: told the outcome, never from inside this call.
         """
         frames = self._frames(name)
@@ -140,7 +144,9 @@ class Transaction:
             settlement.consumer.settled(len(deliveries))
 
     def undo(self) -> None:
-        """Forget it. What was settled is outstanding again, or, of the session's own consumers, is delivered again with all else that is."""
+        """Forget it. What was settled is outstanding again, or, of the session's own consumers, is
+        delivered again with all else that is.
+        """
         mine: dict[StompConsumer, list[tuple[int, Delivery]]] = {
             consumer: [] for consumer in self._session.consumers
         }

@@ -2,8 +2,9 @@
 
 Owns when there is one slice more. What credit there is, and what is unsettled, the consumer says.
 
-Where messages of two subscriptions may overtake each other, the first is made so large that there is hardly ever a second; elsewhere the broker sends no
-more than credit asks for, and leaves the rest to other consumers.
+Where messages of two subscriptions may overtake each other, the first is made so large that there
+is hardly ever a second; elsewhere the broker sends no more than credit asks for, and leaves the
+rest to other consumers.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from gateway.messaging.provider import Mode
 if TYPE_CHECKING:
     from bridge.providers.stomp.consumer import StompConsumer
 
-#: Messages that the broker may send ahead of credit to a consumer that had better not have a second subscription.
+#: Messages that the broker may send ahead of credit to a consumer that had better not have a second
+#: subscription.
 _AHEAD: Final = 1000
-#: From so many messages on, slices grow by a quarter of them at least, so that there are not too many.
+#: From so many messages on, slices grow by a quarter of them at least, so that there are not too
+#: many.
 _MANY: Final = 64
 #: Octets of a body, as long as none was seen.
 _ASSUMED_OCTETS: Final = 64 * 1024
@@ -54,7 +57,8 @@ class Window:
         """Have the broker send as much as is wanted.
 
         :param unsettled: deliveries that the broker does not know the outcome of.
-        :param credit: messages that may be delivered besides, and :param octets: octets, None where nobody counts them.
+        :param credit: messages that may be delivered besides, and :param octets: octets, None where
+            nobody counts them.
         """
         spec = self._consumer.spec
         if spec.browse:
@@ -76,7 +80,8 @@ class Window:
         if octets is None:
             return credit
         if not self._seen:
-            # Too many cost no memory, as the socket is not read then; a second subscription costs the order after a loss of the connection.
+            # Too many cost no memory, as the socket is not read then; a second subscription costs
+            # the order after a loss of the connection.
             return min(credit, max(1, octets // _ASSUMED_OCTETS))
         return max(0, min(credit, -(-octets * self._seen // max(self._seen_octets, 1))))
 
@@ -106,7 +111,8 @@ class Window:
             for slice in self._slices:
                 slice.park()
             return
-        # UNSUBSCRIBE would give back all that a slice was sent, so only those go of which nothing is outstanding.
+        # UNSUBSCRIBE would give back all that a slice was sent, so only those go of which nothing
+        # is outstanding.
         for slice in [each for each in self._slices if each not in kept]:
             self._slices.remove(slice)
             slice.release([])

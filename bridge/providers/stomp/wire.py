@@ -1,7 +1,7 @@
 """One socket to a broker: CONNECT, frames in and out, RECEIPTs, heart-beats and every time limit.
 
-Owns the socket from its opening to its end, and which frames wait for a RECEIPT. Knows neither sessions nor messages nor what a dialect is; it is
-told whether an ERROR leaves the connection open.
+Owns the socket from its opening to its end, and which frames wait for a RECEIPT. Knows neither
+sessions nor messages nor what a dialect is; it is told whether an ERROR leaves the connection open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 Answer: TypeAlias = Callable[[MessagingError | None], None]
 Pairs: TypeAlias = list[tuple[str, str]]
 
-#: STOMP 1.0 knows neither single acknowledgements nor NACK. The best version comes first, because Open MQ takes the first that it knows.
+#: STOMP 1.0 knows neither single acknowledgements nor NACK. The best version comes first, because
+#: Open MQ takes the first that it knows.
 _VERSIONS: Final = "1.2,1.1"
 #: Octets gathered in a turn from which on no more should be sent.
 _CROWDED: Final = 262_144
@@ -53,7 +54,8 @@ class Wire(Protocol):
     """A connection to a broker.
 
     :param clock: the reactor. :param where: the broker's address, for errors.
-    :param asked: who connects. :param connect: the headers of CONNECT, without version and heart-beat.
+    :param asked: who connects. :param connect: the headers of CONNECT, without version and
+        heart-beat.
     """
 
     def __init__(
@@ -114,8 +116,9 @@ class Wire(Protocol):
     def ask(self, command: str, headers: Pairs, body: bytes, asked: Asked, answer: Answer) -> None:
         """Write a frame with ``receipt``.
 
-        :param answer: called with None when its RECEIPT has come; with the error if it was refused, or the connection ended before.
-            Never from inside this call, except that nothing is called once the connection has ended.
+        :param answer: called with None when its RECEIPT has come; with the error if it was refused,
+            or the connection ended before. Never from inside this call, except that nothing is
+            called once the connection has ended.
         """
         self._receipts += 1
         receipt = f"r{self._receipts}"
@@ -126,7 +129,9 @@ class Wire(Protocol):
         self._read_or_not()
 
     def request(self, command: str, headers: Pairs, asked: Asked) -> Deferred[None]:
-        """The same for a frame without a body. :returns: fires when its RECEIPT has come; fails as the answer would."""
+        """The same for a frame without a body. :returns: fires when its RECEIPT has come; fails as
+        the answer would.
+        """
         done: Deferred[None] = Deferred()
 
         def answered(error: MessagingError | None) -> None:
@@ -185,7 +190,8 @@ class Wire(Protocol):
     def hold_reading(self, full: bool, over: bool) -> None:
         """Read no more for now, or read on.
 
-        :param full: as much waits here as should. A RECEIPT that is awaited comes behind what the broker has sent before, so then reading goes on.
+        :param full: as much waits here as should. A RECEIPT that is awaited comes behind what the
+            broker has sent before, so then reading goes on.
         :param over: so much waits that nothing more is read even then.
         """
         self._full, self._over = full, over
@@ -193,7 +199,9 @@ class Wire(Protocol):
 
     @property
     def _drowned(self) -> bool:
-        """Whether nothing is read although a RECEIPT may be awaited. A broker that does not read what it is answered has no more answers, either."""
+        """Whether nothing is read although a RECEIPT may be awaited. A broker that does not read
+        what it is answered has no more answers, either.
+        """
         return self._over or self._unwritten > self._options.max_buffer
 
     def _read_or_not(self) -> None:
@@ -285,8 +293,8 @@ class Wire(Protocol):
         text = sentence(frame.headers, frame.body)
         waiting = self._waiting.pop(frame.headers.get("receipt-id", ""), None)
         if waiting is None and self._waiting and "receipt-id" not in frame.headers:
-            # It does not say what it answers. If it reads as a refusal, the first of those that wait is the likeliest. Whether a COMMIT has failed
-            # remains unknown.
+            # It does not say what it answers. If it reads as a refusal, the first of those that
+            # wait is the likeliest. Whether a COMMIT has failed remains unknown.
             first = next(iter(self._waiting))
             if is_refusal(text) and self._waiting[first].asked.operation is not Operation.COMMIT:
                 waiting = self._waiting.pop(first)
@@ -352,7 +360,9 @@ class Wire(Protocol):
     # --- the end
 
     def close(self) -> Deferred[None]:
-        """Send DISCONNECT, wait for its RECEIPT for at most ``close_timeout`` seconds, and close. Never fails."""
+        """Send DISCONNECT, wait for its RECEIPT for at most ``close_timeout`` seconds, and close.
+        Never fails.
+        """
         done: Deferred[None] = Deferred()
         if self._closing is not None:
             self._closing.chainDeferred(done)
@@ -365,7 +375,9 @@ class Wire(Protocol):
         return done
 
     def _disconnected(self, error: MessagingError | None) -> None:
-        """The broker has taken note. It closes the socket when it has put back what was not acknowledged, so that is waited for, too."""
+        """The broker has taken note. It closes the socket when it has put back what was not
+        acknowledged, so that is waited for, too.
+        """
         if self._deadline is not None and self._deadline.active() and error is None:
             self._deadline.reset(min(_LINGER, self._options.close_timeout))
 

@@ -1,6 +1,8 @@
-"""A transaction log as it is opened, appended to, synced and written anew; and what its failures mean.
+"""A transaction log as it is opened, appended to, synced and written anew; and what its failures
+mean.
 
-Owns what the log holds now and the bounds of its growth. Every method blocks, and all are called from one thread at a time.
+Owns what the log holds now and the bounds of its growth. Every method blocks, and all are called
+from one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from bridge.xa.log.storage import Storage, SyncFailed
 from bridge.xa.presumptions import Presumptions
 from bridge.xa.xids import IDENTITY_OCTETS, Run
 
-#: Earlier runs that are remembered, and as many at other places. What one of them decided is known for as long as the log has that, all the same.
+#: Earlier runs that are remembered, and as many at other places. What one of them decided is known
+#: for as long as the log has that, all the same.
 _MOST_RUNS: Final = 1000
 _LACK_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -35,13 +38,17 @@ _LACK_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class LogFile:
     """The log, open.
 
-    Opening writes it anew: so what was read is on the disk before anyone acts on it, a torn tail is cut, and the identity and generation of the run that
-    begins are as durable as the rest, in one step. A log that is damaged is not touched.
+    Opening writes it anew: so what was read is on the disk before anyone acts on it, a torn tail is
+    cut, and the identity and generation of the run that begins are as durable as the rest, in one
+    step. A log that is damaged is not touched.
 
-    :param storage: where it is; closed where this raises. :param name: of the coordinator, for a new log.
-    :param size: octets above which the log is written anew without what is complete. :param sync: whether decisions are synced.
-    :param random_bytes: gives that many random octets. :param place: where the log is, "" if it is not known. One that was written at another place may be a
-        copy, of which the original goes on: so the runs before this are not this log's alone.
+    :param storage: where it is; closed where this raises. :param name: of the coordinator, for a
+        new log.
+    :param size: octets above which the log is written anew without what is complete. :param sync:
+        whether decisions are synced.
+    :param random_bytes: gives that many random octets. :param place: where the log is, "" if it is
+        not known. One that was written at another place may be a copy, of which the original goes
+        on: so the runs before this are not this log's alone.
     :raises LogDamaged: with the place. :raises LogFailed: it cannot be read or written.
     """
 
@@ -113,7 +120,8 @@ class LogFile:
         """Append changes, all or none.
 
         :param sync: they are on the disk when this returns; else some time.
-        :raises NotWritten: none of them is in the log, and the next may fare better. :raises LogFailed: it is not known.
+        :raises NotWritten: none of them is in the log, and the next may fare better. :raises
+            LogFailed: it is not known.
         """
         self._require()
         data = frame(changes, self.header, self._length, self._synced)
@@ -170,8 +178,8 @@ class LogFile:
         except OSError as failed:
             raise self._fail(failed) from failed
         self._synced = self._length
-        # Says that all before it was on the disk: without it a damage of the last frame could not be told from a torn one.
-        # If it cannot be written, the next sync says it.
+        # Says that all before it was on the disk: without it a damage of the last frame could not
+        # be told from a torn one. If it cannot be written, the next sync says it.
         with suppress(LogFailed):
             self._append(frame((), self.header, self._length, self._synced))
 

@@ -1,4 +1,5 @@
-"""The decision log as the reactor sees it: what is to be written goes to a thread, and what comes meanwhile shares the next sync.
+"""The decision log as the reactor sees it: what is to be written goes to a thread, and what comes
+meanwhile shares the next sync.
 
 Owns the thread and what waits for it. What is in the file, and how, is :mod:`bridge.xa.log.file`'s.
 """
@@ -44,7 +45,9 @@ class Worker(Protocol):
 
 
 class LogThread:
-    """A thread that does jobs, which do not raise, in the order in which they were put. :param name: as tools show it."""
+    """A thread that does jobs, which do not raise, in the order in which they were put. :param
+    name: as tools show it.
+    """
 
     def __init__(self, name: str) -> None:
         self._jobs: Final[SimpleQueue[Callable[[], None] | None]] = SimpleQueue()
@@ -99,7 +102,9 @@ class DecisionLog:
         return self._file.path
 
     def write(self, change: Change) -> Deferred[None]:
-        """Write a change. Fires when it is on the disk; fails with NotWritten, where it certainly is not, or with LogFailed."""
+        """Write a change. Fires when it is on the disk; fails with NotWritten, where it certainly
+        is not, or with LogFailed.
+        """
         done: Deferred[None] = Deferred()
 
         def written(failed: LogFailed | None) -> None:
@@ -112,7 +117,8 @@ class DecisionLog:
         return done
 
     def note(self, change: Change, written: Callable[[], None] | None = None) -> None:
-        """Write a change some time: with the next that is synced, or a moment later. It may be lost by a crash.
+        """Write a change some time: with the next that is synced, or a moment later. It may be lost
+        by a crash.
 
         :param written: called when it is in the file; never, if it cannot be.
         """
@@ -157,7 +163,9 @@ class DecisionLog:
             self._next()
 
     def _next(self) -> None:
-        """Have the worker write everything that waits; or close, if that was asked and nothing waits."""
+        """Have the worker write everything that waits; or close, if that was asked and nothing
+        waits.
+        """
         if self._lazy is not None:
             self._lazy.cancel()
             self._lazy = None

@@ -1,6 +1,7 @@
 """Opens a bridge's transaction log and makes the coordinator that it is of.
 
-Owns where the log is and what operators are told of it at the start. Blocks while it reads and writes the log anew; to be called when a bridge starts.
+Owns where the log is and what operators are told of it at the start. Blocks while it reads and
+writes the log anew; to be called when a bridge starts.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ def open_coordinator(
 ) -> Coordinator:
     """The coordinator of a bridge, with what it decided before.
 
-    :param reactor: Twisted's. :param folder: the bridge's; made if there is none. The log is ``txlog.<bridge>`` in it.
-    :param passed: called at the crash points ``xa.…``. :param log: for operators. :param randomness: gives that many random octets.
-    :raises LogDamaged: with file and place; the log is as it was. :raises LogFailed: it cannot be read or written.
+    :param reactor: Twisted's. :param folder: the bridge's; made if there is none. The log is
+        ``txlog.<bridge>`` in it.
+    :param passed: called at the crash points ``xa.…``. :param log: for operators. :param
+        randomness: gives that many random octets.
+    :raises LogDamaged: with file and place; the log is as it was. :raises LogFailed: it cannot be
+        read or written.
     """
     name = f"{instance}:{bridge}"
     make_directory(folder)
@@ -81,7 +85,9 @@ def open_coordinator(
 
 
 def place_of(folder: Path) -> str:
-    """Says where a log is, so that a copy of it is known: by the machine and the path. Inodes and devices are not the same after each start everywhere."""
+    """Says where a log is, so that a copy of it is known: by the machine and the path. Inodes and
+    devices are not the same after each start everywhere.
+    """
     try:
         machine = _MACHINE.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

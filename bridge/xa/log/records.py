@@ -1,13 +1,15 @@
 """The octets of a transaction log: a header, and frames of changes.
 
-A log begins with ``SGtxlog1``. Then come frames, the first of them the header: identities, generation and name of the coordinator. A frame is::
+A log begins with ``SGtxlog1``. Then come frames, the first of them the header: identities,
+generation and name of the coordinator. A frame is::
 
     mark: 2 octets | length: 4 octets | synced: 8 octets | CRC-32: 4 octets | changes, as JSON
 
-A frame is whole or not at all, so changes that were written together stay together. ``synced`` is up to where the file was known to be on the disk
-when the frame was written. By that a damage is told from a torn tail: what was on the disk can be damaged only, what was not can be torn, in any
-order. The CRC covers the frame's place and the header's identity and generation, so that no octets of another log, or of another place, are taken for a
-frame.
+A frame is whole or not at all, so changes that were written together stay together. ``synced`` is
+up to where the file was known to be on the disk when the frame was written. By that a damage is
+told from a torn tail: what was on the disk can be damaged only, what was not can be torn, in any
+order. The CRC covers the frame's place and the header's identity and generation, so that no octets
+of another log, or of another place, are taken for a frame.
 
 Owns this form. Knows no file.
 """
@@ -47,7 +49,8 @@ class LoggedBranch:
 class Entry:
     """A transaction in the log: one that is decided, or ended heuristically.
 
-    :param since_ms: when it was first written. :param decided: to commit. :param forgetting: an operator has ordered it.
+    :param since_ms: when it was first written. :param decided: to commit. :param forgetting: an
+        operator has ordered it.
     """
 
     gtrid: bytes
@@ -66,8 +69,9 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Presumed:
-    """A branch of a transaction that was decided is taken for committed, though its resource manager did not say so: it did not know it, or an operator
-    waits for it no more. Should it come to light, it is committed.
+    """A branch of a transaction that was decided is taken for committed, though its resource
+    manager did not say so: it did not know it, or an operator waits for it no more. Should it come
+    to light, it is committed.
 
     :param at_ms: since when.
     """
@@ -84,8 +88,10 @@ Change: TypeAlias = Entry | Removed | Presumed
 class Header:
     """Whose log it is.
 
-    :param identity: of the run that began when it was opened last. :param generation: how often it was opened. :param place: where that was; "" where it
-        is not known. :param former: identities that it had at other places, the last one first. :param earlier: the runs before at this place, likewise.
+    :param identity: of the run that began when it was opened last. :param generation: how often it
+        was opened. :param place: where that was; "" where it is not known. :param former:
+        identities that it had at other places, the last one first. :param earlier: the runs before
+        at this place, likewise.
     """
 
     identity: bytes
@@ -115,13 +121,17 @@ def header(of: Header) -> bytes:
 
 
 def frame(changes: Iterable[Change], of: Header, offset: int, synced: int) -> bytes:
-    """Changes as a frame. :param offset: where it will be. :param synced: up to where the file is on the disk."""
+    """Changes as a frame. :param offset: where it will be. :param synced: up to where the file is
+    on the disk.
+    """
     said = [_written(change) for change in changes]
     return _framed(json.dumps(said, separators=(",", ":")).encode(), of.seed, offset, synced)
 
 
 def read_header(data: bytes, file: str) -> tuple[Header, int]:
-    """The header, and where it ends. It is never torn, as a log is made in one step. :raises LogDamaged:"""
+    """The header, and where it ends. It is never torn, as a log is made in one step. :raises
+    LogDamaged:
+    """
     if not data.startswith(MAGIC):
         if data.startswith(_MAGIC_OF_ANY_VERSION):
             raise LogDamaged(
@@ -151,7 +161,8 @@ def read_changes(data: bytes, of: Header, offset: int, file: str) -> tuple[list[
     """Everything behind the header that is good.
 
     :returns: the changes, and where a torn tail begins; the length where there is none.
-    :raises LogDamaged: there is something that cannot be understood, though it was on the disk when what follows was written.
+    :raises LogDamaged: there is something that cannot be understood, though it was on the disk when
+        what follows was written.
     """
     changes: list[Change] = []
     while offset < len(data):
@@ -233,7 +244,9 @@ def _read(said: dict[str, Any]) -> Change:
 
 
 def live(changes: Sequence[Change]) -> Iterator[Entry]:
-    """What is left of these: the last entry of each transaction that was not removed, in the order in which they came."""
+    """What is left of these: the last entry of each transaction that was not removed, in the order
+    in which they came.
+    """
     left: dict[bytes, Entry] = {}
     for change in changes:
         if isinstance(change, Removed):

@@ -1,6 +1,7 @@
 """The file that a transaction log is in: read, replaced, appended to, cut and synced.
 
-Owns descriptors, permissions and the order of syncs. Knows nothing of what is in the file. Blocks: it is for a thread of its own.
+Owns descriptors, permissions and the order of syncs. Knows nothing of what is in the file. Blocks:
+it is for a thread of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from gateway.instance.files import PRIVATE_FILE, sync_directory
 
 
 class SyncFailed(OSError):
-    """The disk did not take what was written before: which of it is there is not known, and trying again would not tell."""
+    """The disk did not take what was written before: which of it is there is not known, and trying
+    again would not tell.
+    """
 
 
 class Storage(Protocol):
@@ -29,9 +32,11 @@ class Storage(Protocol):
         """All there is; None where there is no file."""
 
     def replace(self, data: bytes) -> None:
-        """In one step make this the contents, durably, whatever was there; what is appended later goes behind it.
+        """In one step make this the contents, durably, whatever was there; what is appended later
+        goes behind it.
 
-        :raises SyncFailed: it is not known which of the two is there. :raises OSError: nothing has changed.
+        :raises SyncFailed: it is not known which of the two is there. :raises OSError: nothing has
+            changed.
         """
 
     def append(self, data: bytes) -> None:
@@ -48,7 +53,8 @@ class Storage(Protocol):
 
 
 class FileStorage:
-    """A file of a file system, for its owner alone, and locked from when it is read or replaced until it is closed.
+    """A file of a file system, for its owner alone, and locked from when it is read or replaced
+    until it is closed.
 
     :param path: in a folder that exists.
     """

@@ -1,6 +1,8 @@
-"""The commands of ``imqcmd`` about transactions: the branches of XA transactions that the broker has prepared.
+"""The commands of ``imqcmd`` about transactions: the branches of XA transactions that the broker
+has prepared.
 
-Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is :mod:`gateway.admin.cli.imqcmd`'s to know.
+Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is
+:mod:`gateway.admin.cli.imqcmd`'s to know.
 """
 
 from __future__ import annotations

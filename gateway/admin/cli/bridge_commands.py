@@ -1,6 +1,8 @@
-"""The commands of ``imqbridgemgr``: what each asks the admin service, and what it prints, in Open MQ's order.
+"""The commands of ``imqbridgemgr``: what each asks the admin service, and what it prints, in Open
+MQ's order.
 
-Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is :mod:`gateway.admin.cli.imqbridgemgr`'s to know.
+Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is
+:mod:`gateway.admin.cli.imqbridgemgr`'s to know.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The commands of ``imqcmd``: what each asks the admin service, and what it prints, in Open MQ's order.
+"""The commands of ``imqcmd``: what each asks the admin service, and what it prints, in Open MQ's
+order.
 
-Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is :mod:`gateway.admin.cli.imqcmd`'s to know.
+Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is
+:mod:`gateway.admin.cli.imqcmd`'s to know.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _ON: Final = "On the broker specified by:"
 class Command:
     """One command, as it was given.
 
-    :param type: ``queue``, ``topic``, or "" where none was given. :param properties: given by ``-o``.
+    :param type: ``queue``, ``topic``, or "" where none was given. :param properties: given by
+        ``-o``.
     """
 
     common: Common
@@ -53,7 +56,9 @@ class Command:
         return self.common.client(PASSWORD_NAME)
 
     def introduce(self, doing: str, what: str = "", more: str = "") -> None:
-        """Print what will be done, to what, and on which broker. :param what: a table. :param more: what it is done with, each on a line."""
+        """Print what will be done, to what, and on which broker. :param what: a table. :param more:
+        what it is done with, each on a line.
+        """
         common = self.common
         common.say(doing)
         common.say()
@@ -85,9 +90,11 @@ def carry_out(
     show: Callable[[Common, Any], None] = lambda common, answer: None,
     unless: tuple[str, str] | None = None,
 ) -> int:
-    """What all commands do: find the service, say what will be done, have it confirmed, ask for it, show the answer, and say that it is done.
+    """What all commands do: find the service, say what will be done, have it confirmed, ask for it,
+    show the answer, and say that it is done.
 
-    :param introduction: of :meth:`Command.introduce`. :param said: at the end. :param unless: question and refusal of :meth:`Command.refused`.
+    :param introduction: of :meth:`Command.introduce`. :param said: at the end. :param unless:
+        question and refusal of :meth:`Command.refused`.
     """
     client = command.client()
     command.introduce(*introduction)
@@ -110,7 +117,8 @@ def change(
 ) -> int:
     """A command that changes what is there, if the operator wants it.
 
-    :param words: such as ``("purge", "purged", "destination")``. :param what: tables of what is changed, and how.
+    :param words: such as ``("purge", "purged", "destination")``. :param what: tables of what is
+        changed, and how.
     :param doing: such as ``Purging``, where that is not made of the first word so.
     """
     verb, done, noun = words
@@ -217,7 +225,9 @@ def destroy_dst(command: Command) -> int:
 
 
 def _use_dmq(command: Command) -> bool:
-    """Whether what is given up is to go to the dead message queue. :raises UsageError: another property is given, or another value."""
+    """Whether what is given up is to go to the dead message queue. :raises UsageError: another
+    property is given, or another value.
+    """
     for name, value in command.properties.items():
         if name != "useDMQ":
             raise UsageError(f"-o {name}: purge dst and destroy dst have useDMQ only")

@@ -1,6 +1,8 @@
-"""What ``imqcmd`` shows of the admin service's answers: Open MQ's tables and lists of properties, and what they did not have.
+"""What ``imqcmd`` shows of the admin service's answers: Open MQ's tables and lists of properties,
+and what they did not have.
 
-Owns titles, order and units. Asks nobody. Titles are Open MQ's where it has them; what is new comes after, or stands under a heading of its own.
+Owns titles, order and units. Asks nobody. Titles are Open MQ's where it has them; what is new comes
+after, or stands under a heading of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ Json = Mapping[str, Any]
 
 _TYPES: Final = {"queue": "Queue", "topic": "Topic"}
 _SIZES: Final = (("g", 1024**3), ("m", 1024**2), ("k", 1024))
-#: A line of a list: what it is about and its value; neither is an empty line, and without a value it is a heading.
+#: A line of a list: what it is about and its value; neither is an empty line, and without a value
+#: it is a heading.
 Line = tuple[str, object]
 
 

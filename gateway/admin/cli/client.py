@@ -1,9 +1,11 @@
-"""Finding and asking the admin service, for commands: blocking, on the standard library's HTTP client.
+"""Finding and asking the admin service, for commands: blocking, on the standard library's HTTP
+client.
 
-Owns the way from ``HOST:PORT`` of the port mapper to an answer. Prints nothing and knows no command; what there is to be told while it waits goes
-to a callable.
+Owns the way from ``HOST:PORT`` of the port mapper to an answer. Prints nothing and knows no
+command; what there is to be told while it waits goes to a callable.
 
-A password goes in the clear only where it does not leave this machine: else the service must speak TLS, and its certificate must be trusted.
+A password goes in the clear only where it does not leave this machine: else the service must speak
+TLS, and its certificate must be trusted.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ DEFAULT_PORT: Final = 7676
 
 #: The most that is read of a port mapper's answer, in octets.
 _MOST_OF_A_TABLE: Final = 1024 * 1024
-#: An entry: name, protocol, type, port, and perhaps properties. Names may have brackets of their own: ``stomp[bridge]``.
+#: An entry: name, protocol, type, port, and perhaps properties. Names may have brackets of their
+#: own: ``stomp[bridge]``.
 _ENTRY: Final = re.compile(r"(\S+) (\S+) (\S+) ([0-9]{1,5})(?: \[(.*)\])?")
 
 
 class AdminError(Exception):
     """A command cannot go on.
 
-    :param text: why, a sentence. :param code: of the service or of Open MQ's; may be empty. :param status: HTTP's where the service answered, else 0.
+    :param text: why, a sentence. :param code: of the service or of Open MQ's; may be empty. :param
+        status: HTTP's where the service answered, else 0.
     """
 
     def __init__(self, text: str, code: str = "", status: int = 0) -> None:
@@ -70,7 +74,8 @@ class Address:
 
 
 def broker_address(text: str) -> tuple[str, int]:
-    """Host and port of a port mapper: ``HOST:PORT``, ``HOST``, ``:PORT``, ``[IPV6]:PORT``, with the defaults for what is not there.
+    """Host and port of a port mapper: ``HOST:PORT``, ``HOST``, ``:PORT``, ``[IPV6]:PORT``, with the
+    defaults for what is not there.
 
     :raises AdminError: it is none of these.
     """
@@ -177,12 +182,15 @@ def _is_here(host: str) -> bool:
 class AdminClient:
     """Asks the admin service, as one administrator.
 
-    A request is sent once, whatever happens: it may have been heeded. It is the answer that is waited for again.
+    A request is sent once, whatever happens: it may have been heeded. It is the answer that is
+    waited for again.
 
-    :param timeout_s: seconds until the first notice that there is no answer yet; None waits for ever.
+    :param timeout_s: seconds until the first notice that there is no answer yet; None waits for
+        ever.
     :param retries: how often it is waited again, each time ``timeout_s`` longer than before.
     :param retrying: told before each: which one it is, how many there are, and its seconds.
-    :param authorities: a file of the certificates to trust, PEM; None is those that the system does.
+    :param authorities: a file of the certificates to trust, PEM; None is those that the system
+        does.
     """
 
     def __init__(
@@ -213,11 +221,15 @@ class AdminClient:
                 ) from None
 
     def get(self, path: str, **query: object) -> Any:
-        """The answer to GET. :param query: parameters; those that are None or empty are left out. :raises AdminError: see :meth:`ask`."""
+        """The answer to GET. :param query: parameters; those that are None or empty are left out.
+        :raises AdminError: see :meth:`ask`.
+        """
         return self.ask("GET", path, query)
 
     def post(self, path: str, **body: object) -> Any:
-        """The answer to POST. :param body: parameters; those that are None are left out. :raises AdminError: see :meth:`ask`."""
+        """The answer to POST. :param body: parameters; those that are None are left out. :raises
+        AdminError: see :meth:`ask`.
+        """
         return self.ask("POST", path, body=body)
 
     def ask(

@@ -1,8 +1,11 @@
-"""The ``imqbridgemgr`` command: Open MQ's Bridge Manager utility, with its syntax, tables, order of output and exit codes.
+"""The ``imqbridgemgr`` command: Open MQ's Bridge Manager utility, with its syntax, tables, order of
+output and exit codes.
 
-Owns the command line: which words and options there are, and what each needs. What the commands do is :mod:`gateway.admin.cli.bridge_commands`'s.
+Owns the command line: which words and options there are, and what each needs. What the commands do
+is :mod:`gateway.admin.cli.bridge_commands`'s.
 
-Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line included.
+Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line
+included.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from gateway.instance.levels import LEVELS
 
 PROGRAM: Final = "imqbridgemgr"
 
-#: What there is: (subcommand, argument) and what does it. Each of them may have the options of Open MQ; what else it needs says :func:`_check`.
+#: What there is: (subcommand, argument) and what does it. Each of them may have the options of Open
+#: MQ; what else it needs says :func:`_check`.
 _COMMANDS: Final[dict[tuple[str, str], Callable[[Command], int]]] = {
     ("list", "bridge"): list_bridges,
     ("list", "link"): list_links,

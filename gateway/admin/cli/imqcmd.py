@@ -1,8 +1,11 @@
-"""The ``imqcmd`` command: Open MQ's Command utility, as far as there is something for it to do here, with its syntax, tables and exit codes.
+"""The ``imqcmd`` command: Open MQ's Command utility, as far as there is something for it to do
+here, with its syntax, tables and exit codes.
 
-Owns the command line: which words there are, and what each needs. What the commands do is :mod:`gateway.admin.cli.broker_commands`'s.
+Owns the command line: which words there are, and what each needs. What the commands do is
+:mod:`gateway.admin.cli.broker_commands`'s.
 
-Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line included.
+Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line
+included.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ _TYPES: Final = {"q": "queue", "queue": "queue", "t": "topic", "topic": "topic"}
 
 @dataclass(frozen=True)
 class _Form:
-    """How a command is spelled. :param needs: options that it must have. :param may: those it may have. Of the particular ones, that is."""
+    """How a command is spelled. :param needs: options that it must have. :param may: those it may
+    have. Of the particular ones, that is.
+    """
 
     do: Callable[[Command], int]
     needs: tuple[str, ...] = ()

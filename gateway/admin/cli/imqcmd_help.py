@@ -1,4 +1,6 @@
-"""What ``imqcmd -h`` and ``-H`` print, and what it says of Open MQ's subcommands that it does not have."""
+"""What ``imqcmd -h`` and ``-H`` print, and what it says of Open MQ's subcommands that it does not
+have.
+"""
 
 from __future__ import annotations
 

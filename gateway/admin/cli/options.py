@@ -1,6 +1,8 @@
-"""What the administration commands have in common, spelled as Open MQ's are: options with one dash, prompts, and where the password comes from.
+"""What the administration commands have in common, spelled as Open MQ's are: options with one dash,
+prompts, and where the password comes from.
 
-Owns the options that say which broker is meant and who asks, how a command is confirmed, and what is printed where. Knows no command.
+Owns the options that say which broker is meant and who asks, how a command is confirmed, and what
+is printed where. Knows no command.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, which abbreviates nothing and raises :class:`UsageError` where it would end the program.
+    """argparse's, which abbreviates nothing and raises :class:`UsageError` where it would end the
+    program.
 
     Options stand anywhere, and each by itself: ``-bhost`` is none.
     """
@@ -69,7 +72,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """``-b -u -passfile -f -s -secure -cacert -rtm -rtr --json``, those of the JVM, and the hidden ones."""
+    """``-b -u -passfile -f -s -secure -cacert -rtm -rtr --json``, those of the JVM, and the hidden
+    ones.
+    """
     parser.add_argument(
         "-b",
         dest="broker",
@@ -189,9 +194,11 @@ class Common:
     # --- asking
 
     def client(self, password_name: str) -> AdminClient:
-        """The way to the admin service: found, and with the administrator's name and password, which are asked for where they are not given.
+        """The way to the admin service: found, and with the administrator's name and password,
+        which are asked for where they are not given.
 
-        :param password_name: the password's name in the passfile, such as ``imq.imqbridgemgr.password``.
+        :param password_name: the password's name in the passfile, such as
+            ``imq.imqbridgemgr.password``.
         :raises AdminError: there is no way.
         """
         # Found first: nobody wants to type a password for a broker that is not there.
@@ -208,7 +215,9 @@ class Common:
         )
 
     def credentials(self, password_name: str) -> tuple[str, str]:
-        """Name and password of the administrator. :raises AdminError: they are not given, and cannot be asked for."""
+        """Name and password of the administrator. :raises AdminError: they are not given, and
+        cannot be asked for.
+        """
         user = self.user
         if user is None:
             user = self._asked("Username", "-u", secret=False)
@@ -297,8 +306,8 @@ class Common:
 def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run a command with the arguments of the process, and end the process with its exit code.
 
-    Where nobody reads the output any more, as behind ``| head``, it ends without a word: with 1 if that stopped the command, which does not go on, else
-    with its own exit code.
+    Where nobody reads the output any more, as behind ``| head``, it ends without a word: with 1 if
+    that stopped the command, which does not go on, else with its own exit code.
     """
     code = 1
     try:

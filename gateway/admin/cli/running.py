@@ -1,4 +1,5 @@
-"""How a command runs from its arguments to its exit code: the options that win over everything else, and how every failure is told.
+"""How a command runs from its arguments to its exit code: the options that win over everything
+else, and how every failure is told.
 
 Owns what ``imqbridgemgr`` and ``imqcmd`` have in common there. What they do is theirs.
 """

@@ -1,4 +1,5 @@
-"""What ``imqbridgemgr`` shows of the admin service's answers: Open MQ's tables A to E, and those it did not have.
+"""What ``imqbridgemgr`` shows of the admin service's answers: Open MQ's tables A to E, and those it
+did not have.
 
 Owns titles, order and units. Asks nobody.
 """
@@ -160,7 +161,9 @@ def link_details(link: Json) -> str:
 
 
 def lag(link: Json) -> str:
-    """The age of the oldest message that waits at the source; how many wait where only that is known; "" where nothing is."""
+    """The age of the oldest message that waits at the source; how many wait where only that is
+    known; "" where nothing is.
+    """
     if link["lag_ms"] >= 0:
         return f"{link['lag_ms'] / 1000:.3f} s"
     count = link.get("waiting", -1)
@@ -203,7 +206,9 @@ def changes_lines(answer: Json) -> list[str]:
 
 
 def dead_lines(messages: Sequence[Json], details: bool) -> str:
-    """Dead messages, a line each; with details the original's message id, and their properties and what went wrong as well."""
+    """Dead messages, a line each; with details the original's message id, and their properties and
+    what went wrong as well.
+    """
     titles = ("Message ID", "Reason", "Dead Since", "Source", "Target", "Original")
     rows = []
     for message in messages:

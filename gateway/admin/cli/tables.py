@@ -1,6 +1,8 @@
-"""Tables as Open MQ's commands print them: a row of titles between two lines of dashes, then the rows.
+"""Tables as Open MQ's commands print them: a row of titles between two lines of dashes, then the
+rows.
 
-Owns widths and blanks. Columns are as wide as what is in them, with a gap between; no line ends in blanks.
+Owns widths and blanks. Columns are as wide as what is in them, with a gap between; no line ends in
+blanks.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ def table(
 ) -> str:
     """The table, its lines ended.
 
-    :param titles: of the columns; one of two lines is a pair. :param rows: as many cells each as there are titles; what is not printable is escaped.
-    :param gap: blanks between columns. :param centred: cells and titles stand in the middle of their columns.
+    :param titles: of the columns; one of two lines is a pair. :param rows: as many cells each as
+        there are titles; what is not printable is escaped.
+    :param gap: blanks between columns. :param centred: cells and titles stand in the middle of
+        their columns.
     """
     two = any(isinstance(title, tuple) for title in titles)
     heads = [title if isinstance(title, tuple) else (title, "") for title in titles]

@@ -1,6 +1,8 @@
-"""The commands of ``imqbridgemgr`` about transactions: what each asks the admin service, and what it prints.
+"""The commands of ``imqbridgemgr`` about transactions: what each asks the admin service, and what
+it prints.
 
-Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is :mod:`gateway.admin.cli.imqbridgemgr`'s to know.
+Each returns the exit code, and raises AdminError for what cannot be done. How they are spelled is
+:mod:`gateway.admin.cli.imqbridgemgr`'s to know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the commands show of transactions: those of a bridge's coordinator, and the prepared branches of the broker.
+"""What the commands show of transactions: those of a bridge's coordinator, and the prepared
+branches of the broker.
 
 Owns titles, order and units. Asks nobody.
 """
@@ -50,7 +51,9 @@ def records_table(transactions: Sequence[Json]) -> str:
 
 
 def waiting_line(bridge: Json) -> str:
-    """What is to be said of a bridge whose transactions call for somebody; empty where none does."""
+    """What is to be said of a bridge whose transactions call for somebody; empty where none
+    does.
+    """
     counts = bridge["transactions"]
     words = [f"{counts[word]} {word}" for word in ("waiting", "heuristic") if counts[word]]
     if not words:

@@ -1,7 +1,8 @@
 """``imqbridgemgr validate``: everything that is wrong with an XML file, said without a broker.
 
-Owns what is told of a file, and when it is called valid: nothing is wrong with it, and each enabled link can start as far as that is known without
-connecting. Passwords are not looked at; which of them the passfile must have is told.
+Owns what is told of a file, and when it is called valid: nothing is wrong with it, and each enabled
+link can start as far as that is known without connecting. Passwords are not looked at; which of
+them the passfile must have is told.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _told(problem: Problem) -> dict[str, object]:
 
 
 class _AnyPassword(Mapping[str, str]):
-    """Stands in for the passfile, which the one who validates may not be allowed to read: every password is there.
+    """Stands in for the passfile, which the one who validates may not be allowed to read: every
+    password is there.
 
     :ivar asked: the names that were asked for, in the order of the file.
     """

@@ -1,9 +1,11 @@
-"""Depths and counts of the embedded broker's destinations for Prometheus, at ``/metrics`` of the admin service.
+"""Depths and counts of the embedded broker's destinations for Prometheus, at ``/metrics`` of the
+admin service.
 
-Owns the names, labels and types of these metrics. What a destination holds the broker says, and which ones are shown where there are many.
+Owns the names, labels and types of these metrics. What a destination holds the broker says, and
+which ones are shown where there are many.
 
-Temporary destinations are none of these: their names are random, and each would be a series of its own for ever. Counters begin at 0 when the broker
-starts, or when the destination was made.
+Temporary destinations are none of these: their names are random, and each would be a series of its
+own for ever. Counters begin at 0 when the broker starts, or when the destination was made.
 """
 
 from __future__ import annotations

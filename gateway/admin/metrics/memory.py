@@ -1,6 +1,7 @@
 """The memory budget for Prometheus.
 
-Owns the names and types of these metrics. Counts nothing itself: what is shown is what the budget says when it is asked.
+Owns the names and types of these metrics. Counts nothing itself: what is shown is what the budget
+says when it is asked.
 """
 
 from __future__ import annotations

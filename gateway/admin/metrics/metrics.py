@@ -1,8 +1,10 @@
 """Counters and states of bridges and links for Prometheus, at ``/metrics`` of the admin service.
 
-Owns the names, labels and types of the metrics. Counts nothing itself: what is shown is what the parts say when they are asked.
+Owns the names, labels and types of the metrics. Counts nothing itself: what is shown is what the
+parts say when they are asked.
 
-Counters begin at 0 when the gateway starts, or when the link was made: at a start of its bridge, or by a reload that changed it.
+Counters begin at 0 when the gateway starts, or when the link was made: at a start of its bridge, or
+by a reload that changed it.
 """
 
 from __future__ import annotations
@@ -52,10 +54,11 @@ _LINK_COUNTERS: Final = (
 
 
 class BridgeCollector(Collector):
-    """Bridges, links, dead message queues and STOMP's counters, as they are when they are asked for.
+    """Bridges, links, dead message queues and STOMP's counters, as they are when they are asked
+    for.
 
-    :param bridges: the instance's. :param stomp: gives the STOMP bridge's counters, a dataclass of whole numbers of which only ``connections`` may
-        fall; None where there is no such bridge.
+    :param bridges: the instance's. :param stomp: gives the STOMP bridge's counters, a dataclass of
+        whole numbers of which only ``connections`` may fall; None where there is no such bridge.
     """
 
     def __init__(self, bridges: Bridges, stomp: Callable[[], Any] | None = None) -> None:
@@ -83,7 +86,8 @@ class BridgeCollector(Collector):
 class MetricsResource:
     """``GET /metrics``. Prometheus gives the administrator's name and password by ``basic_auth``.
 
-    :param reactor: whose threads make the text, which takes a while where there are many destinations.
+    :param reactor: whose threads make the text, which takes a while where there are many
+        destinations.
     """
 
     def __init__(self, reactor: Any, *collectors: Collector) -> None:

@@ -1,6 +1,7 @@
 """Transactions of bridges for Prometheus.
 
-Owns the names, labels and types of these metrics. Counts nothing itself: what is shown is what the coordinators say when they are asked.
+Owns the names, labels and types of these metrics. Counts nothing itself: what is shown is what the
+coordinators say when they are asked.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _COUNTERS: Final = (
 
 
 class TransactionCollector(Collector):
-    """The transactions of each bridge of type JMS, as they are when they are asked for; of one that has no coordinator, none.
+    """The transactions of each bridge of type JMS, as they are when they are asked for; of one that
+    has no coordinator, none.
 
     :param bridges: the instance's. :param now_ms: the time, in epoch milliseconds.
     """

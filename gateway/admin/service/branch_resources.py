@@ -1,6 +1,7 @@
 """The prepared branches of the embedded broker as resources of the admin service.
 
-Owns their form in JSON, and whose they are as far as their ids tell. What an order does is the broker's business.
+Owns their form in JSON, and whose they are as far as their ids tell. What an order does is the
+broker's business.
 
 ===================================================  ==========================================================================
 ``GET /v1/branches``                                 ``branches``: those that are prepared, or were completed by an administrator
@@ -9,8 +10,9 @@ Owns their form in JSON, and whose they are as far as their ids tell. What an or
 ``POST /v1/branches/forget`` ``{"xid"}``             forget one that an administrator has completed
 ===================================================  ==========================================================================
 
-The fields of a branch are those of ``BranchStanding`` in ``gateway/broker/xa/administration.py``; of one that a bridge's coordinator has made there are
-``coordinator``, ``transaction`` and ``ref_name`` besides, which are empty of others.
+The fields of a branch are those of ``BranchStanding`` in ``gateway/broker/xa/administration.py``;
+of one that a bridge's coordinator has made there are ``coordinator``, ``transaction`` and
+``ref_name`` besides, which are empty of others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Bridges and links as resources of the admin service: what they are, and starting, stopping, pausing, resuming and reloading them.
+"""Bridges and links as resources of the admin service: what they are, and starting, stopping,
+pausing, resuming and reloading them.
 
-Owns their form in JSON, and the rules of Open MQ's ``imqbridgemgr`` with the codes of its errors. What an operation does is the bridges' business.
+Owns their form in JSON, and the rules of Open MQ's ``imqbridgemgr`` with the codes of its errors.
+What an operation does is the bridges' business.
 
 ==========================================================  ==================================================================
 ``GET /v1/bridges?type=T``                                  all, or those of a type
@@ -258,7 +260,9 @@ async def looked(links: Sequence[BridgeLink]) -> None:
 
 
 def matching(bridges: Bridges, name: str | None, kind: str = "") -> list[Bridge]:
-    """The bridges of that name and type; None and "" are any. :raises Refused: there is no such bridge or type, or it is of another type."""
+    """The bridges of that name and type; None and "" are any. :raises Refused: there is no such
+    bridge or type, or it is of another type.
+    """
     try:
         return bridges.matching(name, kind or None)
     except UnknownType as error:
@@ -296,8 +300,9 @@ def _not_started(bridge: Bridge) -> list[BridgeLink]:
 
 
 def bridge_json(bridge: Bridge) -> dict[str, object]:
-    """A bridge in JSON; ``enabled_links`` are those that are enabled in its file, 0 of a bridge that is stopped or has none; ``transactions`` says how
-    many call for somebody."""
+    """A bridge in JSON; ``enabled_links`` are those that are enabled in its file, 0 of a bridge
+    that is stopped or has none; ``transactions`` says how many call for somebody.
+    """
     return {
         "name": bridge.name,
         "type": bridge.type,
@@ -310,12 +315,16 @@ def bridge_json(bridge: Bridge) -> dict[str, object]:
 
 
 def link_json(status: LinkStatus) -> dict[str, object]:
-    """A link in JSON: the fields of :class:`~bridge.status.LinkStatus`, times in epoch milliseconds."""
+    """A link in JSON: the fields of :class:`~bridge.status.LinkStatus`, times in epoch
+    milliseconds.
+    """
     return cast(dict[str, object], plain(status))
 
 
 def plain(value: object) -> object:
-    """A value as ``json`` takes it: dataclasses by their fields, enumerations by their values, sequences and mappings as such."""
+    """A value as ``json`` takes it: dataclasses by their fields, enumerations by their values,
+    sequences and mappings as such.
+    """
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):

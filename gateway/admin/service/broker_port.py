@@ -1,6 +1,7 @@
 """What the admin service needs of the embedded broker, as a protocol: the root brings the real one.
 
-Answers are dataclasses; their fields are the names that :mod:`gateway.admin.service.broker_resources` documents. Errors are those of
+Answers are dataclasses; their fields are the names that
+:mod:`gateway.admin.service.broker_resources` documents. Errors are those of
 :mod:`gateway.messaging.errors`. What changes anything is durable when its Deferred fires.
 """
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class BrokerAdministration(Protocol):
-    """What an administrator may do to the embedded broker. ``type`` is ``queue`` or ``topic``, ``given`` the properties by the original's names."""
+    """What an administrator may do to the embedded broker. ``type`` is ``queue`` or ``topic``,
+    ``given`` the properties by the original's names.
+    """
 
     def broker(self) -> Any: ...
 
@@ -46,7 +49,9 @@ class BrokerAdministration(Protocol):
 
 
 class BranchAdministration(Protocol):
-    """What an administrator may do about prepared branches of XA transactions, which are named as ``FORMAT.GTRID.BQUAL``, each in hexadecimal."""
+    """What an administrator may do about prepared branches of XA transactions, which are named as
+    ``FORMAT.GTRID.BQUAL``, each in hexadecimal.
+    """
 
     def branches(self) -> Sequence[Any]: ...
 

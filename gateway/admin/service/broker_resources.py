@@ -1,4 +1,5 @@
-"""The embedded broker as resources of the admin service: its destinations, durable subscriptions and connections.
+"""The embedded broker as resources of the admin service: its destinations, durable subscriptions
+and connections.
 
 Owns their form in JSON. What an operation does is the broker's business.
 
@@ -16,9 +17,12 @@ Owns their form in JSON. What an operation does is the broker's business.
 ``DELETE /v1/connection`` ``{"id"}``                               destroy
 =================================================================  ===========================================================
 
-Types are ``queue`` and ``topic``; ``q`` and ``t`` mean the same. Names are no part of a path, since they may have slashes. Properties are texts by name:
-``{"maxNumMsgs": "10"}``. What creates or updates answers with the destination as it is then, and ``notes``: sentences about properties that have no
-effect. A purge and a destroy with ``"use_dmq": true`` move what they give up to the dead message queue. Times are epoch milliseconds, sizes octets. The fields of each kind are those of the dataclasses in ``gateway/broker/operator/standing.py``.
+Types are ``queue`` and ``topic``; ``q`` and ``t`` mean the same. Names are no part of a path, since
+they may have slashes. Properties are texts by name: ``{"maxNumMsgs": "10"}``. What creates or
+updates answers with the destination as it is then, and ``notes``: sentences about properties that
+have no effect. A purge and a destroy with ``"use_dmq": true`` move what they give up to the dead
+message queue. Times are epoch milliseconds, sizes octets. The fields of each kind are those of the
+dataclasses in ``gateway/broker/operator/standing.py``.
 """
 
 from __future__ import annotations

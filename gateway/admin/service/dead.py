@@ -1,10 +1,13 @@
-"""The dead message queues of the bridges, for operators: look into one, send what died on its way again, or throw it away.
+"""The dead message queues of the bridges, for operators: look into one, send what died on its way
+again, or throw it away.
 
-Owns how that is done without losing or doubling a message: what is taken from the queue and what is sent in its place are one transaction, of
-at most :data:`BATCH` messages. The queues are at the broker of this instance, the built-in one where no other is named; knows them through the seam only.
+Owns how that is done without losing or doubling a message: what is taken from the queue and what is
+sent in its place are one transaction, of at most :data:`BATCH` messages. The queues are at the
+broker of this instance, the built-in one where no other is named; knows them through the seam only.
 
-A message is replayed as the original that its envelope holds, with a new id and timestamp, to where a link got it from. That place must be on this
-instance's broker, or another be named: for a message that came from elsewhere there is none here. One that had expired is sent to live for ever. What
+A message is replayed as the original that its envelope holds, with a new id and timestamp, to where
+a link got it from. That place must be on this instance's broker, or another be named: for a message
+that came from elsewhere there is none here. One that had expired is sent to live for ever. What
 cannot be replayed is left where it is, and counted.
 """
 
@@ -42,8 +45,10 @@ _MOST_REASONS: Final = 10
 class Tally:
     """What became of the messages that the selector matches.
 
-    :param matched: those that were looked at, left alone or not. :param done: replayed or purged, or such as would be, in a dry run.
-    :param left: left in the queue because they cannot be replayed. :param gone: taken by somebody else meanwhile.
+    :param matched: those that were looked at, left alone or not. :param done: replayed or purged,
+        or such as would be, in a dry run.
+    :param left: left in the queue because they cannot be replayed. :param gone: taken by somebody
+        else meanwhile.
     :param reasons: why messages were left, each reason with how often, the first few.
     """
 
@@ -64,7 +69,8 @@ class DeadMessages:
     """What an operator can do with a dead message queue.
 
     :param reactor: the clock.
-    :param provider: the broker of this instance. :param credentials: as whom it is asked; asked for each time.
+    :param provider: the broker of this instance. :param credentials: as whom it is asked; asked for
+        each time.
     """
 
     def __init__(
@@ -111,9 +117,11 @@ class DeadMessages:
     ) -> Tally:
         """Send again what the selector matches, and take it out of the queue.
 
-        :param to: where to, instead of to where each came from. :param limit: how many messages to send at most; 0 is no limit.
+        :param to: where to, instead of to where each came from. :param limit: how many messages to
+            send at most; 0 is no limit.
         :param dry_run: only say what would be done.
-        :raises MessagingError: the selector is none, or the broker refuses. What was committed until then stays done.
+        :raises MessagingError: the selector is none, or the broker refuses. What was committed
+            until then stays done.
         :raises Refused: another replay or purge is under way.
         """
         if to is not None and (to == queue or to.temporary):
@@ -133,7 +141,9 @@ class DeadMessages:
         dry_run: bool = False,
         queue: Destination = BUILT_IN_DMQ_DESTINATION,
     ) -> Tally:
-        """Throw away what the selector matches, whatever it is. The parameters and errors are those of :meth:`replay`."""
+        """Throw away what the selector matches, whatever it is. The parameters and errors are those
+        of :meth:`replay`.
+        """
         return await self._alone("purge", queue, selector, limit, dry_run, lambda message: None)
 
     def _now_ms(self) -> int:
@@ -180,7 +190,8 @@ class DeadMessages:
         dry_run: bool,
         replacement: Callable[[Message], Message | None],
     ) -> None:
-        # What dies again on the way is not sent round and round: only what was there at the beginning is looked at.
+        # What dies again on the way is not sent round and round: only what was there at the
+        # beginning is looked at.
         began_ms = self._now_ms()
         async with self._connected() as connection:
             browsing = Browsing(connection.session(Mode.AUTO), queue, selector, connection.lost)

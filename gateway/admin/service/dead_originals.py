@@ -21,7 +21,8 @@ def original_of(
 ) -> Message:
     """The message to send for a dead one.
 
-    :param queue: where it is. :param here: the resource manager that the broker of this instance is.
+    :param queue: where it is. :param here: the resource manager that the broker of this instance
+        is.
     :param to: where to send it; None is where it came from.
     :param now_ms: epoch milliseconds now.
     :raises NotAnEnvelope: it holds no message, or there is no place here that it came from.
@@ -73,7 +74,9 @@ def destination_of(text: str) -> Destination | None:
 
 
 def described(message: Message) -> dict[str, object]:
-    """A dead message in JSON: why it is dead by its properties, and whether it holds its original."""
+    """A dead message in JSON: why it is dead by its properties, and whether it holds its
+    original.
+    """
     properties = message.headers.properties
     shown: dict[str, object] = {
         "message_id": message.message_id,

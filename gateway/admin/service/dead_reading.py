@@ -1,4 +1,5 @@
-"""Reading a dead message queue of this instance's broker through the seam: looking through it, and taking messages of known ids out of it.
+"""Reading a dead message queue of this instance's broker through the seam: looking through it, and
+taking messages of known ids out of it.
 
 Owns waiting for deliveries, and for none. Does not know what the messages are taken for.
 """
@@ -17,7 +18,8 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer, Session, Subscription
 from gateway.messaging.selector.selector import parse
 
-#: Seconds to wait for messages that were seen in the queue and are not delivered: somebody else has taken them.
+#: Seconds to wait for messages that were seen in the queue and are not delivered: somebody else has
+#: taken them.
 GRACE_S: Final = 2.0
 #: Characters of message ids that one selector may have.
 _IDS_LENGTH: Final = 8000
@@ -39,7 +41,9 @@ class Lost:
                 each.errback(self.error)
 
     def watch(self, waiting: Deferred[None]) -> None:
-        """Fail it when the connection or the consumer is lost. :raises MessagingError: it is already."""
+        """Fail it when the connection or the consumer is lost. :raises MessagingError: it is
+        already.
+        """
         if self.error is not None:
             raise self.error
         self._waiting = [each for each in self._waiting if not each.called]

@@ -1,6 +1,7 @@
 """The dead message queues as resources of the admin service.
 
-Owns their form in JSON, and which queue is meant. What is done to the queue is :mod:`gateway.admin.service.dead`'s business.
+Owns their form in JSON, and which queue is meant. What is done to the queue is
+:mod:`gateway.admin.service.dead`'s business.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class DeadMessageResources:
     ``POST /v1/dead/purge`` ``{"selector", "limit", "dry_run"}``           throw away
     =====================================================================  ==========================================================
 
-    It is the built-in one, unless ``bridge`` and ``dmq`` name a bridge and one of its dead message queues.
+    It is the built-in one, unless ``bridge`` and ``dmq`` name a bridge and one of its dead message
+    queues.
     """
 
     def __init__(self, messages: DeadMessages, bridges: Bridges) -> None:
@@ -80,7 +82,9 @@ class DeadMessageResources:
         )
 
     def _queue(self, request: AdminRequest) -> Destination:
-        """Which is meant. :raises Refused: there is none of that name, or none that can be looked into from here."""
+        """Which is meant. :raises Refused: there is none of that name, or none that can be looked
+        into from here.
+        """
         name, bridge_name = request.text("dmq"), request.text("bridge")
         if not name and not bridge_name:
             return BUILT_IN_DMQ_DESTINATION

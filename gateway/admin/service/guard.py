@@ -1,14 +1,18 @@
 """Who may ask the admin service: HTTP Basic authentication, with a limit on how fast one may guess.
 
-Owns the proof of who asks. Knows no users: the admin user is given to it, others are asked of whoever knows them.
+Owns the proof of who asks. Knows no users: the admin user is given to it, others are asked of
+whoever knows them.
 
-Nobody can lock the administrator out: a right password is let in whoever failed before. What failures cost is time:
+Nobody can lock the administrator out: a right password is let in whoever failed before. What
+failures cost is time:
 
-* After :data:`MOST_FAILURES` failed attempts within :data:`WINDOW_S` seconds, passwords from another machine are looked at one in :data:`PACE_S` seconds
-  for each address, right or wrong; :data:`_MOST_WAITING` may wait for that, and more are answered with status 429 and a ``Retry-After``. Addresses of
-  IPv6 count by their /64, which is what one machine has.
-* Passwords from this machine are looked at at once: the administrator's commands come from the same address as everything else here. Users' passwords
-  go through the users' own queue, which takes turns and holds back the answers to failures.
+* After :data:`MOST_FAILURES` failed attempts within :data:`WINDOW_S` seconds, passwords from
+  another machine are looked at one in :data:`PACE_S` seconds for each address, right or wrong;
+  :data:`_MOST_WAITING` may wait for that, and more are answered with status 429 and a
+  ``Retry-After``. Addresses of IPv6 count by their /64, which is what one machine has.
+* Passwords from this machine are looked at at once: the administrator's commands come from the same
+  address as everything else here. Users' passwords go through the users' own queue, which takes
+  turns and holds back the answers to failures.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ from gateway.instance.listening import counted_address, peer_host
 from gateway.instance.strangers import Strangers
 from gateway.messaging.errors import AuthenticationFailed
 
-#: ``(user, password, address)``: whether they administer. The address is the peer's, because users may be confined to the loopback.
+#: ``(user, password, address)``: whether they administer. The address is the peer's, because users
+#: may be confined to the loopback.
 Authenticate = Callable[[str, str, str], Deferred[bool]]
 
 MOST_FAILURES: Final = 5
@@ -62,7 +67,9 @@ class Failures:
         self._next: dict[str, float] = {}
 
     def wait_s(self, address: str) -> float:
-        """Seconds until a password of this address may be looked at, which is then this one's turn."""
+        """Seconds until a password of this address may be looked at, which is then this one's
+        turn.
+        """
         times = self._times.get(address)
         if times is None or is_loopback(address):
             return 0.0
@@ -97,7 +104,8 @@ class Guard:
     """The resource around all others.
 
     :param inner: what those who are let in get.
-    :param user: who administers; empty for nobody. :param password: theirs; empty lets nobody in by it.
+    :param user: who administers; empty for nobody. :param password: theirs; empty lets nobody in by
+        it.
     :param authenticate: for everybody else, or None.
     """
 
@@ -207,7 +215,9 @@ class Guard:
         return user
 
     async def _turn(self, address: str) -> None:
-        """Wait until a password of this address may be looked at. :raises Refused: too many wait for that."""
+        """Wait until a password of this address may be looked at. :raises Refused: too many wait
+        for that.
+        """
         waiting = self._waiting.get(address, 0)
         if waiting >= _MOST_WAITING:
             raise _too_many(PACE_S * waiting)

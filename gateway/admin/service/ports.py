@@ -1,4 +1,6 @@
-"""What the admin service needs of those it tells of and drives, as protocols: the root and the bridges bring the real ones."""
+"""What the admin service needs of those it tells of and drives, as protocols: the root and the
+bridges bring the real ones.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,10 @@ class Bridges(Protocol):
 
 
 class WithConnections(Protocol):
-    """What a bridge of type JMS has besides: dataclasses of the names and figures of its pools, shared connections and dead message queues, and the
-    warnings of its file when that was read last, whose ``str`` is a sentence."""
+    """What a bridge of type JMS has besides: dataclasses of the names and figures of its pools,
+    shared connections and dead message queues, and the warnings of its file when that was read
+    last, whose ``str`` is a sentence.
+    """
 
     warnings: Sequence[Any]
 
@@ -72,7 +76,9 @@ class Coordinates(Protocol):
 
 
 class WithTransactions(Protocol):
-    """What a bridge of type JMS has besides: the configuration in force, None where it is stopped."""
+    """What a bridge of type JMS has besides: the configuration in force, None where it is
+    stopped.
+    """
 
     @property
     def config(self) -> model.Bridge | None: ...

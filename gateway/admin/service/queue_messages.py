@@ -1,6 +1,8 @@
-"""What waits in a queue of this instance's broker, for operators: its messages in the order of their delivery, left where they are.
+"""What waits in a queue of this instance's broker, for operators: its messages in the order of
+their delivery, left where they are.
 
-Owns what is told of a message: never its body. The queue is browsed through the seam, as the administrator whose rights hold.
+Owns what is told of a message: never its body. The queue is browsed through the seam, as the
+administrator whose rights hold.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class QueueMessages:
     ================================================  ===============================================================
 
     :param clock: the reactor. :param credentials: as whom the broker is asked; asked for each time.
-    :param exists: tells whether there is a queue of that name: raises what an administrator is told where there is none.
+    :param exists: tells whether there is a queue of that name: raises what an administrator is told
+        where there is none.
     """
 
     def __init__(

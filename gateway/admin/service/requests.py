@@ -1,9 +1,12 @@
-"""Requests to the admin service and their answers: what a resource is given, how it refuses, and how both become HTTP.
+"""Requests to the admin service and their answers: what a resource is given, how it refuses, and
+how both become HTTP.
 
-Owns the form: paths, JSON, the status of each error. Knows no resource; each module of resources adds its own with :meth:`Routes.add`.
+Owns the form: paths, JSON, the status of each error. Knows no resource; each module of resources
+adds its own with :meth:`Routes.add`.
 
-An answer is a JSON value. An error is ``{"error": {"text": TEXT, "code": CODE}}``: the text is a sentence for an operator, the code is one of
-Open MQ's (``BB4006``) where it has one, else a word. What nobody foresaw is ``internal_error`` with the number of an incident that the log has, too.
+An answer is a JSON value. An error is ``{"error": {"text": TEXT, "code": CODE}}``: the text is a
+sentence for an operator, the code is one of Open MQ's (``BB4006``) where it has one, else a word.
+What nobody foresaw is ``internal_error`` with the number of an incident that the log has, too.
 """
 
 from __future__ import annotations
@@ -36,14 +39,16 @@ _WRITTEN: Final = 200
 
 _log: Final = Logger(namespace="bridge.admin")
 
-#: What a resource's answer may be: a value that ``json`` takes, :class:`Plain` or :class:`LongList`.
+#: What a resource's answer may be: a value that ``json`` takes, :class:`Plain` or
+#: :class:`LongList`.
 Answer = Callable[..., Any]
 
 
 class Refused(Exception):
     """What was asked cannot be done.
 
-    :param text: why, a sentence for the operator. :param code: for programs. :param status: HTTP's. :param headers: of the answer.
+    :param text: why, a sentence for the operator. :param code: for programs. :param status: HTTP's.
+        :param headers: of the answer.
     """
 
     def __init__(
@@ -72,7 +77,8 @@ class Plain:
 
 
 class LongList:
-    """An answer that is a JSON object with one list in it, which may be so long that making or writing it at once would hold everybody up.
+    """An answer that is a JSON object with one list in it, which may be so long that making or
+    writing it at once would hold everybody up.
 
     :param name: the list's.
     """
@@ -87,7 +93,9 @@ class LongList:
         self._parts.append(_octets(value))
 
     def write(self, request: Any) -> Deferred[bytes]:
-        """Write it as the client reads it. :returns: what is left to write, when all was written or the client has gone."""
+        """Write it as the client reads it. :returns: what is left to write, when all was written or
+        the client has gone.
+        """
         self._parts.append(b"]}\n")
         request.setHeader(b"Content-Type", JSON.encode())
         request.setHeader(b"Content-Length", str(sum(map(len, self._parts))).encode())
@@ -190,11 +198,13 @@ class Routes:
     def add(self, method: str, path: str, answer: Answer) -> None:
         """Have ``answer`` answer this method at this path.
 
-        ``answer(request, **parts)`` is called with an :class:`AdminRequest` and the path's ``<name>`` parts as keywords. It returns, or its
-        awaitable gives, a JSON value, :class:`Plain` or :class:`LongList`; it may raise :class:`Refused`.
+        ``answer(request, **parts)`` is called with an :class:`AdminRequest` and the path's
+        ``<name>`` parts as keywords. It returns, or its awaitable gives, a JSON value,
+        :class:`Plain` or :class:`LongList`; it may raise :class:`Refused`.
 
-        :param method: ``GET``, ``POST``, ``PUT`` or ``DELETE``. All but GET are logged, and their body must be JSON by its content type, which keeps web
-            pages from asking. :param path: such as ``/v1/bridges/<name>``, with werkzeug's converters.
+        :param method: ``GET``, ``POST``, ``PUT`` or ``DELETE``. All but GET are logged, and their
+            body must be JSON by its content type, which keeps web pages from asking. :param path:
+            such as ``/v1/bridges/<name>``, with werkzeug's converters.
         """
         self._names += 1
 
@@ -237,7 +247,9 @@ class Routes:
 
 
 def _to_the_end(doing: Deferred[bytes]) -> Deferred[bytes]:
-    """The same result; but Klein, which cancels when the client is gone, cannot end half way what was asked."""
+    """The same result; but Klein, which cancels when the client is gone, cannot end half way what
+    was asked.
+    """
     told: Deferred[bytes] = Deferred()
 
     def pass_on(result: bytes | Failure) -> None:
@@ -262,7 +274,9 @@ def internal_error(log: Logger, request: Any, failure: Failure) -> Refused:
 
 
 def check_text(request: Any) -> None:
-    """Refuse what cannot be looked up, because it is no text. :raises Refused: host or path are not UTF-8."""
+    """Refuse what cannot be looked up, because it is no text. :raises Refused: host or path are not
+    UTF-8.
+    """
     parts = {"host": request.getRequestHostname(), "path": b"/".join(request.postpath)}
     for name, octets in parts.items():
         try:

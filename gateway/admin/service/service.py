@@ -1,9 +1,13 @@
-"""The admin service: one listener that speaks HTTP and answers in JSON, found through the port mapper.
+"""The admin service: one listener that speaks HTTP and answers in JSON, found through the port
+mapper.
 
-Owns the listener, its limits and its end. Who is let in is :mod:`gateway.admin.service.guard`'s business; what can be asked is that of the modules that
-add their resources: to the constructor are given functions, each of which adds what it has to the :class:`~gateway.admin.service.requests.Routes`.
+Owns the listener, its limits and its end. Who is let in is :mod:`gateway.admin.service.guard`'s
+business; what can be asked is that of the modules that add their resources: to the constructor are
+given functions, each of which adds what it has to the
+:class:`~gateway.admin.service.requests.Routes`.
 
-There are at most :data:`MOST_CONNECTIONS` connections, a request body has at most :data:`LARGEST_BODY` octets, and who is silent for
+There are at most :data:`MOST_CONNECTIONS` connections, a request body has at most
+:data:`LARGEST_BODY` octets, and who is silent for
 :data:`IDLE_S` seconds is disconnected.
 """
 
@@ -31,7 +35,8 @@ LARGEST_BODY: Final = 64 * 1024
 IDLE_S: Final = 60
 #: Seconds that requests under way may take when the service stops.
 STOP_S: Final = 2.0
-#: What is read, and thrown away, of a body that is too large, so that the answer is not lost in a reset.
+#: What is read, and thrown away, of a body that is too large, so that the answer is not lost in a
+#: reset.
 _MOST_THROWN_AWAY: Final = 1024 * 1024
 
 #: Adds what a module has.
@@ -54,7 +59,8 @@ class AdminService:
     :param authenticate: for users other than the one in the options; None lets in only that one.
     :param register_port: announces the port to the port mapper, or None.
     :param tls_context_factory: makes TLS connections; needed where the options ask for them.
-    :raises ValueError: it would listen in the clear where others can reach it, or there is nothing to make TLS connections with.
+    :raises ValueError: it would listen in the clear where others can reach it, or there is nothing
+        to make TLS connections with.
     """
 
     def __init__(
@@ -120,7 +126,9 @@ class AdminService:
         self._log.info("admin service on {host}:{port}", host=options.hostname, port=self.port)
 
     def stop(self) -> Deferred[None]:
-        """Listen no more; requests under way have :data:`STOP_S` seconds to be answered, then their connections are closed."""
+        """Listen no more; requests under way have :data:`STOP_S` seconds to be answered, then their
+        connections are closed.
+        """
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -221,7 +229,8 @@ class _Connections(WrappingFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         if len(self.protocols) - len(self._leaving) >= MOST_CONNECTIONS:
-            # Whoever has proved nothing must not keep the administrator out by holding connections: the oldest such goes.
+            # Whoever has proved nothing must not keep the administrator out by holding connections:
+            # the oldest such goes.
             stranger = next((each for each in self.protocols if self._is_strange(each)), None)
             if stranger is None:
                 # None closes the connection at once.

@@ -1,6 +1,7 @@
 """The settings of the admin service.
 
-Owns their names, defaults and meaning, and the rule that what is said in the clear stays on this machine.
+Owns their names, defaults and meaning, and the rule that what is said in the clear stays on this
+machine.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ METRICS_DESTINATIONS: Final = Setting(
 )
 
 PORT_MAPPER_NAME: Final = "bridge_admin"
-"""The entry in the port mapper. Its protocol is ``tcp``, or ``tls`` where the service speaks TLS; its type ADMIN; its property ``hostname`` says where
-the service listens."""
+"""The entry in the port mapper. Its protocol is ``tcp``, or ``tls`` where the service speaks TLS;
+its type ADMIN; its property ``hostname`` says where the service listens.
+"""
 
 #: Every one of them, in the order of the reference.
 SETTINGS: Final[tuple[Setting[Any], ...]] = (HOSTNAME, PORT, TLS_ENABLED, METRICS_DESTINATIONS)
@@ -50,8 +52,10 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (HOSTNAME, PORT, TLS_ENABLED, METRIC
 class AdminOptions:
     """What the admin service is started with.
 
-    :param hostname: where it listens. :param port: 0 lets the system choose. :param tls: whether it speaks TLS.
-    :param user: who administers besides the users of the group admin; empty for nobody. :param password: theirs; empty lets nobody in by it.
+    :param hostname: where it listens. :param port: 0 lets the system choose. :param tls: whether it
+        speaks TLS.
+    :param user: who administers besides the users of the group admin; empty for nobody. :param
+        password: theirs; empty lets nobody in by it.
     """
 
     hostname: str = "127.0.0.1"

@@ -1,6 +1,7 @@
 """The transactions of the bridges' coordinators as resources of the admin service.
 
-Owns their form in JSON, and how the orders of operators are refused. What an order does is the coordinator's business.
+Owns their form in JSON, and how the orders of operators are refused. What an order does is the
+coordinator's business.
 
 ============================================================  ================================================================
 ``GET /v1/transactions/BRIDGE``                               ``transactions``: those that are live, wait, or are heuristic
@@ -9,8 +10,9 @@ Owns their form in JSON, and how the orders of operators are refused. What an or
 ``POST /v1/transactions/BRIDGE/forget`` ``{"id"}``            forget one that is heuristic
 ============================================================  ================================================================
 
-An order answers with ``transaction``: what it is then, null where it is listed no more. The fields are those of :mod:`bridge.xa.status`, with ``age_ms``, and
-``configured`` of a branch: whether the bridge's file has its connection factory.
+An order answers with ``transaction``: what it is then, null where it is listed no more. The fields
+are those of :mod:`bridge.xa.status`, with ``age_ms``, and ``configured`` of a branch: whether the
+bridge's file has its connection factory.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from gateway.admin.service.transactions import coordinator_of, transactions_of
 class TransactionResources:
     """The resources.
 
-    :param bridges: those whose transactions they are. :param now_ms: the time, in epoch milliseconds.
+    :param bridges: those whose transactions they are. :param now_ms: the time, in epoch
+        milliseconds.
     """
 
     def __init__(self, bridges: Bridges, now_ms: Callable[[], int]) -> None:

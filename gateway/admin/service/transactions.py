@@ -1,4 +1,5 @@
-"""The transactions of a bridge, whatever kind of bridge it is, and how many of them call for somebody.
+"""The transactions of a bridge, whatever kind of bridge it is, and how many of them call for
+somebody.
 
 Owns how they are found and counted. Shows nothing and orders nothing.
 """
@@ -12,7 +13,8 @@ from bridge.manager import Bridge
 from bridge.xa.status import TransactionState, TransactionStatus
 from gateway.admin.service.ports import Coordinates
 
-#: States that call for somebody: the decided that wait, and those that ended otherwise than decided.
+#: States that call for somebody: the decided that wait, and those that ended otherwise than
+#: decided.
 COUNTED: Final[Mapping[str, tuple[TransactionState, ...]]] = {
     "waiting": (TransactionState.WAITING, TransactionState.IN_DOUBT),
     "heuristic": (TransactionState.HEURISTIC,),

@@ -1,10 +1,12 @@
-"""The messages that wait for consumers, of one queue or one subscription, in the order they will be delivered.
+"""The messages that wait for consumers, of one queue or one subscription, in the order they will be
+delivered.
 
-Order is priority, then seq. Of each priority the first messages are in memory, as far as memory may be used, and of those behind them
-only the seqs are, while the messages are in the store.
+Order is priority, then seq. Of each priority the first messages are in memory, as far as memory may
+be used, and of those behind them only the seqs are, while the messages are in the store.
 
-Owns order and counts of what waits. Knows no consumers, no limits, and not how the store is asked: whoever puts a message behind those in
-memory sees to it that the store has it, and feeds what it read back to :meth:`Backlog.refill`.
+Owns order and counts of what waits. Knows no consumers, no limits, and not how the store is asked:
+whoever puts a message behind those in memory sees to it that the store has it, and feeds what it
+read back to :meth:`Backlog.refill`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Backlog:
     """What waits.
 
     :param memory: the bound on whole messages, shared with all other backlogs.
-    :param spill: whether there is a store to put messages in; without one everything stays in memory.
+    :param spill: whether there is a store to put messages in; without one everything stays in
+        memory.
     """
 
     __slots__ = (
@@ -59,7 +62,8 @@ class Backlog:
         #: Messages that are in the store only, and how many of them are being read back.
         self.behind = 0
         self.reading = 0
-        #: By how much the weight of those may exceed their size, each: the most of those that were put there or read back last.
+        #: By how much the weight of those may exceed their size, each: the most of those that were
+        #: put there or read back last.
         self.outweighs = OVERHEAD
 
     # --- in
@@ -67,7 +71,8 @@ class Backlog:
     def put(self, run: Sequence[Message]) -> Sequence[Message]:
         """Add messages with rising seqs behind all others of their priority.
 
-        :returns: those that memory has no room for. They are in the store only now: the caller must have them stored.
+        :returns: those that memory has no room for. They are in the store only now: the caller must
+            have them stored.
         """
         size = held = 0
         for message in run:
@@ -106,7 +111,8 @@ class Backlog:
                 level.window.append(message)
                 self._hold(message)
             elif not message.stored and not self._memory.spilling:
-                # The disk is full and does not have it: it stays in memory, out of the window's order.
+                # The disk is full and does not have it: it stays in memory, out of the window's
+                # order.
                 level.give_back([message])
                 self._hold(message)
             else:
@@ -159,17 +165,21 @@ class Backlog:
         return spilled
 
     def wanted(self, most: int) -> list[int]:
-        """Seqs to read back now, in delivery order; empty when there is no need. Until :meth:`refill` there are no others."""
+        """Seqs to read back now, in delivery order; empty when there is no need. Until
+        :meth:`refill` there are no others.
+        """
         if not self.behind or self.reading:
             return []
         octets = self._memory.room(self.window_octets)
         seqs: list[int] = []
         for level in self._order:
             if not octets and level.blocked():
-                # Memory is full of what comes later. Without these nothing would be delivered any more.
+                # Memory is full of what comes later. Without these nothing would be delivered any
+                # more.
                 octets = self._memory.least
             if octets > 0 and level.behind:
-                # A message of the usual weight counts by its size, and a heavier one by what it has in excess, too.
+                # A message of the usual weight counts by its size, and a heavier one by what it has
+                # in excess, too.
                 asked = level.read(most - len(seqs), octets, self.outweighs - OVERHEAD)
                 octets -= sum([level.reading[seq] + self.outweighs for seq in asked])
                 seqs += asked
@@ -183,7 +193,8 @@ class Backlog:
         return seqs
 
     def refill(self, asked: Sequence[int], messages: Iterable[Message]) -> tuple[int, int]:
-        """Messages that were :meth:`wanted` were read back; what was asked for and is not among them is gone.
+        """Messages that were :meth:`wanted` were read back; what was asked for and is not among
+        them is gone.
 
         :returns: how many are gone, and their octets.
         """
@@ -236,7 +247,8 @@ class Backlog:
     def take(self, most: int, octets: int, now_ms: int) -> tuple[list[Message], list[Message]]:
         """Take up to ``most`` messages from the front.
 
-        :param octets: stop after the message whose body exceeds what remains of these; negative is no bound.
+        :param octets: stop after the message whose body exceeds what remains of these; negative is
+            no bound.
         :returns: the messages to deliver, and those found expired; neither waits any longer.
         """
         taken: list[Message] = []
@@ -340,7 +352,9 @@ class Backlog:
         ]
 
     def pluck_behind(self, priority: int, seq: int, expires: int) -> int | None:
-        """Take out a message that is in the store only. :returns: its size; None when it is not there: in memory, or taken."""
+        """Take out a message that is in the store only. :returns: its size; None when it is not
+        there: in memory, or taken.
+        """
         level = self._levels.get(priority)
         if level is None:
             return None
@@ -367,7 +381,9 @@ class Backlog:
         return self.pluck_messages(here), stored
 
     def oldest(self) -> Message | None:
-        """The message that has waited longest, whatever its priority; None when none is in memory."""
+        """The message that has waited longest, whatever its priority; None when none is in
+        memory.
+        """
         return min(
             [message for level in self._order if (message := level.first()) is not None],
             key=seq_of,
@@ -408,7 +424,9 @@ class Backlog:
         return seqs
 
     def clear(self) -> tuple[list[Message], array[int]]:
-        """Everything is gone. :returns: the whole messages, and the seqs of those that are in the store only."""
+        """Everything is gone. :returns: the whole messages, and the seqs of those that are in the
+        store only.
+        """
         found = list(self.waiting_in_memory()), self.stored_only()
         self._memory.used -= self.window_octets
         self._memory.behind -= self.behind

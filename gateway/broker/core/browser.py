@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class QueueBrowser:
-    """Walks a queue for one consumer, in delivery order, as far as there is credit; an empty delivery is the end.
+    """Walks a queue for one consumer, in delivery order, as far as there is credit; an empty
+    delivery is the end.
 
     What arrives behind the place reached is seen, what leaves before it is reached is not.
     """
@@ -82,7 +83,9 @@ class QueueBrowser:
         self.mark()
 
     def _show(self, messages: Sequence[Message]) -> int:
-        """Deliver what the consumer wants of these, as far as it has credit. :returns: how many there was no time to look at."""
+        """Deliver what the consumer wants of these, as far as it has credit. :returns: how many
+        there was no time to look at.
+        """
         consumer = self._consumer
         if consumer is None or not consumer.ready() or self._queue.halted is not None:
             return 0

@@ -1,7 +1,9 @@
-"""How far a reader has looked at a backlog, who takes nothing by looking: a consumer with a selector, a browser.
+"""How far a reader has looked at a backlog, who takes nothing by looking: a consumer with a
+selector, a browser.
 
-Owns the reader's place in each priority. In delivery order whole messages are in memory, or in the store only; the reader looks at the former
-with :meth:`Cursor.ahead`, and has the latter read for it, until nothing is left.
+Owns the reader's place in each priority. In delivery order whole messages are in memory, or in the
+store only; the reader looks at the former with :meth:`Cursor.ahead`, and has the latter read for
+it, until nothing is left.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Cursor:
         self.reading = False
 
     def ahead(self) -> Iterator[Message]:
-        """What comes next, in delivery order, up to the first message that is in the store only; the backlog must not change meanwhile."""
+        """What comes next, in delivery order, up to the first message that is in the store only;
+        the backlog must not change meanwhile.
+        """
         for priority, level in self._backlog.levels():
             after = self._examined.get(priority, 0)
             stop = level.first_behind(after)
@@ -41,7 +45,8 @@ class Cursor:
     def stored_ahead(self, most: int) -> list[int] | None:
         """Seqs of messages of one priority that come next, when nothing is :meth:`ahead`.
 
-        :returns: none when there is nothing more; None when they are being read back into memory: look again then.
+        :returns: none when there is nothing more; None when they are being read back into memory:
+            look again then.
         """
         for priority, level in self._backlog.levels():
             after = self._examined.get(priority, 0)
@@ -53,7 +58,9 @@ class Cursor:
         return []
 
     def still_ahead(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Of messages :meth:`stored_ahead` that were read since, those that still come next and still are in the store only."""
+        """Of messages :meth:`stored_ahead` that were read since, those that still come next and
+        still are in the store only.
+        """
         if not messages:
             return messages
         priority = messages[0].headers.priority

@@ -1,7 +1,8 @@
-"""Hands waiting messages to consumers, fairly and as far as they have credit, and takes back what they could not keep.
+"""Hands waiting messages to consumers, fairly and as far as they have credit, and takes back what
+they could not keep.
 
-A queue is one distribution, and so is each subscription of a topic. What differs between them (what settling a message means, where a dead one
-comes from) is theirs.
+A queue is one distribution, and so is each subscription of a topic. What differs between them (what
+settling a message means, where a dead one comes from) is theirs.
 
 Owns fairness, credit, pauses before another try, and how often each message was tried.
 """
@@ -59,19 +60,23 @@ class Distribution:
         self.pace = Pace(broker, self.backlog)
         #: Browsers that wait for what is being read back.
         self._readers: list[Callable[[], None]] = []
-        #: Messages that have expired or were refused, and are being read or buried, slice by slice: they wait no longer, but still count.
+        #: Messages that have expired or were refused, and are being read or buried, slice by slice:
+        #: they wait no longer, but still count.
         self.dying = 0
-        #: Messages that prepared branches have acknowledged: nobody has them, nobody is given them, and they still count.
+        #: Messages that prepared branches have acknowledged: nobody has them, nobody is given them,
+        #: and they still count.
         self.locked = 0
         #: Handing out is paused, by an operator.
         self.paused = False
-        #: It is being destroyed and what it has goes to the dead message queue, with this comment; None: nothing goes there.
+        #: It is being destroyed and what it has goes to the dead message queue, with this comment;
+        #: None: nothing goes there.
         self.burial: str | None = None
         #: A selector is to be asked, and that waits for time.
         self.held_up = False
         #: Why nothing is handed out any more: a message that waits here is damaged in the store.
         self.halted: DestinationStopped | None = None
-        #: Dead messages of it whose copies are not in the store yet; and who is told when that are none any more.
+        #: Dead messages of it whose copies are not in the store yet; and who is told when that are
+        #: none any more.
         self.unburied: int = 0
         self.on_dead: Callable[[], None] | None = None
 
@@ -84,7 +89,9 @@ class Distribution:
         raise AssertionError("a distribution is a queue or a subscription")
 
     def release_stored(self, seqs: Sequence[int]) -> None:
-        """The same as :meth:`release` for messages that are in the store only; quick for seqs in order."""
+        """The same as :meth:`release` for messages that are in the store only; quick for seqs in
+        order.
+        """
         raise AssertionError("a distribution is a queue or a subscription")
 
     def settled(self, messages: Sequence[Message]) -> None:
@@ -98,7 +105,9 @@ class Distribution:
         raise AssertionError("a distribution is a queue or a subscription")
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        """Messages that wait no longer and are not outstanding are dead: to the dead message queue, and settle them here."""
+        """Messages that wait no longer and are not outstanding are dead: to the dead message queue,
+        and settle them here.
+        """
         raise AssertionError("a distribution is a queue or a subscription")
 
     def keeps_count(self, message: Message) -> bool:
@@ -111,7 +120,9 @@ class Distribution:
 
     @property
     def named(self) -> Physical | None:
-        """The destination that it is, or that it names; None for a pattern, or where that is gone."""
+        """The destination that it is, or that it names; None for a pattern, or where that is
+        gone.
+        """
         raise AssertionError("a distribution is a queue's or a subscription's")
 
     @property
@@ -220,7 +231,9 @@ class Distribution:
     def _deal_singly(
         self, ready: list[EmbeddedConsumer], run: list[Message]
     ) -> tuple[list[list[Message]], int]:
-        """Deal to consumers who may not have room for their share. :returns: their hands, and the place of the next."""
+        """Deal to consumers who may not have room for their share. :returns: their hands, and the
+        place of the next.
+        """
         count = len(ready)
         hands: list[list[Message]] = [[] for _ in ready]
         room = [consumer.octets if consumer.octets is not None else 1 << 62 for consumer in ready]
@@ -286,7 +299,9 @@ class Distribution:
             self.mark()
 
     def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
-        """These seqs were to be read: what is not among the messages, and still should be in the store, is there no more."""
+        """These seqs were to be read: what is not among the messages, and still should be in the
+        store, is there no more.
+        """
         if len(messages) < len(seqs) and self.halted is None:
             self.not_found(
                 *self.backlog.drop_behind(
@@ -314,7 +329,9 @@ class Distribution:
         )
 
     def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
-        """The store could not take these, which memory had no room for: what still waits of them is in memory. :returns: it."""
+        """The store could not take these, which memory had no room for: what still waits of them is
+        in memory. :returns: it.
+        """
         found = [
             message
             for message in messages
@@ -352,7 +369,9 @@ class Distribution:
     def _bury_stored(
         self, sizes: dict[int, int], reason: DeadReason, comment: str, done: Callable[[], None]
     ) -> None:
-        """Bury messages that are in the store only, given by their sizes, block by block; then call ``done``."""
+        """Bury messages that are in the store only, given by their sizes, block by block; then call
+        ``done``.
+        """
         if not sizes:
             done()
             return
@@ -410,7 +429,9 @@ class Distribution:
         self._wait_again(kept)
 
     def _count_slowly(self, messages: list[Message]) -> Iterator[None]:
-        """Have the store know how often these were tried, those that were settled meanwhile left out."""
+        """Have the store know how often these were tried, those that were settled meanwhile left
+        out.
+        """
         for start in range(0, len(messages), 4 * BLOCK):
             if start:
                 yield
@@ -465,8 +486,9 @@ class Distribution:
     def resume_pause(self, seq: int, size: int, due_ms: int) -> None:
         """The same for a message that is in the store only since a restart.
 
-        Its pause ends at a time of day, the only clock that outlives the process. That may have been set back meanwhile, so the pause is no longer
-        than the longest of the destination; or be behind now and put right later, so it is looked at again.
+        Its pause ends at a time of day, the only clock that outlives the process. That may have
+        been set back meanwhile, so the pause is no longer than the longest of the destination; or
+        be behind now and put right later, so it is looked at again.
 
         :param due_ms: epoch milliseconds.
         """

@@ -1,6 +1,7 @@
 """When messages expire that are in the store only: a heap of what is known of each.
 
-A backlog may have millions of them, so this is two arrays and no tuples. Owns the order. Whether a message is still there its backlog knows.
+A backlog may have millions of them, so this is two arrays and no tuples. Owns the order. Whether a
+message is still there its backlog knows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ _LATEST = (1 << (64 - _BITS)) - 1
 
 
 class Expiries:
-    """Times in epoch milliseconds, each with a priority from 0 to 9 and a seq; the earliest first."""
+    """Times in epoch milliseconds, each with a priority from 0 to 9 and a seq; the earliest
+    first.
+    """
 
     __slots__ = ("_keys", "_seqs")
 
@@ -64,7 +67,9 @@ class Expiries:
         return taken
 
     def keep(self, is_there: Callable[[int, int], bool]) -> None:
-        """Forget those of which ``is_there``, asked with priority and seq, says that they have left."""
+        """Forget those of which ``is_there``, asked with priority and seq, says that they have
+        left.
+        """
         # In order, which is a heap, too.
         pairs = sorted(zip(self._keys, self._seqs, strict=True))
         kept = [(key, seq) for key, seq in pairs if is_there(key & _PRIORITY, seq)]

@@ -1,9 +1,10 @@
 """One priority of a backlog: which of its messages are in memory, and which in the store only.
 
-In memory are the *window*, a run of messages in order, and what was *returned*, to be delivered again in its old place. Behind the window are
-bare seqs whose messages are in the store: those that are being read back, and the tail. Every seq of the window is below every
-seq behind it, while a returned message may belong anywhere. There is one exception: memory had no room for all that was returned. Then the
-level is *mixed*, and the seqs of these messages may be anywhere, too.
+In memory are the *window*, a run of messages in order, and what was *returned*, to be delivered
+again in its old place. Behind the window are bare seqs whose messages are in the store: those that
+are being read back, and the tail. Every seq of the window is below every seq behind it, while a
+returned message may belong anywhere. There is one exception: memory had no room for all that was
+returned. Then the level is *mixed*, and the seqs of these messages may be anywhere, too.
 
 Owns order within the priority. Knows no other priority, and keeps no sums but its own.
 """
@@ -114,7 +115,8 @@ class Level:
         if found:
             self.returned = [message for message in self.returned if message.seq not in wanted]
         window, last = self.window, max(wanted)
-        # They are mostly close together. Turning the window costs next to nothing, as against going through all of it.
+        # They are mostly close together. Turning the window costs next to nothing, as against going
+        # through all of it.
         before = bisect_left(window, min(wanted), key=seq_of)
         window.rotate(-before)
         kept: list[Message] = []
@@ -148,7 +150,9 @@ class Level:
         self.behind += 1
 
     def put_back(self, sizes: dict[int, int]) -> None:
-        """Messages wait again, in the store only, in the places that their seqs say. :param sizes: by seq."""
+        """Messages wait again, in the store only, in the places that their seqs say. :param sizes:
+        by seq.
+        """
         again = [seq for seq in sizes if seq in self._gone]
         self._gone.difference_update(again)
         added = dict(sorted([(seq, size) for seq, size in sizes.items() if seq not in again]))
@@ -166,7 +170,9 @@ class Level:
         self.mixed = True
 
     def first_behind(self, after: int = 0) -> int:
-        """The first seq above ``after`` whose message is in the store only; 0 when there is none."""
+        """The first seq above ``after`` whose message is in the store only; 0 when there is
+        none.
+        """
         if not self.behind:
             return 0
         reading = 0
@@ -196,7 +202,9 @@ class Level:
         return first is None or first.seq > self.first_behind()
 
     def between(self, after: int, before: int, most: int, octets: int) -> list[int]:
-        """Seqs of the tail between, in order: at most ``most``, and not more than ``octets`` unless the first is."""
+        """Seqs of the tail between, in order: at most ``most``, and not more than ``octets`` unless
+        the first is.
+        """
         seqs, sizes, gone = self._seqs, self._sizes, self._gone
         found: list[int] = []
         for index in range(bisect_right(seqs, after, self._start), len(seqs)):
@@ -210,7 +218,9 @@ class Level:
         return found
 
     def read(self, most: int, octets: int, excess: int = 0) -> list[int]:
-        """The first seqs of the tail are being read back from now on; bounded as :meth:`between`. :param excess: octets beside its size for each."""
+        """The first seqs of the tail are being read back from now on; bounded as :meth:`between`.
+        :param excess: octets beside its size for each.
+        """
         seqs, sizes, gone = self._seqs, self._sizes, self._gone
         asked: list[int] = []
         index = self._start
@@ -238,7 +248,9 @@ class Level:
             self.reading.clear()
 
     def pluck_behind(self, seq: int) -> int | None:
-        """Take out a message that is in the store only. :returns: its size; None when it is not here, or in memory."""
+        """Take out a message that is in the store only. :returns: its size; None when it is not
+        here, or in memory.
+        """
         size = self.reading.pop(seq, None)
         if size is None:
             index = self._index(seq)
@@ -258,9 +270,11 @@ class Level:
         return array("Q", self.reading) + rest
 
     def give_up(self, most: int) -> tuple[list[Message], dict[int, int], int]:
-        """Take out up to ``most`` messages, wherever they are. Nothing else is done with this level from the first time on.
+        """Take out up to ``most`` messages, wherever they are. Nothing else is done with this level
+        from the first time on.
 
-        :returns: whole messages, sizes by seq of those in the store only, and how many places it has looked at; fewer than ``most``: nothing is left.
+        :returns: whole messages, sizes by seq of those in the store only, and how many places it
+            has looked at; fewer than ``most``: nothing is left.
         """
         window, returned, reading = self.window, self.returned, self.reading
         taken = [
@@ -285,7 +299,9 @@ class Level:
         return index if index < len(seqs) and seqs[index] == seq and seq not in self._gone else None
 
     def _trim(self) -> None:
-        """The tail begins with a seq that was not taken out, and does not drag what was read behind it."""
+        """The tail begins with a seq that was not taken out, and does not drag what was read behind
+        it.
+        """
         seqs, gone = self._seqs, self._gone
         while gone and self._start < len(seqs) and seqs[self._start] in gone:
             gone.discard(seqs[self._start])

@@ -1,6 +1,7 @@
 """The properties of a physical destination: its limits, and what happens at them.
 
-Owns names, defaults and text form of the properties (Open MQ's names); enforcing them is the destination's business.
+Owns names, defaults and text form of the properties (Open MQ's names); enforcing them is the
+destination's business.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _DEFAULT_POLICY: Final = RedeliveryPolicy()
 
 
 class LimitBehavior(Enum):
-    """What a destination does with a message that would exceed ``maxNumMsgs`` or ``maxTotalMsgBytes``."""
+    """What a destination does with a message that would exceed ``maxNumMsgs`` or
+    ``maxTotalMsgBytes``.
+    """
 
     #: Take it, and hold the sender back until there is room.
     FLOW_CONTROL = "FLOW_CONTROL"
@@ -31,8 +34,8 @@ class LimitBehavior(Enum):
 class DestinationProperties:
     """Properties of one destination; -1 is no limit.
 
-    :param max_num_msgs: messages not yet acknowledged (``maxNumMsgs``). On a topic a message counts once for each subscription that has yet to
-        take it.
+    :param max_num_msgs: messages not yet acknowledged (``maxNumMsgs``). On a topic a message counts
+        once for each subscription that has yet to take it.
     :param max_total_msg_bytes: octets of those, headers and bodies (``maxTotalMsgBytes``).
     :param max_bytes_per_msg: octets of one message (``maxBytesPerMsg``).
     :param limit_behavior: at the first two limits (``limitBehavior``).

@@ -1,7 +1,9 @@
 """How much memory the messages of a broker may take, over all destinations, consumers and links.
 
-Owns the sums, and the bounds on messages that wait and on the destinations, subscriptions and consumers that clients make. Each backlog reports what it holds; beyond the bound, or beyond its own share, whole messages live
-in the store only. The bounds on the other sums are the process's, which are asked for by :attr:`Memory.left`.
+Owns the sums, and the bounds on messages that wait and on the destinations, subscriptions and
+consumers that clients make. Each backlog reports what it holds; beyond the bound, or beyond its own
+share, whole messages live in the store only. The bounds on the other sums are the process's, which
+are asked for by :attr:`Memory.left`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from gateway.messaging.message import OVERHEAD as OVERHEAD
 
 #: Octets that a backlog takes for a message that is in the store only: its seq and its size.
 ENTRY: Final = 16
-#: Octets that a destination takes, one message in it included; that a topic's subscription takes; and that a consumer takes, with its session and its
-#: connection's records of it.
+#: Octets that a destination takes, one message in it included; that a topic's subscription takes;
+#: and that a consumer takes, with its session and its connection's records of it.
 DESTINATION: Final = 5 * 1024
 SUBSCRIPTION: Final = 2 * 1024
 CONSUMER: Final = 3 * 1024
@@ -31,9 +33,11 @@ _LEAST: Final = 256 * 1024
 class Memory:
     """The window of all backlogs together.
 
-    :param total: octets for all of them. :param share: octets for one. :param least: octets that each may have all the same.
-    :param most: octets from which on not even that much: then what comes goes to the store, and is not read back before somebody wants it;
-        where the store does not take what memory has no room for, senders are held back.
+    :param total: octets for all of them. :param share: octets for one. :param least: octets that
+        each may have all the same.
+    :param most: octets from which on not even that much: then what comes goes to the store, and is
+        not read back before somebody wants it; where the store does not take what memory has no
+        room for, senders are held back.
     """
 
     __slots__ = (
@@ -62,7 +66,8 @@ class Memory:
         self.least = least
         #: Octets in all windows now.
         self.used = 0
-        #: Octets of destinations, subscriptions and consumers, and how many there may be before clients can make no more.
+        #: Octets of destinations, subscriptions and consumers, and how many there may be before
+        #: clients can make no more.
         self.standing = 0
         self.standing_most = sys.maxsize
         #: Messages in all backlogs that are in the store only.
@@ -73,28 +78,35 @@ class Memory:
         self.spills = True
         #: Octets of messages that consumers have and have not settled.
         self.unacknowledged = 0
-        #: Octets of the open transactions and branches of users inside this process. Those of clients are counted where their frames are read.
+        #: Octets of the open transactions and branches of users inside this process. Those of
+        #: clients are counted where their frames are read.
         self.transactions = 0
-        #: Returns how many octets more consumers may have; and is told that one was given its only message although there were none left.
+        #: Returns how many octets more consumers may have; and is told that one was given its only
+        #: message although there were none left.
         self.left: Callable[[], int] = _unbounded
         self.press: Callable[[], None] = _unheard
 
     @property
     def octets(self) -> int:
-        """What destinations, subscriptions and consumers take, and all backlogs: the windows, and what they know of messages in the store only."""
+        """What destinations, subscriptions and consumers take, and all backlogs: the windows, and
+        what they know of messages in the store only.
+        """
         return self.used + ENTRY * self.behind + self.standing
 
     @classmethod
     def within(cls, limit: int) -> Memory:
-        """The usual window, or a smaller one where waiting messages may have no more than ``limit`` octets. Clients may make destinations,
-        subscriptions and consumers up to half of that."""
+        """The usual window, or a smaller one where waiting messages may have no more than ``limit``
+        octets. Clients may make destinations, subscriptions and consumers up to half of that.
+        """
         total = min(_TOTAL, limit // 2)
         window = cls(total, min(_SHARE, total // 2), min(_LEAST, total // 4), limit)
         window.standing_most = limit // 2
         return window
 
     def stand(self, octets: int) -> None:
-        """A destination, subscription or consumer of so many octets was made; or has gone, if negative. The rest is for messages."""
+        """A destination, subscription or consumer of so many octets was made; or has gone, if
+        negative. The rest is for messages.
+        """
         self.standing += octets
         self.most -= octets
 
@@ -115,7 +127,9 @@ class Memory:
         )
 
     def room(self, own: int) -> int:
-        """Octets that a backlog that holds ``own`` octets should read back now; 0 while it has enough."""
+        """Octets that a backlog that holds ``own`` octets should read back now; 0 while it has
+        enough.
+        """
         if self.used >= self.total:
             return self.least - own if own < self.least // 2 else 0
         return (

@@ -15,8 +15,8 @@ _LONGEST_NAME: Final = 1024
 def check_name(destination: Destination) -> None:
     """Whether a destination can have this name.
 
-    :raises InvalidDestination: it is empty, too long, has a control character, is a queue's and has wildcards, or begins with ``mq.``, which
-        is the broker's own.
+    :raises InvalidDestination: it is empty, too long, has a control character, is a queue's and has
+        wildcards, or begins with ``mq.``, which is the broker's own.
     """
     name = destination.name
     if not name:

@@ -1,9 +1,11 @@
 """Slows senders that outrun a queue's consumers, a moment at a time.
 
-A sender is slowed when a part of the backlog's share of memory is full, until only a smaller part is: reading messages back from the store costs
-more than waiting does. It is slowed, not stopped, and not at all for consumers that take nothing.
+A sender is slowed when a part of the backlog's share of memory is full, until only a smaller part
+is: reading messages back from the store costs more than waiting does. It is slowed, not stopped,
+and not at all for consumers that take nothing.
 
-Owns who waits and for how long. Knows nothing of messages but how many octets wait and how many were handed out.
+Owns who waits and for how long. Knows nothing of messages but how many octets wait and how many
+were handed out.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Pace:
         self._stuck = False
 
     def outrun(self) -> bool:
-        """Whether messages come faster than the consumers take them, so that memory fills with them."""
+        """Whether messages come faster than the consumers take them, so that memory fills with
+        them.
+        """
         return (
             not self._stuck
             and self._fuller_than(_SLOW_DOWN)

@@ -1,4 +1,5 @@
-"""What queues and topics have in common: identity, properties, counts, and senders who wait for room.
+"""What queues and topics have in common: identity, properties, counts, and senders who wait for
+room.
 
 Owns the counts that limits are about, and the decision at a limit.
 """
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 #: Messages given up in one turn to make room.
 _REMOVED: Final = 100
 
-#: Messages that were kept and are to take their places, as their destination has them; empty for none.
+#: Messages that were kept and are to take their places, as their destination has them; empty for
+#: none.
 Kept: TypeAlias = Sequence[Any]
 
 
@@ -65,13 +67,15 @@ class Physical:
         self.come = self.come_octets = 0
         #: The most that were here at once since the start.
         self.peak = self.peak_octets = 0
-        #: Messages with this seq or a lower one were sent to an earlier destination of the same name.
+        #: Messages with this seq or a lower one were sent to an earlier destination of the same
+        #: name.
         self.since = 0
         #: No message here with a seq above this one has an id that is not made of its seq.
         self.identified = 0
         #: Nobody made it but a send or a subscription, so it goes when nobody uses it.
         self.auto_created = True
-        #: What an administrator has given it: name and value of properties. None when it is no administrator's.
+        #: What an administrator has given it: name and value of properties. None when it is no
+        #: administrator's.
         self.administered: dict[str, str] | None = None
         #: The store has its row.
         self.stored = False
@@ -81,19 +85,23 @@ class Physical:
         self.holds_back = False
         #: Old messages are being given up, slice by slice.
         self._removing = False
-        #: Arrivals that wait for the commit of a transaction before them, and the sums of what they count for.
+        #: Arrivals that wait for the commit of a transaction before them, and the sums of what they
+        #: count for.
         self.arrivals: deque[Place] = deque()
         self.coming = 0
         self.coming_octets = 0
         #: Those of them that transaction branches have sent, which are prepared or being committed.
         self.held = 0
-        #: Since when nobody has used it, as far as is known, in milliseconds of the clock of timers.
+        #: Since when nobody has used it, as far as is known, in milliseconds of the clock of
+        #: timers.
         self.idle_since = 0
         self.removed = False
-        #: What has left the count and may still have rows that name this destination in the store: purges that go on, durable subscriptions that are
-        #: ending, and dead messages. Until it is 0 again the destination's row stays.
+        #: What has left the count and may still have rows that name this destination in the store:
+        #: purges that go on, durable subscriptions that are ending, and dead messages. Until it is
+        #: 0 again the destination's row stays.
         self.clearing = 0
-        #: Those of them that are dead messages whose copies are not in the store yet: the only rows of messages that are to be kept.
+        #: Those of them that are dead messages whose copies are not in the store yet: the only rows
+        #: of messages that are to be kept.
         self.unburied: int = 0
         #: Called once nothing clears any more.
         self._on_clear: list[Callable[[], None]] = []
@@ -107,7 +115,8 @@ class Physical:
     # --- what differs
 
     def keep(self, run: Sequence[Message]) -> Kept:
-        """Messages are coming, with rising seqs: put what must be stored of them into the gathering batch.
+        """Messages are coming, with rising seqs: put what must be stored of them into the gathering
+        batch.
 
         :returns: what :meth:`arrive` or :meth:`fill_place` is to be given for them.
         """
@@ -122,25 +131,32 @@ class Physical:
         raise AssertionError("a physical destination is a queue or a topic")
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
-        """A prepared branch that has sent these is being committed: put what that changes in the store into the gathering batch.
+        """A prepared branch that has sent these is being committed: put what that changes in the
+        store into the gathering batch.
 
         :returns: what :meth:`place_held` is to be given for them.
         """
         raise AssertionError("a physical destination is a queue or a topic")
 
     def place_held(self, kept: Kept) -> None:
-        """What was kept takes the places that its seqs say, before what was sent after the branch was prepared."""
+        """What was kept takes the places that its seqs say, before what was sent after the branch
+        was prepared.
+        """
         raise AssertionError("a physical destination is a queue or a topic")
 
     def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
-        """The store could not keep those of a run that have these seqs: what no consumer has of them never came."""
+        """The store could not keep those of a run that have these seqs: what no consumer has of
+        them never came.
+        """
         raise AssertionError("a physical destination is a queue or a topic")
 
     def evict(self, lowest_priority: bool) -> bool:
         raise AssertionError("a physical destination is a queue or a topic")
 
     def stop(self, error: DestinationStopped) -> None:
-        """A message of it is damaged: it takes and delivers nothing more, and its consumers end. What waits stays in the store."""
+        """A message of it is damaged: it takes and delivers nothing more, and its consumers end.
+        What waits stays in the store.
+        """
         raise AssertionError("a physical destination is a queue or a topic")
 
     @property
@@ -149,7 +165,9 @@ class Physical:
 
     @property
     def drops_arrivals(self) -> bool:
-        """Whether what still arrives is given up: it was removed, and nothing of it goes to the dead message queue."""
+        """Whether what still arrives is given up: it was removed, and nothing of it goes to the
+        dead message queue.
+        """
         return self.removed and self.burial is None
 
     def came(self, count: int, octets: int) -> None:
@@ -193,7 +211,9 @@ class Physical:
         )
 
     def make_room(self) -> None:
-        """After arrivals: give up old messages while a limit is exceeded, or say that senders are held back, as the properties say."""
+        """After arrivals: give up old messages while a limit is exceeded, or say that senders are
+        held back, as the properties say.
+        """
         behavior = self.properties.limit_behavior
         if behavior in (LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY):
             if not self._removing:
@@ -229,7 +249,9 @@ class Physical:
     # --- what branches have sent
 
     def hold(self, count: int, octets: int) -> None:
-        """A branch has sent so many messages: limits leave room for them, and the destination stays."""
+        """A branch has sent so many messages: limits leave room for them, and the destination
+        stays.
+        """
         self.held += count
         self.coming += count
         self.coming_octets += octets
@@ -246,9 +268,11 @@ class Physical:
     # --- arrivals in order
 
     def arrive(self, run: Sequence[Message], kept: Kept) -> None:
-        """Messages that were kept may be delivered at once; behind a transaction that came before and is not durable yet, they wait for it.
+        """Messages that were kept may be delivered at once; behind a transaction that came before
+        and is not durable yet, they wait for it.
 
-        The caller lets the destination :meth:`make_room` then, outside of what it has stored together.
+        The caller lets the destination :meth:`make_room` then, outside of what it has stored
+        together.
         """
         if self.arrivals:
             self.hold_place(run).kept = kept
@@ -256,7 +280,9 @@ class Physical:
             self.place(kept)
 
     def hold_place(self, run: Sequence[Message]) -> Place:
-        """A place in the order of arrivals for messages of a transaction, for which limits leave room; see :meth:`fill_place`."""
+        """A place in the order of arrivals for messages of a transaction, for which limits leave
+        room; see :meth:`fill_place`.
+        """
         place = Place(None)
         place.count = len(run)
         place.octets = sum([message.size for message in run])
@@ -266,7 +292,9 @@ class Physical:
         return place
 
     def fill_place(self, place: Place, kept: Kept) -> None:
-        """The transaction is durable, and its messages arrive; rolled back, none do. Then what waited behind."""
+        """The transaction is durable, and its messages arrive; rolled back, none do. Then what
+        waited behind.
+        """
         place.kept = kept
         while self.arrivals and (ready := self.arrivals[0].kept) is not None:
             first = self.arrivals.popleft()
@@ -281,7 +309,9 @@ class Physical:
         self.emptied()
 
     def undo_arrivals(self, seqs: Container[int], run: Sequence[Message]) -> None:
-        """The store could not keep those of a run that have these seqs: they never came, and do not come."""
+        """The store could not keep those of a run that have these seqs: they never came, and do not
+        come.
+        """
         for place in self.arrivals:
             if place.kept:
                 place.kept = self.without(place.kept, seqs)
@@ -307,7 +337,9 @@ class Physical:
             call()
 
     def emptied(self) -> None:
-        """Something left: an auto-created destination that has nothing more and that nobody uses is reaped after a while."""
+        """Something left: an auto-created destination that has nothing more and that nobody uses is
+        reaped after a while.
+        """
         if self.auto_created and not self.removed and not self.damaged and not self.busy:
             self.idle_since = self.broker.turn.refresh_timer()
             self.broker.housekeeping.reap_later(self)

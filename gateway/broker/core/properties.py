@@ -1,7 +1,7 @@
 """The properties of a destination as an administrator gives and reads them: ``maxNumMsgs=10``.
 
-Owns their names, which are those of the settings ``imq.destination.NAME.*``, and the text that the store keeps of what an administrator gave. What
-each means is :mod:`gateway.broker.core.limits`'s.
+Owns their names, which are those of the settings ``imq.destination.NAME.*``, and the text that the
+store keeps of what an administrator gave. What each means is :mod:`gateway.broker.core.limits`'s.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ class PropertyRefused(ValueError):
 
 
 def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The properties that are given for a destination, each as the store keeps it, and a sentence for each that has no effect here.
+    """The properties that are given for a destination, each as the store keeps it, and a sentence
+    for each that has no effect here.
 
-    :raises PropertyRefused: a name nobody knows, a value that is none, or one that the destination cannot have.
+    :raises PropertyRefused: a name nobody knows, a value that is none, or one that the destination
+        cannot have.
     """
     kept: dict[str, str] = {}
     notes: list[str] = []
@@ -79,7 +81,9 @@ def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str,
 
 
 def over(base: DestinationProperties, given: Mapping[str, str]) -> DestinationProperties:
-    """What an administrator gave, over what holds otherwise. :raises ValueError: a name or value is none."""
+    """What an administrator gave, over what holds otherwise. :raises ValueError: a name or value is
+    none.
+    """
     changes: dict[str, Any] = {}
     policy: dict[str, Any] = {}
     for name, text in given.items():

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class PhysicalQueue(Physical, Distribution):
     """Each message goes to one consumer.
 
-    Owns its messages from acceptance to settlement: their number and octets, and the store's rows of those that have any.
+    Owns its messages from acceptance to settlement: their number and octets, and the store's rows
+    of those that have any.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class PhysicalQueue(Physical, Distribution):
         self._spill(self.backlog.give_back(messages, spill=True))
 
     def _spill(self, messages: Sequence[Message]) -> None:
-        """Memory has no room for these: what would only live there goes to the store too, until it is read back."""
+        """Memory has no room for these: what would only live there goes to the store too, until it
+        is read back.
+        """
         for message in messages:
             if not message.stored:
                 message.stored = 1

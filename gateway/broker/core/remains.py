@@ -1,4 +1,5 @@
-"""What a backlog held when it was given up as a whole, to be gone through slice by slice while new messages take its place.
+"""What a backlog held when it was given up as a whole, to be gone through slice by slice while new
+messages take its place.
 
 Owns the messages from then on, and what they take of the memory. Nobody waits for them any more.
 """
@@ -28,10 +29,11 @@ class Remains:
         self.octets = octets
 
     def take(self, most: int) -> tuple[list[Message], dict[int, int]]:
-        """Some of it, in no order that matters; there may be more although both are empty, see :attr:`more`.
+        """Some of it, in no order that matters; there may be more although both are empty, see
+        :attr:`more`.
 
-        :param most: messages to take, or places to look at that are empty. :returns: whole messages, and sizes
-            by seq of those in the store only.
+        :param most: messages to take, or places to look at that are empty. :returns: whole
+            messages, and sizes by seq of those in the store only.
         """
         taken: list[Message] = []
         stored: dict[int, int] = {}

@@ -1,7 +1,9 @@
-"""Handing out where some consumer has a selector: each takes what it wants, wherever in the backlog that is.
+"""Handing out where some consumer has a selector: each takes what it wants, wherever in the backlog
+that is.
 
-Owns how far each of these consumers has looked: it looks at every message once, in delivery order, at those in memory and at those in the
-store only alike, and again at what comes back. Fairness between destinations and what a delivery means are ``distribution``'s.
+Owns how far each of these consumers has looked: it looks at every message once, in delivery order,
+at those in memory and at those in the store only alike, and again at what comes back. Fairness
+between destinations and what a delivery means are ``distribution``'s.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 #: Messages that one consumer looks at in one turn.
 _MOST_EXAMINED: Final = 1_000
-#: Consumers are each asked about a few returned messages, if that is cheap; more than so many are simply shown to them again.
+#: Consumers are each asked about a few returned messages, if that is cheap; more than so many are
+#: simply shown to them again.
 _FEW: Final = 64
 _NO_BOUND: Final = 1 << 62
 
@@ -30,8 +33,8 @@ _NO_BOUND: Final = 1 << 62
 class Selection:
     """The consumers with selectors of one distribution, and those without beside them.
 
-    It is told of its distribution in each call: with a reference to it the two would be a cycle, and a removed destination would stay in memory
-    until a garbage collection.
+    It is told of its distribution in each call: with a reference to it the two would be a cycle,
+    and a removed destination would stay in memory until a garbage collection.
     """
 
     __slots__ = ("cursors",)
@@ -72,7 +75,9 @@ class Selection:
     def _search(
         self, distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor
     ) -> None:
-        """What this consumer wants may be in the store only: read on, without taking the place of what is in memory."""
+        """What this consumer wants may be in the store only: read on, without taking the place of
+        what is in memory.
+        """
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
@@ -112,7 +117,9 @@ class Selection:
         distribution.mark()
 
     def look_again(self, messages: Sequence[Message]) -> None:
-        """Messages have come back, maybe before the places up to which the consumers have looked."""
+        """Messages have come back, maybe before the places up to which the consumers have
+        looked.
+        """
         for consumer, cursor in self.cursors.items():
             for message in messages:
                 many = len(messages) > _FEW or (
@@ -128,7 +135,8 @@ def _choose(
     cursor: Cursor,
     messages: Sequence[Message],
 ) -> tuple[list[Message], list[Message], int]:
-    """What the consumer takes of these, as far as it has credit, and what has expired; it has looked at them then.
+    """What the consumer takes of these, as far as it has credit, and what has expired; it has
+    looked at them then.
 
     :returns: those, and how many it had no time to look at.
     """

@@ -27,19 +27,24 @@ class Source(Protocol):
         """These were taken for good."""
 
     def release(self, messages: Sequence[Message]) -> None:
-        """These are being taken: their rows go in the batch that gathers now. The first half of :meth:`settle`."""
+        """These are being taken: their rows go in the batch that gathers now. The first half of
+        :meth:`settle`.
+        """
 
     def settled(self, messages: Sequence[Message]) -> None:
         """These, which were released, are taken. The second half."""
 
     def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
-        """The batch in which these were released was undone: they keep their rows, and are not taken.
+        """The batch in which these were released was undone: they keep their rows, and are not
+        taken.
 
         :returns: those that have a row.
         """
 
     def give_up(self, messages: Sequence[Message]) -> None:
-        """The source is gone, and these were outstanding: they are given up, to the dead message queue where :attr:`Distribution.burial` says so."""
+        """The source is gone, and these were outstanding: they are given up, to the dead message
+        queue where :attr:`Distribution.burial` says so.
+        """
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """These were not taken: deliver them again, in order."""

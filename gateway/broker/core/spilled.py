@@ -1,7 +1,8 @@
-"""The messages whose rows the store has for one subscription's sake, because memory had no room for them.
+"""The messages whose rows the store has for one subscription's sake, because memory had no room for
+them.
 
-Owns which they are and of which topics. A subscriber that is far behind has millions of them, so they are kept as runs of consecutive seqs and not
-one by one. Knows nothing of rows.
+Owns which they are and of which topics. A subscriber that is far behind has millions of them, so
+they are kept as runs of consecutive seqs and not one by one. Knows nothing of rows.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Spilled:
         return self._topics[index]
 
     def add_all(self, seqs: Sequence[int], topic: PhysicalTopic) -> None:
-        """Add messages that are not here, given in order; quick for a whole run after all others."""
+        """Add messages that are not here, given in order; quick for a whole run after all
+        others.
+        """
         if seqs and seqs[-1] - seqs[0] == len(seqs) - 1:
             self._add(seqs[0], seqs[-1], topic)
         else:
@@ -78,7 +81,9 @@ class Spilled:
         return True
 
     def discard_all(self, seqs: Sequence[int]) -> Sequence[int]:
-        """Take messages out, given in order; quick for those that follow each other. :returns: those that were not here."""
+        """Take messages out, given in order; quick for those that follow each other. :returns:
+        those that were not here.
+        """
         missing: list[int] = []
         at = 0
         while at < len(seqs):

@@ -1,10 +1,13 @@
 """A subscription of a topic: the messages that one subscriber has yet to take.
 
-Owns which messages it accepts, and which rows of the store it still needs. A durable subscription outlives its consumers.
+Owns which messages it accepts, and which rows of the store it still needs. A durable subscription
+outlives its consumers.
 
-Its selector is asked about each message that arrives. Where there is no time for that (:mod:`gateway.broker.core.slices`), the message waits here as
-if it was wanted, stored and counted. The selector is asked later, in any case before the message is delivered, and what is not wanted goes. A process
-that ends between leaves such messages behind; so the selector is asked again about all that a durable subscription had at the start.
+Its selector is asked about each message that arrives. Where there is no time for that
+(:mod:`gateway.broker.core.slices`), the message waits here as if it was wanted, stored and counted.
+The selector is asked later, in any case before the message is delivered, and what is not wanted
+goes. A process that ends between leaves such messages behind; so the selector is asked again about
+all that a durable subscription had at the start.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ class TopicSubscription(Distribution):
     ) -> None:
         super().__init__(broker)
         self.pattern = pattern
-        #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of topics its pattern covers, once it has an ordinal.
+        #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of
+        #: topics its pattern covers, once it has an ordinal.
         self.ordinal = 0
         self.matches: Callable[[str], bool] = pattern.name.__eq__
         self.selector = selector
@@ -68,7 +72,8 @@ class TopicSubscription(Distribution):
         self.ended = False
         #: Whether its user may read a topic that the pattern covers.
         self.covers: Callable[[Destination], bool] = _everything
-        #: Messages whose row is in the store for this subscription's sake though they are not owed durably.
+        #: Messages whose row is in the store for this subscription's sake though they are not owed
+        #: durably.
         self._spilled = Spilled()
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
@@ -86,7 +91,8 @@ class TopicSubscription(Distribution):
     def wanted(self, run: Sequence[Message]) -> tuple[Sequence[Message], int]:
         """Those of a run, which has rising seqs, that it accepts.
 
-        :returns: they, and the seq after which the selector was not asked because there was no time.
+        :returns: they, and the seq after which the selector was not asked because there was no
+            time.
         """
         if self.no_local:
             run = [
@@ -156,7 +162,9 @@ class TopicSubscription(Distribution):
             self.broker.slices.wait(self._search)
 
     def _search(self) -> None:
-        """Look through what waits for what is not wanted: nobody may be there to have it delivered."""
+        """Look through what waits for what is not wanted: nobody may be there to have it
+        delivered.
+        """
         if self._searching or self.ended or not self._unexamined:
             return
         self._searching, self._more = True, False
@@ -185,7 +193,9 @@ class TopicSubscription(Distribution):
             super().hand(consumer, run)
 
     def _without_unwanted(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """What to bury of these. Where there is no time to ask the selector, a message counts as wanted: better buried than lost."""
+        """What to bury of these. Where there is no time to ask the selector, a message counts as
+        wanted: better buried than lost.
+        """
         unwanted = [
             message
             for message in messages
@@ -198,7 +208,9 @@ class TopicSubscription(Distribution):
         return messages
 
     def _examine(self, run: list[Message]) -> list[Message]:
-        """Ask the selector about those of a run that it was not asked about. :returns: what is wanted; what there was no time for waits again."""
+        """Ask the selector about those of a run that it was not asked about. :returns: what is
+        wanted; what there was no time for waits again.
+        """
         selector = self.selector
         if selector is None:
             return run
@@ -314,7 +326,9 @@ class TopicSubscription(Distribution):
             self.broker.commits.end()
 
     def evict(self, topic: PhysicalTopic, lowest_priority: bool) -> bool:
-        """Give up one waiting message of ``topic`` to make room. :returns: False when none is at hand."""
+        """Give up one waiting message of ``topic`` to make room. :returns: False when none is at
+        hand.
+        """
         victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
         if victim is not None and victim.headers.destination != topic.destination:
             # It has messages of other topics too, which are not to suffer for this one's limit.
@@ -341,7 +355,9 @@ class TopicSubscription(Distribution):
         return min(of_topic, key=lambda message: message.seq, default=None)
 
     def undo(self, topic: PhysicalTopic, seqs: Container[int], run: Sequence[Message]) -> None:
-        """The store could not keep those of a run that have these seqs: what the subscriber has not, never came."""
+        """The store could not keep those of a run that have these seqs: what the subscriber has
+        not, never came.
+        """
         for message in run:
             if message.seq in seqs and self._find_and_forget(message):
                 self._spilled.discard(message.seq)
@@ -350,7 +366,9 @@ class TopicSubscription(Distribution):
                 self.tried.pop(message.seq, None)
 
     def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
-        """The store could not take these for this subscription, which has them not durably: what waits of them is in memory."""
+        """The store could not take these for this subscription, which has them not durably: what
+        waits of them is in memory.
+        """
         return super().in_memory_again(
             [message for message in messages if self._spilled.discard(message.seq)]
         )
@@ -364,12 +382,14 @@ class TopicSubscription(Distribution):
             self.broker.end_subscription(self)
 
     def discard(self, comment: str | None, done: Callable[[], None]) -> None:
-        """Give up everything that waits, block by block, to the dead message queue if there is a comment; then call ``done``.
+        """Give up everything that waits, block by block, to the dead message queue if there is a
+        comment; then call ``done``.
 
         Only what goes there, or whose topic nobody knows, is read from the store.
         """
         if comment is None:
-            # Nothing is examined or delivered any more, and there may be as many of these as messages.
+            # Nothing is examined or delivered any more, and there may be as many of these as
+            # messages.
             self._unexamined, self.tried = set(), {}
         if comment is None and not is_wild(self.pattern.name):
             purge(self, lambda count: done())
@@ -399,7 +419,8 @@ class TopicSubscription(Distribution):
         self.broker.schedule.in_slices(steps())
 
     def go_on_without(self, topic: PhysicalTopic, done: Callable[[], None]) -> None:
-        """A topic that has stopped it is being destroyed: give up what it has of that, and hand out the rest again; then call ``done``.
+        """A topic that has stopped it is being destroyed: give up what it has of that, and hand out
+        the rest again; then call ``done``.
 
         It stays stopped where a message of another topic is damaged, too.
         """
@@ -461,7 +482,9 @@ class TopicSubscription(Distribution):
             topic.octets -= size
 
     def _discard_unread(self, done: Callable[[], None]) -> Iterator[None]:
-        """Give up what waits for a pattern that is not durable: of what is in the store only, the topics are known."""
+        """Give up what waits for a pattern that is not durable: of what is in the store only, the
+        topics are known.
+        """
         remains = self.backlog.detach()
         delayed, self.delayed = list(self.delayed.values()), {}
         for start in range(0, len(delayed), BLOCK):
@@ -495,7 +518,9 @@ class TopicSubscription(Distribution):
         comment: str | None,
         done: Callable[[], None],
     ) -> None:
-        """Give up what is in the store only, from ``start`` on; :param octets: what is left of it."""
+        """Give up what is in the store only, from ``start`` on; :param octets: what is left of
+        it.
+        """
         asked = seqs[start : start + BLOCK]
         if not asked:
             done()

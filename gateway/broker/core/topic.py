@@ -22,8 +22,9 @@ class PhysicalTopic(Physical):
 
     Its count is the sum over its subscriptions of what each has yet to take.
 
-    Subscriptions with wildcards may be many, and each may cover many topics. So a topic looks for those that cover it only when it needs them, and
-    those that have ended stay in its list until it looks again: making and ending one costs nothing for each topic.
+    Subscriptions with wildcards may be many, and each may cover many topics. So a topic looks for
+    those that cover it only when it needs them, and those that have ended stay in its list until it
+    looks again: making and ending one costs nothing for each topic.
     """
 
     def __init__(
@@ -38,7 +39,8 @@ class PhysicalTopic(Physical):
         self.named: dict[TopicSubscription, None] = {}
         #: Those whose pattern covers it, as far as it has looked.
         self._wild: list[TopicSubscription] = []
-        #: The last subscription with wildcards that it has looked at, and how many of them had ended then.
+        #: The last subscription with wildcards that it has looked at, and how many of them had
+        #: ended then.
         self._looked_at = 0
         self._ended_before = 0
         #: Some have ended, and it was not considered since whether anybody uses it.
@@ -56,11 +58,15 @@ class PhysicalTopic(Physical):
 
     @property
     def covered(self) -> int:
-        """How many subscriptions with wildcards its list has, also such as have ended since it looked."""
+        """How many subscriptions with wildcards its list has, also such as have ended since it
+        looked.
+        """
         return len(self._wild)
 
     def look(self) -> Sequence[TopicSubscription]:
-        """Look for subscriptions with wildcards that were made or have ended since it looked before. :returns: those that cover this topic."""
+        """Look for subscriptions with wildcards that were made or have ended since it looked
+        before. :returns: those that cover this topic.
+        """
         broker = self.broker
         if self._ended_before != broker.wild_ended:
             self._ended_before = broker.wild_ended
@@ -68,7 +74,8 @@ class PhysicalTopic(Physical):
             self.some_left = self.some_left or len(kept) < len(self._wild)
             self._wild = kept
         if self._looked_at != broker.wild_made and not self.removed:
-            # While an administrator destroys it nobody new gets its messages; that may fail, and then they do.
+            # While an administrator destroys it nobody new gets its messages; that may fail, and
+            # then they do.
             if not self.destination.temporary:
                 self._wild += broker.wild_since(self._looked_at, self.destination)
             self._looked_at = broker.wild_made
@@ -92,7 +99,9 @@ class PhysicalTopic(Physical):
                 subscription.arrive(self, accepted, examined)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
-        """To those who have subscribed by now. The branch held the rows, which are theirs from now on, or nobody's."""
+        """To those who have subscribed by now. The branch held the rows, which are theirs from now
+        on, or nobody's.
+        """
         kept = [] if self.drops_arrivals else self.keep(run)
         owed = {
             message.seq
@@ -124,7 +133,9 @@ class PhysicalTopic(Physical):
             subscription.undo(self, seqs, run)
 
     def evict(self, lowest_priority: bool) -> bool:
-        """Give up a message of this topic, of the subscription that has the most waiting and has one at hand."""
+        """Give up a message of this topic, of the subscription that has the most waiting and has
+        one at hand.
+        """
         longest = sorted(
             self.subscriptions, key=lambda subscription: subscription.backlog.waiting, reverse=True
         )

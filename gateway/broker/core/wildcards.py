@@ -1,4 +1,5 @@
-"""Wildcards in the topic names of subscriptions: ``*`` stands for one level, a last ``>`` for all that follow.
+"""Wildcards in the topic names of subscriptions: ``*`` stands for one level, a last ``>`` for all
+that follow.
 
 Levels are divided by dots. Matching is linear in the number of levels.
 """
@@ -31,7 +32,8 @@ class Pattern:
             for place, level in enumerate(levels)
         ]
         first = wild.index(True) if True in wild else len(levels)
-        #: What names must begin with, which tells most of them apart: the levels before the first wildcard.
+        #: What names must begin with, which tells most of them apart: the levels before the first
+        #: wildcard.
         self._prefix: Final = ".".join([*levels[:first], ""] if first < len(levels) else levels)
         #: The other levels that are no wildcards, by their places.
         literal = [

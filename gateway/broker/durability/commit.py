@@ -1,14 +1,18 @@
 """Group commit: what changes while the store is busy becomes durable with one synced commit.
 
-Changes are gathered in a batch. At the end of a turn the batch goes to the store if the store is idle, else it goes on gathering. Those who must
-not speak before a change is durable wait for the batch that holds it, and are told in order. A batch that nobody waits for lingers a little:
-its sync would only delay that of somebody who does.
+Changes are gathered in a batch. At the end of a turn the batch goes to the store if the store is
+idle, else it goes on gathering. Those who must not speak before a change is durable wait for the
+batch that holds it, and are told in order. A batch that nobody waits for lingers a little: its sync
+would only delay that of somebody who does.
 
-A message stored and settled within one batch that is still gathering never touches the disk: its insert is taken out again. Where consumers have
-of late settled every message before it was durable, a batch of few messages waits a moment for them to do so again: that takes less time than
-a sync. One that has waited in vain goes to the disk, and those after it do not wait until as much has been proven again.
+A message stored and settled within one batch that is still gathering never touches the disk: its
+insert is taken out again. Where consumers have of late settled every message before it was durable,
+a batch of few messages waits a moment for them to do so again: that takes less time than a sync.
+One that has waited in vain goes to the disk, and those after it do not wait until as much has been
+proven again.
 
-Owns batches, their order and their bounds. Knows nothing of destinations: the owner of a message is told by callbacks when a commit failed.
+Owns batches, their order and their bounds. Knows nothing of destinations: the owner of a message is
+told by callbacks when a commit failed.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ MOST_OCTETS: Final = 4 * 1024 * 1024
 MOST_WAITING: Final = 16 * 1024 * 1024
 #: Seconds that a batch may linger which nobody waits for.
 LINGER: Final = 0.01
-#: Seconds for which a batch of fewer messages than this waits for them to be settled, after so many batches in a row had been while they were stored.
+#: Seconds for which a batch of fewer messages than this waits for them to be settled, after so many
+#: batches in a row had been while they were stored.
 SETTLING: Final = 0.0005
 FEW: Final = 32
 PROVEN: Final = 8
@@ -71,11 +76,14 @@ class GroupCommit:
         self.octets_waiting = 0
         #: Why nothing can be stored any more.
         self.broken: StoreError | None = None
-        #: Told of a batch that the store has undone, and of the whole messages in it, before everyone else.
+        #: Told of a batch that the store has undone, and of the whole messages in it, before
+        #: everyone else.
         self.on_undone: Callable[[Batch, dict[int, Message]], None] = _ignore
-        #: Told of the rows of a batch that is durable, and of the whole messages in it, before those who wait for it.
+        #: Told of the rows of a batch that is durable, and of the whole messages in it, before
+        #: those who wait for it.
         self.on_stored: Callable[[dict[int, Row], dict[int, Message]], None] | None = None
-        #: Messages whose row is another's until they have their own: what to do when they are deleted.
+        #: Messages whose row is another's until they have their own: what to do when they are
+        #: deleted.
         self.stand_ins: dict[int, Callable[[], None]] = {}
         self._relief: list[Callable[[], None]] = []
         #: Ends the lingering of the gathering batch, or its wait for its messages to be settled.
@@ -134,7 +142,9 @@ class GroupCommit:
         self._changed()
 
     def redelivery(self, owner: int, seq: int, attempts: int, not_before: int) -> None:
-        """How often a stored message was tried. :param owner: 0 for a queue's, else the subscription."""
+        """How often a stored message was tried. :param owner: 0 for a queue's, else the
+        subscription.
+        """
         self._gathering.batch.redeliveries[owner, seq] = RedeliveryRow(
             owner, seq, attempts, not_before
         )
@@ -182,20 +192,25 @@ class GroupCommit:
         return batch
 
     def on_failure(self, undo: Callable[[Batch, StoreError], None]) -> None:
-        """Call ``undo`` with the batch if the one that gathers now was undone by the store, before those who wait for it are told.
+        """Call ``undo`` with the batch if the one that gathers now was undone by the store, before
+        those who wait for it are told.
 
-        What ``undo`` takes out of ``deletes`` and ``settled`` is not tried again with the next batch, as everything else is but messages and
-        what is owed.
+        What ``undo`` takes out of ``deletes`` and ``settled`` is not tried again with the next
+        batch, as everything else is but messages and what is owed.
         """
         self._gathering.undo.append(undo)
 
     def after(self, call: Callable[[], None]) -> None:
-        """Call ``call`` when what the batch asks that gathers now is durable. That makes it no more urgent: nobody waits."""
+        """Call ``call`` when what the batch asks that gathers now is durable. That makes it no more
+        urgent: nobody waits.
+        """
         self._gathering.after.append(call)
 
     @property
     def inserts(self) -> Container[int]:
-        """Seqs of the messages that are to be stored with the batch that gathers now: one that is deleted meanwhile never touches the disk."""
+        """Seqs of the messages that are to be stored with the batch that gathers now: one that is
+        deleted meanwhile never touches the disk.
+        """
         return self._gathering.batch.inserts
 
     @property
@@ -204,7 +219,9 @@ class GroupCommit:
         return self._gathering.batch.owed
 
     def wait(self, waiter: Waiter) -> None:
-        """Tell ``waiter`` when everything gathered so far is durable. Never from inside this call."""
+        """Tell ``waiter`` when everything gathered so far is durable. Never from inside this
+        call.
+        """
         self._gathering.waiters.append(waiter)
         self._ask()
 
@@ -223,14 +240,18 @@ class GroupCommit:
         undo: Callable[[Batch, StoreError], None],
         error: StoreError,
     ) -> None:
-        """Before the store gets batch ``number``: undo a part of it, as :meth:`on_failure` does, and take these messages out."""
+        """Before the store gets batch ``number``: undo a part of it, as :meth:`on_failure` does,
+        and take these messages out.
+        """
         for gathered in (*self._sealed, self._gathering):
             if gathered.batch.number == number:
                 undo(gathered.batch, error)
                 gathered.take_out(sent)
 
     def keep_row(self, seq: int) -> bool:
-        """After a batch was undone: do not delete a message after all. :returns: False when no batch that waits would have."""
+        """After a batch was undone: do not delete a message after all. :returns: False when no
+        batch that waits would have.
+        """
         return any(
             gathered.batch.deletes.pop(seq, self) is None
             for gathered in (*self._sealed, self._gathering)
@@ -245,7 +266,8 @@ class GroupCommit:
         self._seal_if_large()
 
     def seal_if_inserted(self, seqs: Iterable[int]) -> None:
-        """Begin a new batch if the insert of one of these is still gathering, so that what follows is no reason to leave it out.
+        """Begin a new batch if the insert of one of these is still gathering, so that what follows
+        is no reason to leave it out.
 
         Not between :meth:`begin` and :meth:`end`.
         """
@@ -266,7 +288,9 @@ class GroupCommit:
         return found
 
     def refusing(self) -> str | None:
-        """Why persistent messages are refused now; None when they are not. Acknowledgements go on while the disk is full."""
+        """Why persistent messages are refused now; None when they are not. Acknowledgements go on
+        while the disk is full.
+        """
         if self.broken is not None:
             return str(self.broken)
         return "the disk is full" if self._store.draining else None
@@ -306,7 +330,9 @@ class GroupCommit:
             self._seal()
 
     def _seal(self) -> None:
-        """The gathering batch waits for the store. Elision looks only at the one that gathers, so it goes to the disk as it is."""
+        """The gathering batch waits for the store. Elision looks only at the one that gathers, so
+        it goes to the disk as it is.
+        """
         self._sealed.append(self._gathering)
         self._gathering = Gathered(self._gathering.batch.number + 1)
         self._ask()

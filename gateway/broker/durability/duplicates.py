@@ -1,11 +1,15 @@
-"""Duplicate ids: a message that comes a second time with the id of an earlier one, to the same destination, is taken and dropped.
+"""Duplicate ids: a message that comes a second time with the id of an earlier one, to the same
+destination, is taken and dropped.
 
-Owns which ids are remembered, for how long, and their rows; and the numbers of destinations that went although ids of theirs are remembered. The accepting side, a session or a branch, asks for the order that it needs: the repeats
-are sifted out by ``connection.route``, before limits count them; when the others were numbered, they are remembered in the batch that stores them; if
-the store undoes that batch, so is this. Knows nothing of where messages wait.
+Owns which ids are remembered, for how long, and their rows; and the numbers of destinations that
+went although ids of theirs are remembered. The accepting side, a session or a branch, asks for the
+order that it needs: the repeats are sifted out by ``connection.route``, before limits count them;
+when the others were numbered, they are remembered in the batch that stores them; if the store
+undoes that batch, so is this. Knows nothing of where messages wait.
 
-In memory an id is its octets in a dictionary, the oldest first, with the seq of its message as the value: negative where the store has no row of it,
-because the message does not survive a restart either. Ages are marks in the order of all seqs, as a time for each id would cost as much as the id.
+In memory an id is its octets in a dictionary, the oldest first, with the seq of its message as the
+value: negative where the store has no row of it, because the message does not survive a restart
+either. Ages are marks in the order of all seqs, as a time for each id would cost as much as the id.
 """
 
 from __future__ import annotations
@@ -42,11 +46,13 @@ LONGEST: Final = 1024
 _RUN_END: Final = b"/"
 #: Runs of one destination; what would begin another is counted with the ids that name none.
 _MOST_RUNS: Final = 256
-#: Parts of a bound that are forgotten at once: of the count of a run, of the count of all, and of the age.
+#: Parts of a bound that are forgotten at once: of the count of a run, of the count of all, and of
+#: the age.
 _RUN_PARTS: Final = 16
 _ALL_PARTS: Final = 256
 _AGE_PARTS: Final = 16
-#: About how many octets of memory an id takes besides its own, and a run, and a destination, in dictionaries of which most are small.
+#: About how many octets of memory an id takes besides its own, and a run, and a destination, in
+#: dictionaries of which most are small.
 _ID_OCTETS: Final = 150
 _RUN_OCTETS: Final = 300
 _DESTINATION_OCTETS: Final = 600
@@ -57,7 +63,8 @@ _SLICE: Final = 1000
 class Sifted(NamedTuple):
     """What was found among messages of which some have ids.
 
-    :param repeats: messages left out. :param doubtful: the seqs of their originals that may not be durable yet.
+    :param repeats: messages left out. :param doubtful: the seqs of their originals that may not be
+        durable yet.
     """
 
     repeats: int
@@ -65,7 +72,9 @@ class Sifted(NamedTuple):
 
 
 def check_id(value: object) -> None:
-    """Whether a property is a duplicate id. :raises InvalidDuplicateId: it is no String, is empty, or has more than 1,024 octets."""
+    """Whether a property is a duplicate id. :raises InvalidDuplicateId: it is no String, is empty,
+    or has more than 1,024 octets.
+    """
     if not isinstance(value, str):
         raise InvalidDuplicateId(f"it is of type {type(value).__name__}, and must be a String")
     if not value:
@@ -78,8 +87,10 @@ def check_id(value: object) -> None:
 class DuplicateIds:
     """The ids that one broker remembers.
 
-    Of each run of a destination the last ``duplicate_count`` are remembered, of all destinations together the last ``duplicate_total``, and each for
-    ``duplicate_age`` seconds, and no more than take ``duplicate_octets`` of memory; up to a sixteenth more, since they are forgotten many at a time.
+    Of each run of a destination the last ``duplicate_count`` are remembered, of all destinations
+    together the last ``duplicate_total``, and each for ``duplicate_age`` seconds, and no more than
+    take ``duplicate_octets`` of memory; up to a sixteenth more, since they are forgotten many at a
+    time.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
@@ -93,21 +104,25 @@ class DuplicateIds:
         self._most_octets = options.duplicate_octets
         #: By destination, run, then id.
         self._ids: dict[Destination, dict[bytes, dict[bytes, int]]] = {}
-        #: The store's numbers of destinations that nobody used, of which there is no more than their ids and their row.
+        #: The store's numbers of destinations that nobody used, of which there is no more than
+        #: their ids and their row.
         self._away: dict[Destination, int] = {}
         #: What the store remembers is coming in: of those that are away more may come.
         self._restoring = False
         #: Ids remembered, and about how many octets of memory they take.
         self.count = 0
         self.octets = 0
-        #: (when, seq): ids of messages before that seq came before then, in milliseconds of the clock of timers.
+        #: (when, seq): ids of messages before that seq came before then, in milliseconds of the
+        #: clock of timers.
         self._marks: deque[tuple[int, int]] = deque()
         self._ticking = False
-        #: (batch, seq): that batch has the ids of messages from that seq on. Of batches that may not be durable.
+        #: (batch, seq): that batch has the ids of messages from that seq on. Of batches that may
+        #: not be durable.
         self._recent: deque[tuple[int, int]] = deque()
         #: By the seq of an original that may not be durable: who has repeated it.
         self._repeaters: dict[int, list[Callable[[StoreError], None]]] = {}
-        #: Those whose originals never came, to be told; a transaction among them may be the original of others.
+        #: Those whose originals never came, to be told; a transaction among them may be the
+        #: original of others.
         self._bereft: deque[Callable[[StoreError], None]] = deque()
         self._telling = False
 
@@ -121,18 +136,24 @@ class DuplicateIds:
     # --- destinations that go, and come again
 
     def keep_away(self, destination: Destination, number: int) -> bool:
-        """The destination goes. :returns: whether ids of it are remembered: then its row, of that number, stays for them."""
+        """The destination goes. :returns: whether ids of it are remembered: then its row, of that
+        number, stays for them.
+        """
         if destination not in self._ids:
             return False
         self._away[destination] = number
         return True
 
     def stay_away(self, destination: Destination, number: int) -> None:
-        """The store has a row of that number for a destination that is not made, before it is known which ids it has."""
+        """The store has a row of that number for a destination that is not made, before it is known
+        which ids it has.
+        """
         self._away[destination] = number
 
     def needless(self) -> list[Destination]:
-        """What the store remembers is here. :returns: those that are away although no id of them is remembered."""
+        """What the store remembers is here. :returns: those that are away although no id of them is
+        remembered.
+        """
         self._restoring = False
         return [destination for destination in self._away if destination not in self._ids]
 
@@ -143,10 +164,13 @@ class DuplicateIds:
     # --- what arrives
 
     def sift(self, arrivals: Arrivals, before: Before | None = None) -> tuple[Arrivals, Sifted]:
-        """The same without the messages whose ids are remembered, or come a second time among these. Nothing is changed.
+        """The same without the messages whose ids are remembered, or come a second time among
+        these. Nothing is changed.
 
-        :param before: ids that come before these in the same transaction, to which those of these are added.
-        :raises MessageRejected: an original is of a transaction branch whose outcome nobody knows yet, so neither does who repeats it.
+        :param before: ids that come before these in the same transaction, to which those of these
+            are added.
+        :raises MessageRejected: an original is of a transaction branch whose outcome nobody knows
+            yet, so neither does who repeats it.
         """
         left: Arrivals = []
         new: Before = set() if before is None else before
@@ -183,10 +207,13 @@ class DuplicateIds:
     def remember(
         self, arrivals: Arrivals, sifted: Sifted, undone: Callable[[StoreError], None]
     ) -> None:
-        """Messages that were sifted and have seqs are accepted with the batch that gathers: what else they need is put into the same.
+        """Messages that were sifted and have seqs are accepted with the batch that gathers: what
+        else they need is put into the same.
 
-        :param sifted: what was found. Where there were repeats, who has sent them hears of it when the batch that gathers is durable.
-        :param undone: called once if one of the originals of repeats never came, as what it came with was undone. The store has not got the batch by then.
+        :param sifted: what was found. Where there were repeats, who has sent them hears of it when
+            the batch that gathers is durable.
+        :param undone: called once if one of the originals of repeats never came, as what it came
+            with was undone. The store has not got the batch by then.
         """
         commits = self._broker.commits
         told: list[StoreError] = []
@@ -224,10 +251,13 @@ class DuplicateIds:
         self._tick_later()
 
     def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destination]) -> None:
-        """The store remembers these, at least one, by rising seq, from an earlier run of the process. :param there: destinations by number."""
+        """The store remembers these, at least one, by rising seq, from an earlier run of the
+        process. :param there: destinations by number.
+        """
         self._restoring = True
         between = self._age_ms // _AGE_PARTS
-        # Only the wall clock outlives a process: what it says of how old an id is cannot be less than nothing.
+        # Only the wall clock outlives a process: what it says of how old an id is cannot be less
+        # than nothing.
         timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
         for row in rows:
             destination = there.get(row.destination)
@@ -244,7 +274,8 @@ class DuplicateIds:
     def undo(
         self, batch: Batch, arrivals: Arrivals, error: StoreError, *, whole: bool = False
     ) -> bool:
-        """The store could not keep the batch in which these were remembered: ids go of messages that never came; others are tried again with it.
+        """The store could not keep the batch in which these were remembered: ids go of messages
+        that never came; others are tried again with it.
 
         Who has repeated one that never came hears of the error.
 

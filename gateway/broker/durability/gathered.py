@@ -25,7 +25,8 @@ class Gathered:
         self.messages: dict[int, Message] = {}
         #: Called with the batch if it fails, the last first, before its waiters are told.
         self.undo: list[Callable[[Batch, StoreError], None]] = []
-        #: Called when what was asked in it is durable, before its waiters are told; after a full disk with the batch that it is tried again in.
+        #: Called when what was asked in it is durable, before its waiters are told; after a full
+        #: disk with the batch that it is tried again in.
         self.after: list[Callable[[], None]] = []
 
     def insert(self, message: Message, destination: int, persistent: bool) -> int:
@@ -50,7 +51,9 @@ class Gathered:
         return octets
 
     def take_back(self, seq: int) -> int:
-        """A message is gone whose insert may be here: nothing is said of it any more. :returns: the octets of its row; -1 when it is not here."""
+        """A message is gone whose insert may be here: nothing is said of it any more. :returns: the
+        octets of its row; -1 when it is not here.
+        """
         batch = self.batch
         row = batch.inserts.pop(seq, None)
         if row is None:
@@ -76,10 +79,12 @@ class Gathered:
 
 
 def try_again(failed: Batch, waiting: Sequence[Batch]) -> None:
-    """After a full disk: put what was asked in the failed batch beside messages into the one that follows.
+    """After a full disk: put what was asked in the failed batch beside messages into the one that
+    follows.
 
-    :param waiting: the batches behind it, at least one, the next first. The store never had the failed batch's messages, so what these batches say
-        of them is about nothing, and is taken out.
+    :param waiting: the batches behind it, at least one, the next first. The store never had the
+        failed batch's messages, so what these batches say of them is about nothing, and is taken
+        out.
     """
     inserts = failed.inserts
     for batch in waiting:

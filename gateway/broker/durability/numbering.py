@@ -1,6 +1,7 @@
 """The numbers and ids of messages.
 
-Owns which seq is next, which are reserved in the store ahead of their use, and which messages have ids that are not made of their seqs.
+Owns which seq is next, which are reserved in the store ahead of their use, and which messages have
+ids that are not made of their seqs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ RESERVE: Final = 10_000_000
 class Numbering:
     """Gives messages that are accepted their identity.
 
-    :param store_id: in every id that is given. :param find: the physical destination, if there is one.
+    :param store_id: in every id that is given. :param find: the physical destination, if there is
+        one.
     """
 
     def __init__(
@@ -43,11 +45,14 @@ class Numbering:
         self._reserved = 0
         #: Messages accepted since the start.
         self.accepted = 0
-        #: No message of a topic with a seq above this one has an id that is not made of its seq; for one queue see ``Physical.identified``.
+        #: No message of a topic with a seq above this one has an id that is not made of its seq;
+        #: for one queue see ``Physical.identified``.
         self.topics_identified = 0
 
     def give(self, messages: Sequence[Message], user: str, origin: int) -> None:
-        """Give messages that are accepted now their seqs and their time, and ids where they have none."""
+        """Give messages that are accepted now their seqs and their time, and ids where they have
+        none.
+        """
         now_ms = self._turn.refresh()
         prefix = self.prefix
         seq = self.last

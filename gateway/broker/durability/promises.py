@@ -1,6 +1,7 @@
 """Completions of one session: who is to be told what, when, and in which order.
 
-Owns the promises that were made and not kept, and which of the session's sends each speaks for. Knows nothing of messages and destinations.
+Owns the promises that were made and not kept, and which of the session's sends each speaks for.
+Knows nothing of messages and destinations.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.messaging.errors import MessagingError, StorageFailed
 from gateway.messaging.provider import Done
 
-#: The words with which sends are refused as long as the disk is full: the first that does not fit gets the same.
+#: The words with which sends are refused as long as the disk is full: the first that does not fit
+#: gets the same.
 _NO_ROOM: Final = "the disk is full"
 
 
@@ -40,7 +42,8 @@ class Promise:
 
 
 class Promises:
-    """The promises of one session. They are kept in the order in which they were made, each when what it speaks for is durable or has failed.
+    """The promises of one session. They are kept in the order in which they were made, each when
+    what it speaks for is durable or has failed.
 
     :param soon: does something at the end of this turn.
     """
@@ -51,7 +54,8 @@ class Promises:
         #: The last batch that holds something the session was asked for.
         self.mark = 0
         self._line: deque[Promise] = deque()
-        #: Sends until now, those that promises speak for, and those the store has undone and the user was not told of yet.
+        #: Sends until now, those that promises speak for, and those the store has undone and the
+        #: user was not told of yet.
         self._sent = 0
         self._promised = 0
         self._refused: list[int] = []
@@ -71,7 +75,9 @@ class Promises:
         return self._sent
 
     def refuse(self, number: int) -> bool:
-        """The store has undone a send. :returns: whether a promise will tell of it; else the user must hear of it in another way."""
+        """The store has undone a send. :returns: whether a promise will tell of it; else the user
+        must hear of it in another way.
+        """
         self._refused.append(number)
         return number <= self._promised
 
@@ -83,7 +89,9 @@ class Promises:
         return promise
 
     def ask(self, promise: Promise) -> None:
-        """Keep it when all that the session was asked for until now is durable. Never from inside this call."""
+        """Keep it when all that the session was asked for until now is durable. Never from inside
+        this call.
+        """
         if self.mark > self._commits.durable:
             self._commits.wait_for(self.mark, partial(self._durable, promise))
         else:
@@ -114,7 +122,9 @@ class Promises:
                 self.ask(promise)
 
     def break_held(self, error: MessagingError) -> None:
-        """The session is closed, so nobody will be able to say when those that are withheld could be kept."""
+        """The session is closed, so nobody will be able to say when those that are withheld could
+        be kept.
+        """
         for promise in self._line:
             if promise.held:
                 promise.held = False
@@ -136,7 +146,9 @@ def storage_failed(error: StoreError | None) -> StorageFailed | None:
 
 
 def not_stored(error: StoreError) -> StorageFailed:
-    """The same of an error: clients are told that the disk is full, and nothing that names files."""
+    """The same of an error: clients are told that the disk is full, and nothing that names
+    files.
+    """
     return (
         StorageFailed(_NO_ROOM, _NO_ROOM)
         if isinstance(error, StoreFull)

@@ -48,7 +48,8 @@ def open_broker(
 ) -> Broker:
     """The broker over what the store holds. May block; the reactor does not run yet.
 
-    :param spills: whether the store can hold what memory has no room for; False for the memory store.
+    :param spills: whether the store can hold what memory has no room for; False for the memory
+        store.
     :raises StoreError: the store cannot be opened, and why. Nothing was changed.
     """
     recovered = store.open()
@@ -121,16 +122,19 @@ def open_broker(
         subscriptions=len(recovered.subscriptions),
     )
     if recovered.full:
-        # Its first job starts the store's thread, which looks for room from then on. Sends are refused before they become one.
+        # Its first job starts the store's thread, which looks for room from then on. Sends are
+        # refused before they become one.
         store.fetch([], lambda found: None)
     return broker
 
 
 class _Places:
-    """Destinations by their numbers. One of which the store has no more than a row is made when something is found that needs it; duplicate ids do not.
+    """Destinations by their numbers. One of which the store has no more than a row is made when
+    something is found that needs it; duplicate ids do not.
 
-    There may be two of one name: one that was destroyed while dead messages of it waited for room on the disk, and its successor. They are one from then
-    on, and the row of the first goes at the first start that finds nothing of it.
+    There may be two of one name: one that was destroyed while dead messages of it waited for room
+    on the disk, and its successor. They are one from then on, and the row of the first goes at the
+    first start that finds nothing of it.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -211,7 +215,8 @@ def _restore_messages(
 ) -> int:
     """Put every message where it waits.
 
-    :param removed: destinations whose messages were being deleted when the process ended. :param path: the store's file, for errors.
+    :param removed: destinations whose messages were being deleted when the process ended. :param
+        path: the store's file, for errors.
     :returns: how many there are.
     :raises StoreDamaged: a message or what says to whom it is owed names what is missing.
     """
@@ -254,7 +259,8 @@ def _restore_messages(
             message = of_topics.get(seq)
             subscription = durables.get(number)
             if seq in gone or (subscription is None and held.was_taken(number, seq)):
-                # Its topic was being removed when the process ended; or its subscription was, and a branch has acknowledged it.
+                # Its topic was being removed when the process ended; or its subscription was, and a
+                # branch has acknowledged it.
                 broker.commits.forget_redelivery(number, seq)
                 continue
             if subscription is None:
@@ -288,7 +294,8 @@ def _restore_messages(
             owed.add(seq)
     settled = of_topics.keys() - owed
     for seq in settled:
-        # Every durable subscription has settled it. Only one that was not durable still had it when the process ended.
+        # Every durable subscription has settled it. Only one that was not durable still had it when
+        # the process ended.
         broker.commits.delete(seq)
     held.check()
     for owner, seq in tried:
@@ -308,7 +315,9 @@ def _restore_messages(
 def _restore(
     broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None, locked: bool
 ) -> None:
-    """A message waits again, or its pause goes on. :param locked: a prepared branch has acknowledged it."""
+    """A message waits again, or its pause goes on. :param locked: a prepared branch has
+    acknowledged it.
+    """
     if tried is not None:
         place.tried[row.seq] = tried.attempts
     if locked:

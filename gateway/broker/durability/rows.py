@@ -1,7 +1,8 @@
 """The rows that messages, destinations and durable subscriptions have in the store.
 
-Owns which rows there are, how many subscriptions share the row of one message, and reading whole messages back. When a row becomes durable is
-``commit``'s business; what a message means where it waits is its destination's.
+Owns which rows there are, how many subscriptions share the row of one message, and reading whole
+messages back. When a row becomes durable is ``commit``'s business; what a message means where it
+waits is its destination's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Rows:
         self._store = store
         self._commits = commits
         self._turn = turn
-        #: Seqs of messages that could not be read, and the numbers of their destinations. They stay in the store as long as these do.
+        #: Seqs of messages that could not be read, and the numbers of their destinations. They stay
+        #: in the store as long as these do.
         self.damaged: dict[int, int | None] = {}
         #: Told of each.
         self.on_damaged: Callable[[StoreDamaged], None] = _unheard
@@ -94,7 +96,9 @@ class Rows:
             self.share(seq)
 
     def undo(self, batch: Batch, run: Sequence[Message]) -> set[int]:
-        """The store has no rows of a batch. :returns: the seqs of those of a run that it was to keep."""
+        """The store has no rows of a batch. :returns: the seqs of those of a run that it was to
+        keep.
+        """
         lost: set[int] = set()
         for message in run:
             row = batch.inserts.get(message.seq)
@@ -137,7 +141,9 @@ class Rows:
             self._commits.delete(seq)
 
     def mark_removed(self, physical: Physical) -> None:
-        """The destination is removed, and messages of it may still be in the store: a restart is to delete these, too."""
+        """The destination is removed, and messages of it may still be in the store: a restart is to
+        delete these, too.
+        """
         destination = physical.destination
         self._commits.destination(
             DestinationRow(physical.number, int(destination.kind), destination.name, "", REMOVED)
@@ -149,7 +155,9 @@ class Rows:
         topic: PhysicalTopic | None,
         new_number: Callable[[], int],
     ) -> None:
-        """Rows for a new durable subscription and for what it names: a topic, or a pattern, which gets a number."""
+        """Rows for a new durable subscription and for what it names: a topic, or a pattern, which
+        gets a number.
+        """
         pattern = subscription.pattern
         if topic is None:
             number = self._patterns.get(pattern)
@@ -193,11 +201,14 @@ class Rows:
         *,
         in_order: bool = False,
     ) -> None:
-        """Get whole messages that are in the store only, in the order asked; ``done`` is called later, in a turn.
+        """Get whole messages that are in the store only, in the order asked; ``done`` is called
+        later, in a turn.
 
-        :param in_order: read them before anything is changed that is asked later, such as their deletion.
+        :param in_order: read them before anything is changed that is asked later, such as their
+            deletion.
 
-        Those that cannot be read are left out, as are those that are gone; their destinations are stopped before ``done`` is called.
+        Those that cannot be read are left out, as are those that are gone; their destinations are
+        stopped before ``done`` is called.
         """
         unstored = {
             seq: message for seq in seqs if (message := self._commits.unstored(seq)) is not None

@@ -1,10 +1,14 @@
 """What an administrator may do to the embedded broker.
 
-Owns the order of each operation and when it is done: what changes anything is durable when its Deferred fires. How things stand is
-:mod:`gateway.broker.operator.standing`'s, how messages are given up :mod:`gateway.broker.operator.purging`'s, what a property may be :mod:`gateway.broker.core.properties`'s.
+Owns the order of each operation and when it is done: what changes anything is durable when its
+Deferred fires. How things stand is
+:mod:`gateway.broker.operator.standing`'s, how messages are given up
+:mod:`gateway.broker.operator.purging`'s, what a property may be
+:mod:`gateway.broker.core.properties`'s.
 
-The properties that an administrator gives lie over those of the settings, and where these say nothing over the defaults of created
-destinations: no limit, REJECT_NEWEST, the dead message queue in use.
+The properties that an administrator gives lie over those of the settings, and where these say
+nothing over the defaults of created destinations: no limit, REJECT_NEWEST, the dead message queue
+in use.
 """
 
 from __future__ import annotations
@@ -64,9 +68,11 @@ class AdministrationRefused(MessagingError):
 class BrokerAdministration:
     """The operations. Called on the reactor's thread.
 
-    Made when the broker is open; from then on ``mq.sys.dmq`` and the destinations that settings name are there.
+    Made when the broker is open; from then on ``mq.sys.dmq`` and the destinations that settings
+    name are there.
 
-    :param clients: those who are behind connections of the provider. :param holders: what in this process has the others, by the ``id`` of each.
+    :param clients: those who are behind connections of the provider. :param holders: what in this
+        process has the others, by the ``id`` of each.
     :param varhome: of the instance. :param store: its kind.
     """
 
@@ -130,7 +136,8 @@ class BrokerAdministration:
     def list_destinations(
         self, show: Callable[[DestinationStanding], None], type: str = "", temporary: bool = False
     ) -> Deferred[None]:
-        """Show the destinations by name, queues first, each as it is then. There may be very many: a few are shown in each turn.
+        """Show the destinations by name, queues first, each as it is then. There may be very many:
+        a few are shown in each turn.
 
         :param type: ``queue`` or ``topic``, "" for both. :param temporary: temporary ones, too.
         :returns: fires when all were shown. :raises AdministrationRefused: there is no such type.
@@ -180,11 +187,15 @@ class BrokerAdministration:
         )
 
     def measured(self, most: int) -> tuple[Sequence[DestinationStanding], int]:
-        """The destinations to be told of again and again: as :func:`gateway.broker.operator.standing.measured`."""
+        """The destinations to be told of again and again: as
+        :func:`gateway.broker.operator.standing.measured`.
+        """
         return standing.measured(self._provider, most)
 
     def durables(self, topic: str = "") -> Sequence[DurableStanding]:
-        """Durable subscriptions by client identifier and name. :param topic: only those to this topic, or with this pattern."""
+        """Durable subscriptions by client identifier and name. :param topic: only those to this
+        topic, or with this pattern.
+        """
         found = [
             each for each in self._broker.durables.values() if topic in ("", each.pattern.name)
         ]
@@ -208,7 +219,8 @@ class BrokerAdministration:
     def create(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
         """Make a destination with these properties; it stays until an administrator destroys it.
 
-        :returns: sentences about properties that have no effect here; fails with AdministrationRefused, InvalidDestination, StorageFailed.
+        :returns: sentences about properties that have no effect here; fails with
+            AdministrationRefused, InvalidDestination, StorageFailed.
         """
         return Deferred.fromCoroutine(self._create(type, name, given))
 
@@ -240,11 +252,14 @@ class BrokerAdministration:
         return notes
 
     def update(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
-        """Change these properties of a destination, at once; one that its use has made becomes an administrator's.
+        """Change these properties of a destination, at once; one that its use has made becomes an
+        administrator's.
 
-        Messages that are there stay where the new limits would refuse them; REMOVE_OLDEST and REMOVE_LOW_PRIORITY apply to them, too.
+        Messages that are there stay where the new limits would refuse them; REMOVE_OLDEST and
+        REMOVE_LOW_PRIORITY apply to them, too.
 
-        :returns: sentences about properties that have no effect here; fails with AdministrationRefused, StorageFailed.
+        :returns: sentences about properties that have no effect here; fails with
+            AdministrationRefused, StorageFailed.
         """
         return Deferred.fromCoroutine(self._update(type, name, given))
 
@@ -283,13 +298,13 @@ class BrokerAdministration:
     def purge(
         self, type: str, name: str, selector: str = "", use_dmq: bool = False
     ) -> Deferred[int]:
-        """Give up what waits in a destination. What consumers have not settled stays theirs, and so does what prepared branches have sent or
-        acknowledged.
+        """Give up what waits in a destination. What consumers have not settled stays theirs, and so
+        does what prepared branches have sent or acknowledged.
 
         :param selector: only messages that it matches; "" for all.
         :param use_dmq: move them to the dead message queue; else they are gone.
-        :returns: how many messages, on a topic each as often as a subscription had it; fails with AdministrationRefused, InvalidSelector,
-            StorageFailed.
+        :returns: how many messages, on a topic each as often as a subscription had it; fails with
+            AdministrationRefused, InvalidSelector, StorageFailed.
         """
         return Deferred.fromCoroutine(self._purge(type, name, selector, use_dmq))
 
@@ -313,11 +328,13 @@ class BrokerAdministration:
         return count
 
     def destroy(self, type: str, name: str, use_dmq: bool = False) -> Deferred[None]:
-        """Remove a destination, with its messages. Its consumers end with an error, durable subscriptions of a topic go with it; those with
-        wildcards lose its messages only.
+        """Remove a destination, with its messages. Its consumers end with an error, durable
+        subscriptions of a topic go with it; those with wildcards lose its messages only.
 
-        :param use_dmq: move the messages to the dead message queue first, those that consumers have included; else they are gone.
-        :returns: fails with AdministrationRefused, also where a prepared branch has sent to it or acknowledged a message of it; with StorageFailed.
+        :param use_dmq: move the messages to the dead message queue first, those that consumers have
+            included; else they are gone.
+        :returns: fails with AdministrationRefused, also where a prepared branch has sent to it or
+            acknowledged a message of it; with StorageFailed.
         """
         return Deferred.fromCoroutine(self._destroy(type, name, use_dmq))
 
@@ -352,7 +369,8 @@ class BrokerAdministration:
         elif use_dmq:
             await self._queue_buried(physical)
         if use_dmq or not isinstance(physical, PhysicalQueue):
-            # A restart is to find what it was until nothing more can go wrong with that. Where the store fails, this says so.
+            # A restart is to find what it was until nothing more can go wrong with that. Where the
+            # store fails, this says so.
             await self._durable()
             cleared: Deferred[None] = Deferred()
             physical.on_clear(partial(cleared.callback, None))
@@ -408,7 +426,9 @@ class BrokerAdministration:
         wanted: Callable[[Message], bool] | None,
         comment: str | None,
     ) -> int:
-        """Give up what waits, if it is wanted; with a comment, to the dead message queue. :returns: how many messages."""
+        """Give up what waits, if it is wanted; with a comment, to the dead message queue. :returns:
+        how many messages.
+        """
         if isinstance(physical, PhysicalQueue):
             return await _purged(physical, wanted, self._broker.last_seq, comment)
 
@@ -446,8 +466,9 @@ class BrokerAdministration:
     # --- durable subscriptions and connections
 
     def destroy_durable(self, name: str, client_id: str) -> Deferred[None]:
-        """Remove a durable subscription, and what it has yet to take: to the dead message queue, where its topic uses that. What a prepared branch
-        has acknowledged of it is settled with that, however it ends.
+        """Remove a durable subscription, and what it has yet to take: to the dead message queue,
+        where its topic uses that. What a prepared branch has acknowledged of it is settled with
+        that, however it ends.
 
         :returns: fails with UnknownSubscription, DurableInUse, StorageFailed.
         """
@@ -476,7 +497,8 @@ class BrokerAdministration:
         )
 
     def destroy_connection(self, number: int) -> None:
-        """End a connection: its client is told, its transactions roll back, what it has not settled goes back.
+        """End a connection: its client is told, its transactions roll back, what it has not settled
+        goes back.
 
         :param number: its id. :raises AdministrationRefused: there is none.
         """
@@ -518,7 +540,9 @@ class BrokerAdministration:
 def _purged(
     place: Distribution, wanted: Callable[[Message], bool] | None, last: int, comment: str | None
 ) -> Deferred[int]:
-    """Give up what waits there, if it is wanted, up to the message numbered ``last``; with a comment, to the dead message queue."""
+    """Give up what waits there, if it is wanted, up to the message numbered ``last``; with a
+    comment, to the dead message queue.
+    """
     done: Deferred[int] = Deferred()
     if wanted is None and comment is None:
         purge(place, done.callback)
@@ -532,7 +556,9 @@ def _everything(message: Message) -> bool:
 
 
 def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:
-    """Whether all that waits can be looked at. :raises AdministrationRefused: something of it is damaged, so nobody can say what it is."""
+    """Whether all that waits can be looked at. :raises AdministrationRefused: something of it is
+    damaged, so nobody can say what it is.
+    """
     places: Sequence[Distribution] = (
         [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
     )
@@ -546,7 +572,9 @@ def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> 
 
 
 def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
-    """The comment of its messages in the dead message queue. :raises AdministrationRefused: they would not be kept there."""
+    """The comment of its messages in the dead message queue. :raises AdministrationRefused: they
+    would not be kept there.
+    """
     destination = physical.destination
     if destination == DMQ:
         raise AdministrationRefused(

@@ -1,9 +1,10 @@
 """The ``imqdbmgr`` command.
 
-Owns the command line: options, the question, what is printed, exit codes. The store's files are :mod:`gateway.broker.store`'s.
+Owns the command line: options, the question, what is printed, exit codes. The store's files are
+:mod:`gateway.broker.store`'s.
 
-Exit codes: 0 done, or in order; 1 it could not be done, or ``query`` or ``check`` found damage; 2 the command line is wrong. An error is one line on the
-standard error.
+Exit codes: 0 done, or in order; 1 it could not be done, or ``query`` or ``check`` found damage; 2
+the command line is wrong. An error is one line on the standard error.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def command() -> None:
 @command.command()
 @_with_instance
 def query(varhome: Path, instance: str) -> int:
-    """Say whether the store's log is in order, and what would be lost with what is not. Nothing is changed."""
+    """Say whether the store's log is in order, and what would be lost with what is not. Nothing is
+    changed.
+    """
     layout = _layout(varhome, instance)
     with layout.lock():
         loss = salvage.look(str(layout.messages))
@@ -76,7 +79,9 @@ def query(varhome: Path, instance: str) -> int:
 @command.command()
 @_with_instance
 def check(varhome: Path, instance: str) -> int:
-    """Read the whole store and list everything that is damaged, with its place. Nothing is changed."""
+    """Read the whole store and list everything that is damaged, with its place. Nothing is
+    changed.
+    """
     layout = _layout(varhome, instance)
     with layout.lock():
         report = inspection.inspect(str(layout.messages), _work)
@@ -106,9 +111,11 @@ def _work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
 @_with_instance
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
 def recover(force: bool, varhome: Path, instance: str) -> None:
-    """Make a store usable again whose log is damaged, or may be, by giving up what follows the last good commit.
+    """Make a store usable again whose log is damaged, or may be, by giving up what follows the last
+    good commit.
 
-    What is given up is said first. The files are copied beside the store before anything is changed.
+    What is given up is said first. The files are copied beside the store before anything is
+    changed.
     """
     layout = _layout(varhome, instance)
     path = str(layout.messages)

@@ -1,7 +1,7 @@
 """What the log says of destinations at their limits, and of those that come and go with their use.
 
-What begins at a limit is told at once, what goes on once a minute, as a number. Of destinations that come or go the first few of a second are told by
-name, the others as a number.
+What begins at a limit is told at once, what goes on once a minute, as a number. Of destinations
+that come or go the first few of a second are told by name, the others as a number.
 
 Owns how often. What happens at a limit is the destination's to decide.
 """
@@ -102,7 +102,9 @@ class LimitReports:
     # --- senders held back
 
     def holding_back(self, physical: Physical) -> None:
-        """A destination is at its limit, where it holds its senders back; said of every arrival there."""
+        """A destination is at its limit, where it holds its senders back; said of every arrival
+        there.
+        """
         holding = self._holding.get(physical.destination)
         if holding is None:
             self._holding[physical.destination] = holding = _Holding()
@@ -167,7 +169,9 @@ class LimitReports:
 
 
 class UseReports:
-    """Of one broker, on its schedule: destinations that clients have made by using them, and that were removed because nobody used them."""
+    """Of one broker, on its schedule: destinations that clients have made by using them, and that
+    were removed because nobody used them.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -225,7 +229,8 @@ class UseReports:
 class _Holding:
     """A destination that holds its senders back, or did within the last minute.
 
-    ``now``: it does. ``quiet``: the log was told within the last minute. ``more``: how often it has begun again since, untold.
+    ``now``: it does. ``quiet``: the log was told within the last minute. ``more``: how often it has
+    begun again since, untold.
     """
 
     __slots__ = ("more", "now", "quiet")

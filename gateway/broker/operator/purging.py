@@ -1,7 +1,9 @@
-"""Purging: messages that wait are given up, slice by slice, and to the dead message queue only where that is asked for.
+"""Purging: messages that wait are given up, slice by slice, and to the dead message queue only
+where that is asked for.
 
-Owns what goes and what stays: messages that consumers have and have not settled stay, and so does what comes after the purge began. What giving a
-message up means is its queue's or its subscription's.
+Owns what goes and what stays: messages that consumers have and have not settled stay, and so does
+what comes after the purge began. What giving a message up means is its queue's or its
+subscription's.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ EXAMINED: Final = 250
 
 
 def purge(place: Distribution, done: Callable[[int], None]) -> int:
-    """Give up everything that waits, for good; it counts no more at once, and its rows go slice by slice. Then ``done`` is called with how many
-    they were.
+    """Give up everything that waits, for good; it counts no more at once, and its rows go slice by
+    slice. Then ``done`` is called with how many they were.
 
     :returns: the same.
     """
@@ -79,15 +81,16 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
 
 
 class Search:
-    """Looks at everything that waits at a place, takes out what is wanted, and leaves the rest in its order.
+    """Looks at everything that waits at a place, takes out what is wanted, and leaves the rest in
+    its order.
 
     :param last: the seq after which nothing is looked at.
     :param wanted: whether a message is to go. It may be a selector, which may take long.
     :param done: called with how many have gone, when all was looked at.
     :param comment: why, for the dead message queue; None sends nothing there.
     :param journaled: whether the journal is told of what goes.
-    :param unreadable: is given the seqs that cannot be read, to drop them, and returns whether to go on. With None, nothing is looked at while the
-        place is stopped.
+    :param unreadable: is given the seqs that cannot be read, to drop them, and returns whether to
+        go on. With None, nothing is looked at while the place is stopped.
     """
 
     def __init__(
@@ -168,7 +171,9 @@ class Search:
         return True
 
     def _choose(self, messages: Sequence[Message]) -> tuple[list[Message], int]:
-        """Those that are to go, and how many there was no time to look at; the cursor has looked at all others then."""
+        """Those that are to go, and how many there was no time to look at; the cursor has looked at
+        all others then.
+        """
         chosen: list[Message] = []
         for index, message in enumerate(messages):
             if self._spent():
@@ -221,7 +226,9 @@ class Search:
         self._place.broker.rows.read_back(seqs, found)
 
     def _after(self, step: Callable[[], None], left: int = 0) -> None:
-        """Do ``step`` in another turn, or when there is time again if something was left for want of it."""
+        """Do ``step`` in another turn, or when there is time again if something was left for want
+        of it.
+        """
         broker = self._place.broker
         if left:
             broker.slices.wait(step)

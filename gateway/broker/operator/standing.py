@@ -1,4 +1,5 @@
-"""What an administrator is told of the broker: its destinations, durable subscriptions and connections, as they stand.
+"""What an administrator is told of the broker: its destinations, durable subscriptions and
+connections, as they stand.
 
 Owns these values and how they are read off. Changes nothing.
 """
@@ -30,20 +31,27 @@ PART: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class DestinationStanding:
-    """A destination. On a topic a message counts once for each subscription that has yet to take it.
+    """A destination. On a topic a message counts once for each subscription that has yet to take
+    it.
 
-    :param type: ``queue`` or ``topic``. :param state: ``RUNNING``, or ``DESTROYING`` while an administrator's removal goes on.
-    :param origin: ``administrator`` who created or updated it, ``settings`` where ``imq.destination.*`` name it, ``broker`` for the dead message
-        queue, ``client`` where its use has made it.
-    :param messages: accepted and not settled; :param octets: theirs. :param unacknowledged: of them, those that consumers have, or that prepared branches have
-        acknowledged; on a topic without those that wildcard subscriptions have.
-    :param in_transaction: messages of transactions that are prepared or being committed, and :param octets_in_transaction: theirs.
-    :param producers: connections that have sent to it. :param consumers: consumers that it has; on a topic those of its subscriptions, and inactive
-        durable subscriptions.
+    :param type: ``queue`` or ``topic``. :param state: ``RUNNING``, or ``DESTROYING`` while an
+        administrator's removal goes on.
+    :param origin: ``administrator`` who created or updated it, ``settings`` where
+        ``imq.destination.*`` name it, ``broker`` for the dead message queue, ``client`` where its
+        use has made it.
+    :param messages: accepted and not settled; :param octets: theirs. :param unacknowledged: of
+        them, those that consumers have, or that prepared branches have acknowledged; on a topic
+        without those that wildcard subscriptions have.
+    :param in_transaction: messages of transactions that are prepared or being committed, and :param
+        octets_in_transaction: theirs.
+    :param producers: connections that have sent to it. :param consumers: consumers that it has; on
+        a topic those of its subscriptions, and inactive durable subscriptions.
     :param wildcards: consumers of patterns that cover it, by pattern.
-    :param messages_in: messages that have come since the start of the broker, :param messages_out: that have gone, by whatever way.
+    :param messages_in: messages that have come since the start of the broker, :param messages_out:
+        that have gone, by whatever way.
     :param peak_messages: the most that were here at once since then.
-    :param properties: all of them, by the original's names. :param administered: those that an administrator has given.
+    :param properties: all of them, by the original's names. :param administered: those that an
+        administrator has given.
     """
 
     type: str
@@ -73,7 +81,8 @@ class DestinationStanding:
 class DurableStanding:
     """A durable subscription.
 
-    :param topic: its name, or a pattern. :param messages: those it has yet to settle. :param active: whether a consumer uses it.
+    :param topic: its name, or a pattern. :param messages: those it has yet to settle. :param
+        active: whether a consumer uses it.
     """
 
     name: str
@@ -89,11 +98,14 @@ class DurableStanding:
 class ConnectionStanding:
     """A connection.
 
-    :param id: since the start of the broker the how manieth it is. :param service: by which it came: ``stomp``, ``sslstomp``, ``bridge`` for one of this
-        process. :param address: the client's, and :param port: the client's; "" and 0 inside the process. :param protocol: the client's.
+    :param id: since the start of the broker the how manieth it is. :param service: by which it
+        came: ``stomp``, ``sslstomp``, ``bridge`` for one of this process. :param address: the
+        client's, and :param port: the client's; "" and 0 inside the process. :param protocol: the
+        client's.
     :param session: what the bridge calls it in its log. :param since_ms: epoch milliseconds.
     :param holder: what in this process has it, such as a bridge's link; "" for a client's.
-    :param producers: destinations that it has sent to. :param sent: messages, and :param delivered: messages; redelivered ones each time.
+    :param producers: destinations that it has sent to. :param sent: messages, and :param delivered:
+        messages; redelivered ones each time.
     :param unacknowledged: those delivered that it has not settled.
     """
 
@@ -118,9 +130,12 @@ class ConnectionStanding:
 class BrokerStanding:
     """The broker as a whole.
 
-    :param store: ``sqlite`` or ``memory``. :param started_ms: epoch milliseconds, and :param uptime_ms: since then.
-    :param messages: a message of a topic counts for each subscription. :param accepted: messages since the start.
-    :param memory_used: octets of waiting messages in memory, and :param memory_most: the bound on them.
+    :param store: ``sqlite`` or ``memory``. :param started_ms: epoch milliseconds, and :param
+        uptime_ms: since then.
+    :param messages: a message of a topic counts for each subscription. :param accepted: messages
+        since the start.
+    :param memory_used: octets of waiting messages in memory, and :param memory_most: the bound on
+        them.
     :param refusing: why persistent messages are refused; "" if they are not.
     """
 
@@ -228,7 +243,8 @@ def destination(
 
 
 def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationStanding], int]:
-    """How those stand that are to be told of again and again, the temporary ones never: first those that are not made by their use alone, then the oldest.
+    """How those stand that are to be told of again and again, the temporary ones never: first those
+    that are not made by their use alone, then the oldest.
 
     :param most: so many at most; -1 is all. :returns: them, and how many are left out.
     """
@@ -251,7 +267,9 @@ def waiting(place: Distribution) -> int:
 
 
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
-    """Whether a prepared branch has sent to it, or acknowledged a message of it; of a topic, one of a subscription to it by its name."""
+    """Whether a prepared branch has sent to it, or acknowledged a message of it; of a topic, one of
+    a subscription to it by its name.
+    """
     if isinstance(physical, PhysicalQueue):
         return bool(physical.held or physical.locked)
     named = [each for each in physical.subscriptions if each.pattern == physical.destination]
@@ -286,7 +304,8 @@ def connection(
 ) -> ConnectionStanding:
     """How one stands.
 
-    :param address: where it comes from, as far as the broker knows. :param client: who is behind it; None for one of this process.
+    :param address: where it comes from, as far as the broker knows. :param client: who is behind
+        it; None for one of this process.
     :param holder: what has it; "" where that is not known.
     """
     every = [consumer for session in connection.sessions for consumer in session.consumers]

@@ -1,7 +1,9 @@
-"""The access control file ``accesscontrol.properties``: who may connect, and who may do what with which destination.
+"""The access control file ``accesscontrol.properties``: who may connect, and who may do what with
+which destination.
 
-Owns the file's rules and their precedence, which are Open MQ's. Knows neither how a user proved who it is (:mod:`gateway.broker.security.users`)
-nor when the broker asks. That only its creator consumes from a temporary destination is the broker's rule, not one of this file.
+Owns the file's rules and their precedence, which are Open MQ's. Knows neither how a user proved who
+it is (:mod:`gateway.broker.security.users`) nor when the broker asks. That only its creator
+consumes from a temporary destination is the broker's rule, not one of this file.
 
 A rule is ``RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS=LIST``::
 
@@ -10,11 +12,13 @@ A rule is ``RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS=LIST``::
     topic.news.*.consume.allow.user=alice
     queue.create.allow.user=*
 
-For one question the rules that fit are asked from the most specific to the most general, and the first that has an opinion decides:
+For one question the rules that fit are asked from the most specific to the most general, and the
+first that has an opinion decides:
 
-1. rules for the destination by name, then for topics those whose name is a pattern that fits (more literal levels first), then
-   those for ``*``;
-2. within one of these: the user by name, the user's groups by name, ``user=*``, ``group=*`` (for users who have a group);
+1. rules for the destination by name, then for topics those whose name is a pattern that fits (more
+   literal levels first), then those for ``*``;
+2. within one of these: the user by name, the user's groups by name, ``user=*``, ``group=*`` (for
+   users who have a group);
 3. allow and deny for the same principal are a deny, and so are a group allowed and another denied;
 4. what nothing allows is denied.
 """
@@ -35,7 +39,8 @@ from gateway.messaging.destination import Destination, Kind
 
 VERSION: Final = "JMQFileAccessControlModel/100"
 
-#: What a new instance gets: everyone connects and uses every destination, the group admin administers.
+#: What a new instance gets: everyone connects and uses every destination, the group admin
+#: administers.
 DEFAULT_RULES: Final = f"""\
 version={VERSION}
 
@@ -87,7 +92,8 @@ class Operation(Enum):
 class AccessError(Exception):
     """The access control file cannot be used.
 
-    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param what: what is wrong, and what was expected.
+    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param
+        what: what is wrong, and what was expected.
     """
 
     def __init__(self, file: Path, line: int, what: str) -> None:
@@ -132,7 +138,9 @@ class _Rule:
 
 @dataclass(slots=True)
 class _Rules:
-    """The rules of one operation of one resource: by name, by pattern from specific to general, and for all."""
+    """The rules of one operation of one resource: by name, by pattern from specific to general, and
+    for all.
+    """
 
     named: dict[str, _Rule] = field(default_factory=dict)
     patterns: list[tuple[Callable[[str], object], _Rule]] = field(default_factory=list)
@@ -166,14 +174,16 @@ class AccessRules:
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
-        #: Rises each time the rules have been read anew; whoever remembers an answer remembers this with it.
+        #: Rises each time the rules have been read anew; whoever remembers an answer remembers this
+        #: with it.
         self.epoch: int = 0
         self._table: _Table = {}
 
     def load(self) -> None:
         """Read the file; its rules hold from now on.
 
-        :raises AccessError: the file cannot be read, or a line of it is no rule. The rules are then what they were.
+        :raises AccessError: the file cannot be read, or a line of it is no rule. The rules are then
+            what they were.
         """
         try:
             data = self.path.read_bytes()
@@ -201,15 +211,18 @@ class AccessRules:
     ) -> bool:
         """Whether the user may do that.
 
-        Temporary destinations have no rules of their own name, and as in Open MQ only PRODUCE is asked of the file for them:
-        whoever holds the name may send, where the rules for ``*`` let them send.
+        Temporary destinations have no rules of their own name, and as in Open MQ only PRODUCE is
+        asked of the file for them: whoever holds the name may send, where the rules for ``*`` let
+        them send.
 
-        A topic subscription with wildcards is judged by its own text, as one more name; the broker asks again for each topic that the
-        subscription turns out to cover, or a wildcard would reach around a rule.
+        A topic subscription with wildcards is judged by its own text, as one more name; the broker
+        asks again for each topic that the subscription turns out to cover, or a wildcard would
+        reach around a rule.
 
-        :param operation: CREATE has one rule for all queues and one for all topics, whatever their names.
-        :param auto_created: the destination exists, or would come to exist, because someone uses it; then the user needs
-            CREATE as well as ``operation``.
+        :param operation: CREATE has one rule for all queues and one for all topics, whatever their
+            names.
+        :param auto_created: the destination exists, or would come to exist, because someone uses
+            it; then the user needs CREATE as well as ``operation``.
         """
         if destination.temporary and operation is not Operation.PRODUCE:
             return True
@@ -257,7 +270,9 @@ def _parse(data: bytes, file: Path) -> _Table:
 
 
 def _key(key: str) -> tuple[str, str, str, str]:
-    """Resource, name, operation and side of a rule's left side. Names may have dots: the words are counted from both ends."""
+    """Resource, name, operation and side of a rule's left side. Names may have dots: the words are
+    counted from both ends.
+    """
     words = key.split(".")
     _word(words[0], ("connection", "queue", "topic"), "resource")
     if len(words) < 4:
@@ -300,7 +315,9 @@ def _word(word: str, known: tuple[str, ...], what: str) -> None:
 
 
 def _names(value: str) -> frozenset[str]:
-    """The names of a list. Blanks around a name are no part of it, and as in the original nothing between two commas is no name."""
+    """The names of a list. Blanks around a name are no part of it, and as in the original nothing
+    between two commas is no name.
+    """
     names = [name for name in map(str.strip, value.split(",")) if name]
     for name in names:
         if _ALL in name and name != _ALL:
@@ -309,7 +326,9 @@ def _names(value: str) -> frozenset[str]:
 
 
 def _compile_patterns(rules: _Rules) -> None:
-    """Find the names that are patterns: ``*`` is one level, ``**`` one or more, ``>`` at the end the name before it and all below."""
+    """Find the names that are patterns: ``*`` is one level, ``**`` one or more, ``>`` at the end
+    the name before it and all below.
+    """
     ranked: list[tuple[int, str, _Rule]] = []
     for name, rule in rules.named.items():
         if name != _ALL and (name.endswith(">") or not {"*", "**"}.isdisjoint(name.split("."))):

@@ -1,6 +1,7 @@
 """The users that a new instance begins with, and where the password of its administrator is kept.
 
-Owns both being made together, whoever comes first: the gateway, or the command that looks after users.
+Owns both being made together, whoever comes first: the gateway, or the command that looks after
+users.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ _ADMIN_PASSWORDS: Final = (
 
 
 def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
-    """Make the users file of an instance that has none, with ``admin`` and ``guest``, and put admin's password into its passfile.
+    """Make the users file of an instance that has none, with ``admin`` and ``guest``, and put
+    admin's password into its passfile.
 
     A password that the passfile has already, of a start that was interrupted, is used again.
 
     :param shown: whether the lines have the password; else they say where it is.
     :returns: what was made, a line each, to be shown to whoever asked for it.
-    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: a file cannot be written.
+    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: a file
+        cannot be written.
     :raises PassfileError: there is a passfile that cannot be used.
     """
     make_directory(layout.etc)

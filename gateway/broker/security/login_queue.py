@@ -2,12 +2,15 @@
 
 Owns that order. Knows nothing of passcodes.
 
-Verifying a passcode is made to be slow, so whoever sends many wrong ones fills a queue. Three things keep it from being everybody's queue.
+Verifying a passcode is made to be slow, so whoever sends many wrong ones fills a queue. Three
+things keep it from being everybody's queue.
 
-1. Users who are known to log in from an address have turns before all others, of which one in :data:`_SHARE` is given away.
+1. Users who are known to log in from an address have turns before all others, of which one in
+   :data:`_SHARE` is given away.
 2. Addresses take turns, and within an address so do the names that its logins ask for.
-3. Among those of one name, which are all alike until they are verified, the oldest or the newest goes, by chance. A user who comes after many guesses
-   that wait is soon the newest, and among many that hang up and come again the oldest.
+3. Among those of one name, which are all alike until they are verified, the oldest or the newest
+   goes, by chance. A user who comes after many guesses that wait is soon the newest, and among many
+   that hang up and come again the oldest.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ _NEWEST: Final = 0.5
 
 
 class LoginQueue(Generic[T]):
-    """What waits to be verified. Each entry is there once. Lengths of single queues are looked at only when there is no room.
+    """What waits to be verified. Each entry is there once. Lengths of single queues are looked at
+    only when there is no room.
 
     :param chance: a number from 0 to 1; below a half, the newest of a name is taken.
     """
@@ -94,7 +98,8 @@ class LoginQueue(Generic[T]):
                 del addresses[address]
 
     def crowded_out(self, address: str, name: str, rank: Rank) -> T | None:
-        """Room for one more, taken from the others first: of the address that has the most waiting, and of its name that has, the last goes.
+        """Room for one more, taken from the others first: of the address that has the most waiting,
+        and of its name that has, the last goes.
 
         :returns: what has gone, or None: that would be what is to come.
         """

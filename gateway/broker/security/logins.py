@@ -1,8 +1,10 @@
 """Who has logged in before, from where; and how long an address that guesses waits for its answers.
 
-Owns both. Knows no passcodes: what is kept of a login is its user's name and its address, in a file that outlives the process. A digest of the passcode
-would tell a right one from a wrong one at once, also after a restart. But whoever copied that file would try a million passcodes a second
-against it, and the users' Argon2id hashes would protect nobody. So the order in which logins are verified can be kept, and not the verifying.
+Owns both. Knows no passcodes: what is kept of a login is its user's name and its address, in a file
+that outlives the process. A digest of the passcode would tell a right one from a wrong one at once,
+also after a restart. But whoever copied that file would try a million passcodes a second against
+it, and the users' Argon2id hashes would protect nobody. So the order in which logins are verified
+can be kept, and not the verifying.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ FREE: Final = 5
 FORGOTTEN_S: Final = 60.0
 #: The first delay, in milliseconds; each further failure doubles it.
 _FIRST_MS: Final = 250
-#: Users with their addresses, and addresses with failures, that are remembered; those that were not seen for longest are forgotten.
+#: Users with their addresses, and addresses with failures, that are remembered; those that were not
+#: seen for longest are forgotten.
 _MOST: Final = 10_000
 #: Seconds for which news is gathered before the file is written.
 _WRITE_S: Final = 1.0
@@ -54,7 +57,9 @@ class Logins:
             self._read(path)
 
     def is_known(self, name: str, address: str) -> bool:
-        """Whether this user has logged in from this address. This process itself, "", always has."""
+        """Whether this user has logged in from this address. This process itself, "", always
+        has.
+        """
         return not address or (name, address) in self._known
 
     def succeeded(self, name: str, address: str) -> None:
@@ -73,7 +78,9 @@ class Logins:
             self._writing = self._reactor.callLater(_WRITE_S, self._write_later)
 
     def failed(self, address: str) -> Deferred[None]:
-        """A login from this address has failed. :returns: fires when that may be said; may be cancelled."""
+        """A login from this address has failed. :returns: fires when that may be said; may be
+        cancelled.
+        """
         now = self._reactor.seconds()
         count, last = self._failures.pop(address, (0, now))
         count = 1 if now - last > FORGOTTEN_S else count + 1

@@ -1,7 +1,7 @@
 """Passcodes: Argon2id hashes, and verifying them without stopping the reactor.
 
-Owns the hash parameters, the threads that verify, and the memory of what was verified before. Knows neither users nor files: it is
-given a hash and a passcode and says whether they belong together.
+Owns the hash parameters, the threads that verify, and the memory of what was verified before. Knows
+neither users nor files: it is given a hash and a passcode and says whether they belong together.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from gateway.broker.security.login_queue import LoginQueue, Rank
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
-#: 19 MiB, two passes, one lane: the first of the settings that OWASP's Password Storage Cheat Sheet calls equally strong. More memory
-#: would let a login storm on both threads push everything else out of the caches.
+#: 19 MiB, two passes, one lane: the first of the settings that OWASP's Password Storage Cheat Sheet
+#: calls equally strong. More memory would let a login storm on both threads push everything else
+#: out of the caches.
 _HASHER: Final = PasswordHasher(
     time_cost=2, memory_cost=19456, parallelism=1, hash_len=32, salt_len=16, type=Type.ID
 )
 
-#: A hash with the parameters above, of 32 random octets that nobody kept. Who names an unknown user waits for it as for a real one.
+#: A hash with the parameters above, of 32 random octets that nobody kept. Who names an unknown user
+#: waits for it as for a real one.
 _NOBODY: Final = "$argon2id$v=19$m=19456,t=2,p=1$iRTs6iGslbO8aNsCYdU4pA$AS1wTBoMrSWz8tNPAmwTWyhhQTPz4YABIoMejfeWrzg"
 
 _FORM: Final = re.compile(
@@ -68,7 +70,9 @@ class TooManyWait(CannotVerify):
 
 
 def hash_passcode(passcode: str) -> str:
-    """An Argon2id hash with its salt and parameters, in the PHC string format. Takes some tens of milliseconds."""
+    """An Argon2id hash with its salt and parameters, in the PHC string format. Takes some tens of
+    milliseconds.
+    """
     return _HASHER.hash(_octets(passcode))
 
 
@@ -80,14 +84,17 @@ def is_hash(text: str) -> bool:
 class Passcodes:
     """Verifies passcodes on threads of its own, and remembers those that were right.
 
-    A login storm cannot stop the reactor, nor fill a thread pool that others use. Reconnecting thousands is cheap: the same passcode
-    for the same hash is verified once, however many ask at the same time, and not again while it is remembered. What is remembered is
-    an HMAC under a key that lives and dies with this object. In which order the others are verified is :mod:`gateway.broker.security.login_queue`'s.
+    A login storm cannot stop the reactor, nor fill a thread pool that others use. Reconnecting
+    thousands is cheap: the same passcode for the same hash is verified once, however many ask at
+    the same time, and not again while it is remembered. What is remembered is an HMAC under a key
+    that lives and dies with this object. In which order the others are verified is
+    :mod:`gateway.broker.security.login_queue`'s.
 
     :param reactor: its thread calls everything here; the threads end when it shuts down.
     :param threads: verifications at the same time.
     :param waiting: different passcodes that may wait or be under way.
-    :param remembered: right passcodes that are remembered; beyond, the one not asked for longest is forgotten.
+    :param remembered: right passcodes that are remembered; beyond, the one not asked for longest is
+        forgotten.
     """
 
     def __init__(
@@ -121,10 +128,12 @@ class Passcodes:
     ) -> Deferred[bool]:
         """Whether the passcode is the one that was hashed.
 
-        :param hash: None where there is no such user; the answer is then False, and takes as long as for a wrong passcode.
-        :param address: who asks, and :param name: for whom, for taking turns. :param rank: better ones are verified first.
-        :returns: fails with :class:`TooManyWait`, or with :class:`CannotVerify` after :meth:`close`. May be cancelled; what nobody waits for
-            any more is not verified.
+        :param hash: None where there is no such user; the answer is then False, and takes as long
+            as for a wrong passcode.
+        :param address: who asks, and :param name: for whom, for taking turns. :param rank: better
+            ones are verified first.
+        :returns: fails with :class:`TooManyWait`, or with :class:`CannotVerify` after
+            :meth:`close`. May be cancelled; what nobody waits for any more is not verified.
         """
         digest = self._digest(hash, passcode)
         done: Deferred[bool] = Deferred(partial(self._abandon, digest))
@@ -151,7 +160,9 @@ class Passcodes:
         self._right.clear()
 
     def close(self) -> None:
-        """Fail what waits, and end the threads; blocks for what they are doing, some tens of milliseconds. Idempotent."""
+        """Fail what waits, and end the threads; blocks for what they are doing, some tens of
+        milliseconds. Idempotent.
+        """
         if self._closed:
             return
         self._closed = True
@@ -170,7 +181,9 @@ class Passcodes:
                 done.errback(CannotVerify("the server is stopping"))
 
     def _make_room(self, address: str, name: str, rank: Rank) -> bool:
-        """Refuse one that waits, of the address that has the most waiting. :returns: whether there is one."""
+        """Refuse one that waits, of the address that has the most waiting. :returns: whether there
+        is one.
+        """
         digest = self._queue.crowded_out(address, name, rank)
         if digest is None:
             return False
@@ -243,5 +256,7 @@ def _verify(hash: str | None, passcode: str) -> bool:
 
 
 def _octets(passcode: str) -> bytes:
-    """What is hashed. Half a surrogate pair is no reason to fail in a way that differs from a wrong passcode."""
+    """What is hashed. Half a surrogate pair is no reason to fail in a way that differs from a wrong
+    passcode.
+    """
     return passcode.encode("utf-8", "surrogatepass")

@@ -1,12 +1,14 @@
 """The ``imqusermgr`` command.
 
-Owns the command line: options, prompts, what is printed, exit codes. The users file is :mod:`gateway.broker.security.users`'s.
+Owns the command line: options, prompts, what is printed, exit codes. The users file is
+:mod:`gateway.broker.security.users`'s.
 
-Users may be looked after before an instance's first start: then what changes them makes the users that a new instance has first.
+Users may be looked after before an instance's first start: then what changes them makes the users
+that a new instance has first.
 
-Passwords are prompted for, or read from a passfile under ``imq.imqusermgr.password``; never taken from the command line, which others on
-the machine can see. Exit codes: 0 done; 1 it could not be done; 2 the command line is wrong. An error is one line on the standard
-error.
+Passwords are prompted for, or read from a passfile under ``imq.imqusermgr.password``; never taken
+from the command line, which others on the machine can see. Exit codes: 0 done; 1 it could not be
+done; 2 the command line is wrong. An error is one line on the standard error.
 """
 
 from __future__ import annotations
@@ -317,7 +319,8 @@ def _with_users(varhome: Path, instance: str) -> Layout:
     """The instance, with the users that its first start would make, where that has yet to come."""
     layout = Layout(varhome.absolute(), instance)
     if _is_new(layout):
-        # Said also where all else is silent: nobody asked for these users. The password is for a terminal only, for what else it is may keep it.
+        # Said also where all else is silent: nobody asked for these users. The password is for a
+        # terminal only, for what else it is may keep it.
         click.echo(f"New instance {layout.directory}")
         for line in make_first_users(layout, shown=sys.stdout.isatty()):
             click.echo(f"{line[0].upper()}{line[1:]}")

@@ -1,7 +1,8 @@
 """The users file: who may connect, and proving that one is who one says.
 
-Owns the file's format and the rules of authentication. What a user may then do is :mod:`gateway.broker.security.access`'s to know; how a
-passcode is hashed and verified is :mod:`gateway.broker.security.passcodes`'s.
+Owns the file's format and the rules of authentication. What a user may then do is
+:mod:`gateway.broker.security.access`'s to know; how a passcode is hashed and verified is
+:mod:`gateway.broker.security.passcodes`'s.
 
 The file is UTF-8, one line a user after a first line that names the format::
 
@@ -84,7 +85,8 @@ class User:
 class UsersError(Exception):
     """The users file cannot be used.
 
-    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param what: what is wrong, and what was expected.
+    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param
+        what: what is wrong, and what was expected.
     """
 
     def __init__(self, file: Path, line: int, what: str) -> None:
@@ -101,8 +103,10 @@ class Users:
     Before the first :meth:`load` there are none.
 
     :param path: the file, ``etc/users`` of an instance.
-    :param reactor: its thread runs everything here; verifying is done on threads that end with it, or with :meth:`close`.
-    :param passcodes: verifies; None makes one. :param logins: knows who has logged in before; None makes one that keeps nothing.
+    :param reactor: its thread runs everything here; verifying is done on threads that end with it,
+        or with :meth:`close`.
+    :param passcodes: verifies; None makes one. :param logins: knows who has logged in before; None
+        makes one that keeps nothing.
     """
 
     _log = Logger()
@@ -120,9 +124,11 @@ class Users:
         self._users: Mapping[str, User] = {}
 
     def load(self) -> None:
-        """Read the file; it holds for those who connect from now on. For those who are connected ask :meth:`readmit`.
+        """Read the file; it holds for those who connect from now on. For those who are connected
+        ask :meth:`readmit`.
 
-        :raises UsersError: the file cannot be read, or a line of it is no user. The users are then what they were.
+        :raises UsersError: the file cannot be read, or a line of it is no user. The users are then
+            what they were.
         """
         self._users = read_users(self.path)
         self._passcodes.forget()
@@ -139,18 +145,21 @@ class Users:
     def authenticate(self, credentials: Credentials) -> Deferred[Principal]:
         """Find out whether the credentials are those of a user who may connect from there.
 
-        A passcode that is given is always verified. The name that a client certificate vouches for stands in for one only where no
-        passcode is given, and only for the user of that name. Nothing tells an unknown user from a wrong passcode, neither in words
-        nor in time; that a user is inactive, or confined to the loopback, is told to those only who know the passcode.
+        A passcode that is given is always verified. The name that a client certificate vouches for
+        stands in for one only where no passcode is given, and only for the user of that name.
+        Nothing tells an unknown user from a wrong passcode, neither in words nor in time; that a
+        user is inactive, or confined to the loopback, is told to those only who know the passcode.
 
         :returns: fails with AuthenticationFailed.
         """
         return Deferred.fromCoroutine(self._authenticate(credentials))
 
     def readmit(self, principal: Principal, address: str) -> Principal:
-        """A user who is connected from there, with the groups that the file says now. The passcode is not asked for again.
+        """A user who is connected from there, with the groups that the file says now. The passcode
+        is not asked for again.
 
-        :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect from there.
+        :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect
+            from there.
         """
         user = self._users.get(principal.name)
         if user is None:
@@ -190,11 +199,13 @@ class Users:
                     await self._logins.failed(address)
                 raise AuthenticationFailed(name, str(error)) from None
             user = self._users.get(name)
-            # The file may have been read anew meanwhile: what counts is the passcode that it has now.
+            # The file may have been read anew meanwhile: what counts is the passcode that it has
+            # now.
             if (None if user is None else user.hash) == hash:
                 break
         if user is None or not right:
-            # Only the answer is held back: whoever knows a passcode does not wait for those at the same address who do not.
+            # Only the answer is held back: whoever knows a passcode does not wait for those at the
+            # same address who do not.
             await self._logins.failed(address)
             raise AuthenticationFailed(name)
         principal = _admitted(user, credentials.address)
@@ -259,7 +270,8 @@ def write_users(path: Path, users: Iterable[User]) -> None:
 
 @contextmanager
 def edited(path: Path) -> Iterator[dict[str, User]]:
-    """The users of the file, to be changed; they are written when the block ends well. Two processes that edit wait for each other.
+    """The users of the file, to be changed; they are written when the block ends well. Two
+    processes that edit wait for each other.
 
     :raises UsersError: as :func:`read_users`. :raises OSError: as :func:`write_users`.
     """
@@ -299,11 +311,15 @@ def check_name(name: str, what: str = "user") -> str:
 def create_default_users(path: Path, password: str | None = None) -> str:
     """Write the users file of a new instance.
 
-    ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and ``admin`` in group ``admin``, from everywhere.
+    ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and ``admin`` in
+    group ``admin``, from everywhere.
 
-    :param password: the admin's passcode, such as one that the passfile has already; None makes a random one of 144 bits.
-    :returns: the admin's passcode, to be shown once and kept in the passfile: the users file has its hash only.
-    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: it cannot be written.
+    :param password: the admin's passcode, such as one that the passfile has already; None makes a
+        random one of 144 bits.
+    :returns: the admin's passcode, to be shown once and kept in the passfile: the users file has
+        its hash only.
+    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: it cannot
+        be written.
     """
     if path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))

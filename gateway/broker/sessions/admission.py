@@ -1,6 +1,7 @@
 """Whether the limits of destinations leave room for messages that are about to arrive.
 
-Owns the question for a whole run of messages: all or none. Each destination counts for itself (:meth:`gateway.broker.core.physical.Physical.admit`).
+Owns the question for a whole run of messages: all or none. Each destination counts for itself
+(:meth:`gateway.broker.core.physical.Physical.admit`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReports
     """Whether there is room for all of these.
 
     :param messages: those that were asked about, in order: the arrivals, and maybe others between.
-    :param reports: told of a destination that refuses. :raises MessageRejected: for the first that there is no room for; its place is the one in ``messages``.
+    :param reports: told of a destination that refuses. :raises MessageRejected: for the first that
+        there is no room for; its place is the one in ``messages``.
     """
     sums: dict[Destination, tuple[int, int]] = {}
     for physical, run in arrivals:

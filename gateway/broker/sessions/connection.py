@@ -1,6 +1,8 @@
-"""A connection of the embedded broker (``messaging.provider.Connection``): who the user is and what that user may do.
+"""A connection of the embedded broker (``messaging.provider.Connection``): who the user is and what
+that user may do.
 
-Owns access decisions, the connection's sessions, its client identifier and its temporary destinations.
+Owns access decisions, the connection's sessions, its client identifier and its temporary
+destinations.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class EmbeddedConnection:
     """One connection. Made by the provider, once the user is authenticated.
 
     :param number: of the connection, for ``no_local``; from 1.
-    :param address: the client's; "" for a user inside this process, whose transactions count in the memory of the broker.
+    :param address: the client's; "" for a user inside this process, whose transactions count in the
+        memory of the broker.
     """
 
     def __init__(
@@ -89,7 +92,8 @@ class EmbeddedConnection:
         #: Destinations this user may send to, as long as neither they nor the rules change.
         self.producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self._sweep_at = _SWEEP
-        #: Of the messages that were routed last: what was found about their duplicate ids; None when none has one.
+        #: Of the messages that were routed last: what was found about their duplicate ids; None
+        #: when none has one.
         self.sifted: Sifted | None = None
         self._epoch = rules.epoch
         #: Epoch milliseconds of its beginning; messages it has sent, and those delivered to it.
@@ -129,7 +133,8 @@ class EmbeddedConnection:
     # --- sending
 
     def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
-        """Where messages go, in runs of one destination, if all of them may; without those whose duplicate ids are known, see :attr:`sifted`.
+        """Where messages go, in runs of one destination, if all of them may; without those whose
+        duplicate ids are known, see :attr:`sifted`.
 
         :param before: see :meth:`~gateway.broker.durability.duplicates.DuplicateIds.sift`.
         :raises MessageRejected: for the first that may not.
@@ -269,7 +274,9 @@ class EmbeddedConnection:
         return consumer
 
     def _check_room(self, destination: Destination, what: str, octets: int) -> None:
-        """:raises NoRoom: a client is to make something of so many octets for which there is no memory; administrators and links may."""
+        """:raises NoRoom: a client is to make something of so many octets for which there is no
+        memory; administrators and links may.
+        """
         memory = self.broker.memory
         if not memory.has_room_for(octets) and self.address and not self.administers:
             self.broker.limit_reports.no_room(memory.standing, memory.standing_most)
@@ -298,7 +305,9 @@ class EmbeddedConnection:
         return consumer
 
     def _check_cost(self, selector: Selector) -> None:
-        """:raises SelectorTooCostly: with this one, the selectors of the connection would cost too much together."""
+        """:raises SelectorTooCostly: with this one, the selectors of the connection would cost too
+        much together.
+        """
         most = self.broker.options.selectors_cost
         if most < 0:
             return

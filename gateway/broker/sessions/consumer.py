@@ -1,7 +1,9 @@
-"""A consumer of the embedded broker: credit, delivery numbers, and what is outstanding (``messaging.provider.Consumer``).
+"""A consumer of the embedded broker: credit, delivery numbers, and what is outstanding
+(``messaging.provider.Consumer``).
 
-Owns the deliveries of one consumer until they are settled or given back. Where they came from and what settling them means is its
-source's business; when an acknowledgement takes effect is its session's.
+Owns the deliveries of one consumer until they are settled or given back. Where they came from and
+what settling them means is its source's business; when an acknowledgement takes effect is its
+session's.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _FREE: Final = 64 * 1024
 class EmbeddedConsumer:
     """One consumer. Made by its session.
 
-    :param selector: the parsed selector, where it is looked at on delivery (queues); a topic's subscription looks at its own on arrival.
+    :param selector: the parsed selector, where it is looked at on delivery (queues); a topic's
+        subscription looks at its own on arrival.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
@@ -69,7 +72,8 @@ class EmbeddedConsumer:
         self.selector = selector
         #: What its selector costs, wherever it is looked at; 0 without one.
         self.cost = 0
-        #: The bytes it takes in memory, counted from the time it has joined its source until it is closed.
+        #: The bytes it takes in memory, counted from the time it has joined its source until it is
+        #: closed.
         self.weight = 0
         self.mode = session.mode
         self._deliver = deliver
@@ -78,7 +82,8 @@ class EmbeddedConsumer:
             IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
         )
         self._memory = session.connection.broker.memory
-        #: Octets of what it has and has not settled, overhead included; what was acknowledged in a transaction is that one's.
+        #: Octets of what it has and has not settled, overhead included; what was acknowledged in a
+        #: transaction is that one's.
         self.unsettled = 0
         self._next = 1
         #: It was started, and not stopped or closed.
@@ -120,7 +125,8 @@ class EmbeddedConsumer:
         try:
             self._deliver(self, first, run, attempts)
         except Exception:  # noqa: BLE001
-            # Its user broke the contract. What it was given stays outstanding, and others get theirs.
+            # Its user broke the contract. What it was given stays outstanding, and others get
+            # theirs.
             self._log.failure("a consumer of {source} failed on delivery", source=str(self.source))
             return
         if self.mode is Mode.AUTO and not self.closed:
@@ -150,7 +156,9 @@ class EmbeddedConsumer:
 
     @property
     def gone(self) -> bool:
-        """Whether it is closed and its session has forgotten it, so that nothing can be outstanding with it."""
+        """Whether it is closed and its session has forgotten it, so that nothing can be outstanding
+        with it.
+        """
         return self.closed and not self.session.has(self)
 
     @property
@@ -230,7 +238,9 @@ class EmbeddedConsumer:
             self.session.touch_after(self.give_back)
 
     def _end(self) -> None:
-        """Deliver and tell nothing more. Its user refers to it, so it must not refer to its user: only a garbage collection would free the two."""
+        """Deliver and tell nothing more. Its user refers to it, so it must not refer to its user:
+        only a garbage collection would free the two.
+        """
         self.closed = True
         self.running = False
         self._memory.stand(-self.weight)
@@ -240,7 +250,9 @@ class EmbeddedConsumer:
     # --- for the session
 
     def give_back(self, more: Sequence[Message] = ()) -> None:
-        """Everything outstanding goes back, with what was acknowledged in a transaction that is undone; their numbers are void."""
+        """Everything outstanding goes back, with what was acknowledged in a transaction that is
+        undone; their numbers are void.
+        """
         outstanding = self._ledger.clear()
         self._let_go(outstanding)
         messages = sorted([*outstanding, *more], key=lambda message: message.seq)

@@ -1,4 +1,5 @@
-"""What holds one sender back: destinations at their limits, a crowded disk, full memory, and consumers that it outruns.
+"""What holds one sender back: destinations at their limits, a crowded disk, full memory, and
+consumers that it outruns.
 
 Owns which of them do, and who is told when none does any more.
 """
@@ -46,11 +47,15 @@ class HoldingBack:
         )
 
     def _outruns(self) -> bool:
-        """Whether it sends faster than the consumers of its queue take; without any, nobody is outrun."""
+        """Whether it sends faster than the consumers of its queue take; without any, nobody is
+        outrun.
+        """
         return self.fast is not None and bool(self.fast.consumers) and self.fast.pace.outrun()
 
     def on_writable(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once, when nothing does any more; never from inside this call, and not after :meth:`close`."""
+        """Call ``resume`` once, when nothing does any more; never from inside this call, and not
+        after :meth:`close`.
+        """
         if self._closed:
             return
         if self.blocked:

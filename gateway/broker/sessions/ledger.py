@@ -1,7 +1,8 @@
 """What a consumer has been given and has not settled: one ledger per consumer.
 
-Deliveries are numbered from 1 without gaps. Two ledgers, because acknowledging through a number and acknowledging single numbers want different
-structures, and both must cost next to nothing. Each can do the other's job, only slower.
+Deliveries are numbered from 1 without gaps. Two ledgers, because acknowledging through a number and
+acknowledging single numbers want different structures, and both must cost next to nothing. Each can
+do the other's job, only slower.
 
 Owns the numbers; what settling a message means is the caller's business.
 """
@@ -26,13 +27,17 @@ class Ledger(Protocol):
         """Deliveries ``first``, ``first + 1``, ... are made; ``first`` follows the last added."""
 
     def through(self, number: int) -> list[Message]:
-        """Take out everything up to ``number``, in order. :raises UnknownDelivery: ``number`` is not outstanding."""
+        """Take out everything up to ``number``, in order. :raises UnknownDelivery: ``number`` is
+        not outstanding.
+        """
 
     def take(self, numbers: Sequence[int]) -> list[Message]:
         """Take these out, all or none. :raises UnknownDelivery:"""
 
     def numbers_through(self, number: int) -> list[int]:
-        """The outstanding numbers up to ``number``. :raises UnknownDelivery: ``number`` is not outstanding."""
+        """The outstanding numbers up to ``number``. :raises UnknownDelivery: ``number`` is not
+        outstanding.
+        """
 
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
         """Put back what was taken, under the numbers it had."""
@@ -181,7 +186,9 @@ class IndividualLedger:
 
 
 def _refuse(numbers: Sequence[int], is_open: Callable[[int], bool]) -> NoReturn:
-    """One of these is not outstanding, or is named twice and is not the second time. :raises UnknownDelivery: for the first."""
+    """One of these is not outstanding, or is named twice and is not the second time. :raises
+    UnknownDelivery: for the first.
+    """
     seen: set[int] = set()
     for number in numbers:
         if number in seen or not is_open(number):

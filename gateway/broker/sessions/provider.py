@@ -99,7 +99,9 @@ class EmbeddedProvider:
         return connection
 
     def waiting(self, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
-        """See :class:`~gateway.messaging.provider.Waiting`; asked by this process only, so no access rule applies."""
+        """See :class:`~gateway.messaging.provider.Waiting`; asked by this process only, so no
+        access rule applies.
+        """
         return waiting(self.broker, spec, client_id)
 
     @property
@@ -118,7 +120,9 @@ class EmbeddedProvider:
         return self._random(_RANDOM_OCTETS).hex()
 
     def readmit(self) -> None:
-        """Users or access rules have changed: connections of users who may no longer connect are lost; the others have their users' new groups."""
+        """Users or access rules have changed: connections of users who may no longer connect are
+        lost; the others have their users' new groups.
+        """
         self.broker.turn.begin()
         try:
             for connection, address in list(self._connections.items()):

@@ -1,6 +1,8 @@
-"""A session of the embedded broker (``messaging.provider.Session``): order, completions, and local transactions.
+"""A session of the embedded broker (``messaging.provider.Session``): order, completions, and local
+transactions.
 
-Owns what one session was asked and has not finished. Consumers own their deliveries, the connection what its user may do.
+Owns what one session was asked and has not finished. Consumers own their deliveries, the connection
+what its user may do.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class EmbeddedSession:
         self._rejected_count = 0
         #: Octets of all this that count in the broker's memory.
         self._held = 0
-        #: For a session whose transactions are branches: called with what is about to be done in one, raises if it may not be; and called when it closes.
+        #: For a session whose transactions are branches: called with what is about to be done in
+        #: one, raises if it may not be; and called when it closes.
         self.gate: Callable[[str], None] | None = None
         self.closing: Callable[[], None] | None = None
 
@@ -202,7 +205,8 @@ class EmbeddedSession:
     ) -> None:
         """Deliveries are acknowledged in this session's transaction.
 
-        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its own, and too many.
+        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its
+            own, and too many.
         """
         self._acknowledged.append((consumer, deliveries))
         self._acknowledged_count += len(deliveries)
@@ -216,7 +220,9 @@ class EmbeddedSession:
         delay_ms: int | None,
         dead: DeadReason | None,
     ) -> None:
-        """Deliveries are rejected in this session's transaction. :raises TransactionTooLarge: as :meth:`acknowledged`."""
+        """Deliveries are rejected in this session's transaction. :raises TransactionTooLarge: as
+        :meth:`acknowledged`.
+        """
         self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
         self._rejected_count += len(deliveries)
         self._hold(sum([message.weight for _, message in deliveries]))
@@ -353,14 +359,18 @@ class EmbeddedSession:
     def hand_over(
         self,
     ) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], int]:
-        """What was sent and acknowledged in the open transaction, which is somebody else's then, with the octets that count in memory."""
+        """What was sent and acknowledged in the open transaction, which is somebody else's then,
+        with the octets that count in memory.
+        """
         work = self._sends, self._acknowledged, self._held
         self._held = 0
         self._forget_transaction()
         return work
 
     def return_outstanding(self) -> None:
-        """Everything outstanding goes back; what is acknowledged in the open transaction stays so."""
+        """Everything outstanding goes back; what is acknowledged in the open transaction stays
+        so.
+        """
         self.touch_after(lambda: self._give_back([], []))
 
     def _forget_transaction(self) -> None:

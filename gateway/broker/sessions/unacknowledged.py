@@ -1,9 +1,11 @@
 """Consumers that have so much they have not acknowledged that they get no more for the moment.
 
-A consumer gets more while it has less than what is left for all consumers. So one that acknowledges nothing cannot have more than half, and there is
-always some left for the others. A consumer that has nothing gets a message in any case, however large.
+A consumer gets more while it has less than what is left for all consumers. So one that acknowledges
+nothing cannot have more than half, and there is always some left for the others. A consumer that
+has nothing gets a message in any case, however large.
 
-Owns who is held back, when to look again, and what the log says. What a consumer has is its own to count.
+Owns who is held back, when to look again, and what the log says. What a consumer has is its own to
+count.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from gateway.broker.schedule import Schedule
     from gateway.broker.sessions.consumer import EmbeddedConsumer
 
-#: Milliseconds between two looks at those who are held back: memory is counted at each message, and does not tell.
+#: Milliseconds between two looks at those who are held back: memory is counted at each message, and
+#: does not tell.
 _MOMENT_MS: Final = 50
 #: Milliseconds between two lines of the log.
 _REPORT_MS: Final = 60_000
@@ -41,7 +44,9 @@ class Unacknowledged:
         return len(self._held_back)
 
     def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
-        """Whether there is memory for more deliveries. A consumer for which there is none gets them later."""
+        """Whether there is memory for more deliveries. A consumer for which there is none gets them
+        later.
+        """
         if consumer.unsettled < self._memory.left():
             return True
         if consumer not in self._held_back:

@@ -1,6 +1,8 @@
-"""How many messages wait for the consumers of a queue or a durable subscription, and since when the oldest does.
+"""How many messages wait for the consumers of a queue or a durable subscription, and since when the
+oldest does.
 
-Owns reading that off without handing anything out: of each priority only the first message is looked at, and read from the store at most.
+Owns reading that off without handing anything out: of each priority only the first message is
+looked at, and read from the store at most.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _NOTHING: Final = Waiting(0, 0)
 
 
 def waiting(broker: Broker, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
-    """Tell what waits for a subscription, without the messages that its consumers have. Creates nothing.
+    """Tell what waits for a subscription, without the messages that its consumers have. Creates
+    nothing.
 
     :param client_id: of whom a durable subscription is.
     :returns: None for a selector on a queue, which only a browser can apply.

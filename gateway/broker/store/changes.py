@@ -1,6 +1,7 @@
 """What a batch becomes: one statement per kind of change, in one transaction.
 
-Owns the order of the changes and their statements. Knows nothing of threads, callbacks or what to do when a statement fails.
+Owns the order of the changes and their statements. Knows nothing of threads, callbacks or what to
+do when a statement fails.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from gateway.broker.store.statements import (
 
 
 class _Summed:
-    """A table that seldom changes, with a checksum in each row, and their sum in the table ``meta``.
+    """A table that seldom changes, with a checksum in each row, and their sum in the table
+    ``meta``.
 
     :param key: the sum's, in ``meta``. :param columns: all columns, first ``id`` and last ``crc``.
     """
@@ -76,7 +78,8 @@ _MESSAGES: Final = Rows(
 )
 _CONTENTS: Final = Rows("INSERT OR IGNORE INTO content(seq, head, body) VALUES", 3)
 _OWED: Final = Rows("INSERT OR IGNORE INTO owed(subscription, seq) VALUES", 2)
-# Columns are selected from the rows, because with bare VALUES on the right of IN SQLite reads the whole table.
+# Columns are selected from the rows, because with bare VALUES on the right of IN SQLite reads the
+# whole table.
 _SETTLED: Final = Rows(
     "DELETE FROM owed WHERE (subscription, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))"
 )
@@ -91,7 +94,8 @@ _REDELIVERIES: Final = Rows(
 _DELETED_MESSAGES: Final = Keys("DELETE FROM message WHERE seq")
 _DELETED_CONTENTS: Final = Keys("DELETE FROM content WHERE seq")
 _DELETED_REDELIVERIES: Final = Keys("DELETE FROM redelivery WHERE seq")
-# What transactions still held of a subscription when it was removed. This reads the whole table, and is rare.
+# What transactions still held of a subscription when it was removed. This reads the whole table,
+# and is rare.
 _REMOVED_OWED: Final = Keys("DELETE FROM owed WHERE subscription")
 _DUPLICATES: Final = Rows(
     "INSERT OR IGNORE INTO duplicate(seq, destination, at, crc, id) VALUES", 5
@@ -106,7 +110,9 @@ _REMOVED_BRANCHES: Final = Keys("DELETE FROM branch WHERE id")
 
 
 def branch_crc(row: BranchRow) -> int:
-    """The checksum of a branch. :raises TypeError, struct.error: a column is of another type than the store writes."""
+    """The checksum of a branch. :raises TypeError, struct.error: a column is of another type than
+    the store writes.
+    """
     numbers = BRANCH(row.id, row.format_id, row.state, row.since, len(row.gtrid), len(row.bqual))
     return crc32(
         row.work, crc32(row.user.encode(), crc32(row.bqual, crc32(row.gtrid, crc32(numbers))))
@@ -114,7 +120,9 @@ def branch_crc(row: BranchRow) -> int:
 
 
 def destination_crc(row: DestinationRow) -> int:
-    """The checksum of a destination. :raises AttributeError, TypeError, struct.error: a column has a type that the store never writes."""
+    """The checksum of a destination. :raises AttributeError, TypeError, struct.error: a column has
+    a type that the store never writes.
+    """
     name, properties = row.name.encode(), row.properties.encode()
     return crc32(
         properties,
@@ -125,7 +133,9 @@ def destination_crc(row: DestinationRow) -> int:
 
 
 def subscription_crc(row: SubscriptionRow) -> int:
-    """The checksum of a subscription. :raises AttributeError, TypeError, struct.error: a column has a type that the store never writes."""
+    """The checksum of a subscription. :raises AttributeError, TypeError, struct.error: a column has
+    a type that the store never writes.
+    """
     client_id, name, selector = row.client_id.encode(), row.name.encode(), row.selector.encode()
     numbers = SUBSCRIPTION(
         row.id, row.destination, row.no_local, len(client_id), len(name), len(selector)
@@ -134,13 +144,16 @@ def subscription_crc(row: SubscriptionRow) -> int:
 
 
 class SeqUsedTwice(Exception):
-    """An insert names a message that the store has. The caller is at fault; nothing of the batch may stay."""
+    """An insert names a message that the store has. The caller is at fault; nothing of the batch
+    may stay.
+    """
 
 
 class Changes:
     """Writes batches over one connection, which must be in autocommit mode.
 
-    :param crash_point: called with ``store.mid-batch`` and ``store.before-commit``; for tests that kill the process there.
+    :param crash_point: called with ``store.mid-batch`` and ``store.before-commit``; for tests that
+        kill the process there.
     """
 
     def __init__(
@@ -148,7 +161,8 @@ class Changes:
     ) -> None:
         self._connection = connection
         self._crash_point = crash_point
-        # Redelivery counts are rare: while there are none at all, settling and deleting need not look for them.
+        # Redelivery counts are rare: while there are none at all, settling and deleting need not
+        # look for them.
         self._redeliveries: bool = (
             connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()[0][0] != 0
         )
@@ -209,7 +223,9 @@ class Changes:
         connection.execute("COMMIT")
 
     def forget_redeliveries(self) -> None:
-        """Look again whether there are redelivery counts; for idle moments, after they were deleted."""
+        """Look again whether there are redelivery counts; for idle moments, after they were
+        deleted.
+        """
         if self._redeliveries:
             found = self._connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()
             self._redeliveries = found[0][0] != 0
@@ -224,7 +240,8 @@ class Changes:
             )
 
     def _insert(self, batch: Batch) -> None:
-        # Transposed twice, because everything here then runs in C: the reactor wants the interpreter lock.
+        # Transposed twice, because everything here then runs in C: the reactor wants the
+        # interpreter lock.
         seqs, destinations, priorities, expiries, sizes, persistent, heads, bodies = zip(
             *batch.inserts.values(), strict=True
         )
@@ -247,7 +264,8 @@ class Changes:
         contents = _CONTENTS.run(
             self._connection, list(chain.from_iterable(zip(seqs, heads, bodies, strict=True)))
         )
-        # OR IGNORE is there for the padding; a message passed over for any other reason must not go unnoticed.
+        # OR IGNORE is there for the padding; a message passed over for any other reason must not go
+        # unnoticed.
         if messages != count or contents != count:
             raise SeqUsedTwice(
                 f"of {count} messages from seq {seqs[0]} to {seqs[-1]} some are in the store already"

@@ -1,6 +1,8 @@
-"""A store that kills its own process at a named point, so that tests can prove what a crash there leaves behind.
+"""A store that kills its own process at a named point, so that tests can prove what a crash there
+leaves behind.
 
-Owns the points and how they are asked for. Nothing here is part of a gateway that was not asked: ``gateway.app`` makes an ordinary
+Owns the points and how they are asked for. Nothing here is part of a gateway that was not asked:
+``gateway.app`` makes an ordinary
 :class:`~gateway.broker.store.sqlite.SqliteStore` unless the environment names a point.
 """
 
@@ -16,7 +18,8 @@ from gateway.instance import killing
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorFromThreads
 
-#: The variable of the environment that names a point: ``NAME`` or ``NAME:N``, for the N-th time that it is passed.
+#: The variable of the environment that names a point: ``NAME`` or ``NAME:N``, for the N-th time
+#: that it is passed.
 VARIABLE: Final = "STOMP_GATEWAY_CRASH_POINT"
 
 #: Every point, in the order of a process's life.

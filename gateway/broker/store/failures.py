@@ -1,6 +1,7 @@
 """What went wrong in SQLite, in the words of the store's interface.
 
-Owns the meaning of SQLite's result codes (https://www.sqlite.org/rescode.html). Decides nothing about what to do then.
+Owns the meaning of SQLite's result codes (https://www.sqlite.org/rescode.html). Decides nothing
+about what to do then.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Final
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreFailed, StoreFull
 from gateway.broker.store.reserve import is_lack_of_space, lacks_space
 
-#: The system's or the process's trouble. What else SQLite says when it only reads is about what is in the file: pages, tables, texts.
+#: The system's or the process's trouble. What else SQLite says when it only reads is about what is
+#: in the file: pages, tables, texts.
 _NO_DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_PERM,
@@ -28,8 +30,8 @@ _NO_DAMAGE: Final = frozenset(
         sqlite3.SQLITE_AUTH,
     }
 )
-#: What reading a damaged file can raise. The sqlite3 module gives the last three for texts, and error messages, that are not UTF-8, and
-#: columns of another type than the store writes give them.
+#: What reading a damaged file can raise. The sqlite3 module gives the last three for texts, and
+#: error messages, that are not UTF-8, and columns of another type than the store writes give them.
 AT_READING: Final = (sqlite3.Error, ValueError, TypeError, OverflowError)
 _HELD: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -71,7 +73,9 @@ def at_writing(path: str, error: Exception) -> StoreFull | StoreFailed:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error at reading is about what is in the file. The sqlite3 module's own errors have no code: a text is not UTF-8."""
+    """Whether an error at reading is about what is in the file. The sqlite3 module's own errors
+    have no code: a text is not UTF-8.
+    """
     return not isinstance(error, OSError) and primary_code(error) not in _NO_DAMAGE
 
 
@@ -81,7 +85,8 @@ def _is_full(path: str, error: Exception) -> bool:
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF == sqlite3.SQLITE_FULL:
         return True
-    # A quota that is used up comes as a plain failed write: SQLite looks for ENOSPC only. An fsync that failed is never taken for this.
+    # A quota that is used up comes as a plain failed write: SQLite looks for ENOSPC only. An fsync
+    # that failed is never taken for this.
     return code == sqlite3.SQLITE_IOERR_WRITE and lacks_space(f"{path}.probe")
 
 

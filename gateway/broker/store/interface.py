@@ -1,9 +1,11 @@
 """What the broker asks of a store: batches of plain values in, rows out.
 
-The broker gathers changes in a :class:`Batch` while the store is busy with the one before, so one synced commit serves all that came
-meanwhile (group commit). A batch is plain tuples and numbers, so that a store may live on another thread or in another process.
+The broker gathers changes in a :class:`Batch` while the store is busy with the one before, so one
+synced commit serves all that came meanwhile (group commit). A batch is plain tuples and numbers, so
+that a store may live on another thread or in another process.
 
-Nothing here knows what a message means: a row's ``head`` is the broker's own encoding (``gateway.broker.codec``).
+Nothing here knows what a message means: a row's ``head`` is the broker's own encoding
+(``gateway.broker.codec``).
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 
 class StoreError(Exception):
-    """A store cannot be opened, read or written. The message names the file and the place, and is meant for the operator."""
+    """A store cannot be opened, read or written. The message names the file and the place, and is
+    meant for the operator.
+    """
 
 
 class StoreDamaged(StoreError):
-    """The file holds what a store never wrote: it is refused, and nothing is repaired by dropping what follows.
+    """The file holds what a store never wrote: it is refused, and nothing is repaired by dropping
+    what follows.
 
     :param path: the file. :param place: where in it (an offset, a page, a row).
-    :param seq: the message that is damaged, when it is about one. :param destination: its destination's id; None when that cannot be read.
+    :param seq: the message that is damaged, when it is about one. :param destination: its
+        destination's id; None when that cannot be read.
     """
 
     def __init__(
@@ -43,7 +49,8 @@ class StoreDamaged(StoreError):
 class StoreVersionUnknown(StoreError):
     """The file was written by another version of the schema.
 
-    :param found: its schema version. :param known: the latest that this program reads, and all before it.
+    :param found: its schema version. :param known: the latest that this program reads, and all
+        before it.
     """
 
     def __init__(self, path: str, found: object, known: int) -> None:
@@ -60,13 +67,16 @@ class StoreFull(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A write or its fsync failed. This is final: what is on disk is unknown until the store is opened anew, and it takes nothing more."""
+    """A write or its fsync failed. This is final: what is on disk is unknown until the store is
+    opened anew, and it takes nothing more.
+    """
 
 
 class Row(NamedTuple):
     """One stored message.
 
-    :param persistent: 0 for a message that is here only because memory is bounded; it does not survive a restart.
+    :param persistent: 0 for a message that is here only because memory is bounded; it does not
+        survive a restart.
     :param expires: epoch milliseconds, 0 for never. :param size: octets it counts for in limits.
     :param head: the broker's encoding of everything but the body.
     """
@@ -94,8 +104,9 @@ class IndexRow(NamedTuple):
 class DestinationRow(NamedTuple):
     """A destination the store knows.
 
-    :param properties: ``name=value`` lines in UTF-8, the broker's business. :param administered: 1 when an administrator gave them; 2 when the
-        destination was removed, and messages of it may still be there.
+    :param properties: ``name=value`` lines in UTF-8, the broker's business. :param administered: 1
+        when an administrator gave them; 2 when the destination was removed, and messages of it may
+        still be there.
     """
 
     id: int
@@ -106,7 +117,9 @@ class DestinationRow(NamedTuple):
 
 
 class SubscriptionRow(NamedTuple):
-    """A durable subscription. :param selector: "" for none. :param no_local: 0 or 1. :param destination: the topic's id."""
+    """A durable subscription. :param selector: "" for none. :param no_local: 0 or 1. :param
+    destination: the topic's id.
+    """
 
     id: int
     destination: int
@@ -119,7 +132,8 @@ class SubscriptionRow(NamedTuple):
 class RedeliveryRow(NamedTuple):
     """How often a message was tried. :param owner: 0 for the queue it is in, else the subscription.
 
-    :param not_before: epoch milliseconds before which it is not delivered again; 0 when there is no pause.
+    :param not_before: epoch milliseconds before which it is not delivered again; 0 when there is no
+        pause.
     """
 
     owner: int
@@ -131,7 +145,8 @@ class RedeliveryRow(NamedTuple):
 class DuplicateRow(NamedTuple):
     """A duplicate id that is remembered.
 
-    :param seq: that of the message that came with it; unlike the message it need not be stored. :param at: when it came, epoch milliseconds.
+    :param seq: that of the message that came with it; unlike the message it need not be stored.
+        :param at: when it came, epoch milliseconds.
     :param id: UTF-8.
     """
 
@@ -144,8 +159,10 @@ class DuplicateRow(NamedTuple):
 class BranchRow(NamedTuple):
     """A transaction branch that is prepared, or was completed heuristically and is remembered.
 
-    :param state: 0 when it is prepared, else the X/Open code of the heuristic outcome. :param since: when it was prepared, epoch milliseconds.
-    :param user: who has prepared it. :param work: the broker's encoding of what the branch has sent and acknowledged.
+    :param state: 0 when it is prepared, else the X/Open code of the heuristic outcome. :param
+        since: when it was prepared, epoch milliseconds.
+    :param user: who has prepared it. :param work: the broker's encoding of what the branch has sent
+        and acknowledged.
     """
 
     id: int
@@ -161,10 +178,11 @@ class BranchRow(NamedTuple):
 class Batch:
     """Changes that become durable together.
 
-    Filled by the broker until it is submitted, untouched afterwards. Applied in this order: new destinations and subscriptions,
-    ``inserts``, ``owed``, ``settled``, ``redeliveries``, ``deletes``, removed subscriptions and destinations, ``duplicates``,
-    ``forgotten``, ``branches``, removed branches. An insert and its delete in
-    one batch are taken out by the broker, so ``deletes`` never names a message of ``inserts``.
+    Filled by the broker until it is submitted, untouched afterwards. Applied in this order: new
+    destinations and subscriptions, ``inserts``, ``owed``, ``settled``, ``redeliveries``,
+    ``deletes``, removed subscriptions and destinations, ``duplicates``, ``forgotten``,
+    ``branches``, removed branches. An insert and its delete in one batch are taken out by the
+    broker, so ``deletes`` never names a message of ``inserts``.
     """
 
     __slots__ = (
@@ -198,18 +216,22 @@ class Batch:
         self.owed: dict[tuple[int, int], None] = {}
         #: (subscription id, seq): no longer owed.
         self.settled: dict[tuple[int, int], None] = {}
-        #: (owner, seq): as it now stands; replaces what was there. Rows of a deleted or settled message go with it.
+        #: (owner, seq): as it now stands; replaces what was there. Rows of a deleted or settled
+        #: message go with it.
         self.redeliveries: dict[tuple[int, int], RedeliveryRow] = {}
         #: New or changed destinations and new subscriptions, by id.
         self.destinations: dict[int, DestinationRow] = {}
         self.subscriptions: dict[int, SubscriptionRow] = {}
-        #: Ids to remove. The messages of a destination were named above; what is still owed to a subscription goes with it.
+        #: Ids to remove. The messages of a destination were named above; what is still owed to a
+        #: subscription goes with it.
         self.removed_destinations: dict[int, None] = {}
         self.removed_subscriptions: dict[int, None] = {}
-        #: Duplicate ids that are remembered from now on, by seq, rising; and seqs of those that no longer are.
+        #: Duplicate ids that are remembered from now on, by seq, rising; and seqs of those that no
+        #: longer are.
         self.duplicates: dict[int, DuplicateRow] = {}
         self.forgotten: dict[int, None] = {}
-        #: Branches that are prepared now, or as they now stand, by id; and ids of those that are no more.
+        #: Branches that are prepared now, or as they now stand, by id; and ids of those that are no
+        #: more.
         self.branches: dict[int, BranchRow] = {}
         self.removed_branches: dict[int, None] = {}
         #: When not 0: every seq below this may be in use; the next start begins here.
@@ -244,10 +266,13 @@ Committed: TypeAlias = Callable[[StoreError | None], None]
 class Recovered(NamedTuple):
     """What a store held when it was opened, but the messages: those come from :meth:`Store.scan`.
 
-    :param store_id: random, made with the store, in every message id it gives out. :param next_seq: the first seq never used.
-    :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail that was cut off, and the like).
+    :param store_id: random, made with the store, in every message id it gives out. :param next_seq:
+        the first seq never used.
+    :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail
+        that was cut off, and the like).
     :param path: the file, for errors about rows; "" where there is none.
-    :param full: that and why persistent messages are refused from the beginning: the disk is full; else "".
+    :param full: that and why persistent messages are refused from the beginning: the disk is full;
+        else "".
     :param log: what its log had, a sentence; "" where there is none.
     """
 
@@ -263,22 +288,28 @@ class Recovered(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps rows. :meth:`open`, and :meth:`scan` and its like, may block and are called before the reactor runs."""
+    """Keeps rows. :meth:`open`, and :meth:`scan` and its like, may block and are called before the
+    reactor runs.
+    """
 
     #: Called on the reactor thread with the new value of :attr:`draining` when it changes.
     on_draining: Callable[[bool], None] | None
-    #: Called on the reactor thread with each message that the store finds damaged by itself, while nobody has asked for it.
+    #: Called on the reactor thread with each message that the store finds damaged by itself, while
+    #: nobody has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None
-    #: Called once on the reactor thread when the store has failed for good, after the callback of a batch that it failed with, if any.
+    #: Called once on the reactor thread when the store has failed for good, after the callback of a
+    #: batch that it failed with, if any.
     on_failed: Callable[[StoreFailed], None] | None
 
     @property
     def draining(self) -> bool:
-        """The disk is full: batches with inserts are not to be submitted until this is False again."""
+        """The disk is full: batches with inserts are not to be submitted until this is False
+        again.
+        """
 
     def open(self) -> Recovered:
-        """Open, making the store if there is none. Messages that are not persistent are gone, with the rows that say to whom they are owed
-        and how often they were tried.
+        """Open, making the store if there is none. Messages that are not persistent are gone, with
+        the rows that say to whom they are owed and how often they were tried.
 
         :raises StoreDamaged, StoreVersionUnknown, StoreError: and nothing was changed.
         """
@@ -293,15 +324,21 @@ class Store(Protocol):
         """Redelivery counts, in blocks."""
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
-        """Duplicate ids that are remembered, by rising seq, in blocks. :raises StoreDamaged: one's checksum is wrong; names its seq."""
+        """Duplicate ids that are remembered, by rising seq, in blocks. :raises StoreDamaged: one's
+        checksum is wrong; names its seq.
+        """
 
     def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
-        """Transaction branches by rising id, in blocks. :raises StoreDamaged: one's checksum is wrong; names its id."""
+        """Transaction branches by rising id, in blocks. :raises StoreDamaged: one's checksum is
+        wrong; names its id.
+        """
 
     def submit(self, batch: Batch, committed: Committed) -> None:
-        """Make a batch durable; all or none. Batches are committed, and ``committed`` called, in the order submitted, never from inside this call.
+        """Make a batch durable; all or none. Batches are committed, and ``committed`` called, in
+        the order submitted, never from inside this call.
 
-        ``committed`` gets StoreFull (this batch was undone, go on with smaller ones) or StoreFailed (final: every later batch fails too).
+        ``committed`` gets StoreFull (this batch was undone, go on with smaller ones) or StoreFailed
+        (final: every later batch fails too).
         """
 
     def fetch(
@@ -311,14 +348,19 @@ class Store(Protocol):
         *,
         in_order: bool = False,
     ) -> None:
-        """Read messages of committed or submitted batches, in the order asked. Those that are gone are left out.
+        """Read messages of committed or submitted batches, in the order asked. Those that are gone
+        are left out.
 
-        Batches that are submitted later may be committed first, so that commits never wait for a queue of reads.
+        Batches that are submitted later may be committed first, so that commits never wait for a
+        queue of reads.
 
-        :param in_order: read before any batch that is submitted later, although it may delete these messages.
+        :param in_order: read before any batch that is submitted later, although it may delete these
+            messages.
 
         A row whose checksum is wrong gives StoreDamaged that names its seq.
         """
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Finish what was submitted, mark the store clean, let go of the files; then call ``closed`` on the reactor thread."""
+        """Finish what was submitted, mark the store clean, let go of the files; then call
+        ``closed`` on the reactor thread.
+        """

@@ -1,6 +1,8 @@
-"""A store without a disk: the behaviour of :mod:`gateway.broker.store.sqlite`, gone with the process.
+"""A store without a disk: the behaviour of :mod:`gateway.broker.store.sqlite`, gone with the
+process.
 
-Owns the rows in dictionaries and the order of the callbacks. Knows nothing of files, threads or of what a row means.
+Owns the rows in dictionaries and the order of the callbacks. Knows nothing of files, threads or of
+what a row means.
 """
 
 from __future__ import annotations
@@ -34,15 +36,18 @@ _BLOCK: Final = 500
 
 
 class MemoryStore:
-    """Keeps rows in memory, for ``imq.persist.store=memory``; implements :class:`~gateway.broker.store.interface.Store`.
+    """Keeps rows in memory, for ``imq.persist.store=memory``; implements
+    :class:`~gateway.broker.store.interface.Store`.
 
     Whether a row is persistent makes no difference here: all are gone with the process.
 
-    :param reactor: calls ``committed``, ``fetched`` and ``closed``, in the order asked, in its next turn.
+    :param reactor: calls ``committed``, ``fetched`` and ``closed``, in the order asked, in its next
+        turn.
     :param random_bytes: where the store id comes from.
     """
 
-    #: As :attr:`SqliteStore.draining <gateway.broker.store.sqlite.SqliteStore.draining>`; there is no disk to fill.
+    #: As :attr:`SqliteStore.draining <gateway.broker.store.sqlite.SqliteStore.draining>`; there is
+    #: no disk to fill.
     draining: Final = False
 
     def __init__(
@@ -119,7 +124,8 @@ class MemoryStore:
     def submit(self, batch: Batch, committed: Committed) -> None:
         """Take the batch; ``committed`` is called in a later turn of the reactor.
 
-        It gets None, or StoreFailed when a message was there already, as with :class:`SqliteStore`: final, the caller is at fault.
+        It gets None, or StoreFailed when a message was there already, as with :class:`SqliteStore`:
+        final, the caller is at fault.
 
         :raises StoreError: the store is not open.
         """
@@ -148,7 +154,9 @@ class MemoryStore:
         self._later(lambda: fetched(rows))
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Forget everything; ``closed`` follows after the callbacks of what was asked before. :raises StoreError: it is not open."""
+        """Forget everything; ``closed`` follows after the callbacks of what was asked before.
+        :raises StoreError: it is not open.
+        """
         self._check_open()
         self._open = False
         self._failure = None

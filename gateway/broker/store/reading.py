@@ -1,9 +1,11 @@
 """Reads rows back.
 
-Owns the statements that read, and the check of every message's checksum. Knows nothing of threads or callbacks.
+Owns the statements that read, and the check of every message's checksum. Knows nothing of threads
+or callbacks.
 
-A read of many rows is one step of one statement where it can be (see :mod:`gateway.broker.store.statements` for why): SQLite joins the
-columns into one text each, octets in hexadecimal. Against a busy reactor this reads 80,000 rows of 1 KiB a second where one step a row
+A read of many rows is one step of one statement where it can be (see
+:mod:`gateway.broker.store.statements` for why): SQLite joins the columns into one text each, octets
+in hexadecimal. Against a busy reactor this reads 80,000 rows of 1 KiB a second where one step a row
 reads 600. Large ones would cost more to spell out than a step does, and are read as they are.
 """
 
@@ -59,7 +61,8 @@ _LARGE_ROWS: Final = Keys("SELECT seq, head, body FROM content WHERE seq")
 def fetch(connection: sqlite3.Connection, path: str, seqs: Sequence[int]) -> list[Row]:
     """These messages in the order asked, without those that are gone.
 
-    :raises StoreDamaged: a message's checksum is wrong, or its content is missing; names ``path`` and the seq.
+    :raises StoreDamaged: a message's checksum is wrong, or its content is missing; names ``path``
+        and the seq.
     :raises sqlite3.Error: as SQLite does.
     """
     rows: dict[int, Row] = {}
@@ -146,7 +149,8 @@ def _fetch_large(
 
 
 def scan(connection: sqlite3.Connection) -> Iterator[list[IndexRow]]:
-    """The narrow part of every message by rising seq, in blocks; no statement stays open between two of them.
+    """The narrow part of every message by rising seq, in blocks; no statement stays open between
+    two of them.
 
     Those that are not persistent are left out: they are still to be swept.
     """
@@ -182,7 +186,9 @@ def scan_redeliveries(connection: sqlite3.Connection) -> Iterator[list[Redeliver
 
 
 def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[DuplicateRow]]:
-    """Remembered duplicate ids by rising seq, in blocks. :raises StoreDamaged: a checksum is wrong; names ``path`` and the seq."""
+    """Remembered duplicate ids by rising seq, in blocks. :raises StoreDamaged: a checksum is wrong;
+    names ``path`` and the seq.
+    """
     after = -1
     while found := connection.execute(
         "SELECT seq, destination, at, id, crc FROM duplicate WHERE seq > ? ORDER BY seq LIMIT ?",
@@ -203,7 +209,9 @@ def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[
 
 
 def scan_branches(connection: sqlite3.Connection, path: str) -> Iterator[list[BranchRow]]:
-    """Transaction branches by rising id, in blocks. :raises StoreDamaged: a checksum is wrong; names ``path`` and the id."""
+    """Transaction branches by rising id, in blocks. :raises StoreDamaged: a checksum is wrong;
+    names ``path`` and the id.
+    """
     after = -1
     while found := connection.execute(
         "SELECT id, format, gtrid, bqual, state, since, user, work, crc FROM branch WHERE id > ? ORDER BY id LIMIT ?",

@@ -1,7 +1,8 @@
 """Space on the disk kept for the day it is full.
 
-Acknowledgements must go on when nothing more can be stored, and deleting needs space too, in the write-ahead log. A file that was filled in
-advance is given up then, and made again when there is room.
+Acknowledgements must go on when nothing more can be stored, and deleting needs space too, in the
+write-ahead log. A file that was filled in advance is given up then, and made again when there is
+room.
 
 Owns that file. Knows nothing of the store beside it.
 """
@@ -28,7 +29,9 @@ class Reserve:
 
     @property
     def margin(self) -> int:
-        """Bytes that must be free beside it before it is made again, or a disk that is nearly full would be full again at once."""
+        """Bytes that must be free beside it before it is made again, or a disk that is nearly full
+        would be full again at once.
+        """
         return max(self.size // 4, 1 << 20)
 
     @property
@@ -44,14 +47,16 @@ class Reserve:
             raise StoreError(
                 f"{self._path} is not a file. One that keeps space for a full disk is made there, with nothing in it: remove it"
             )
-        # Blocks are units of 512 octets whatever the file system's own are (POSIX, sys/stat.h leaves it open; Linux and the BSDs agree).
+        # Blocks are units of 512 octets whatever the file system's own are (POSIX, sys/stat.h
+        # leaves it open; Linux and the BSDs agree).
         return found.st_size == self.size and found.st_blocks * 512 >= self.size
 
     def hold(self, *, margin: int = 0) -> bool:
         """Make the file if it is not there whole.
 
         :param margin: octets that must be free beside it, or it is not made.
-        :returns: whether it is there now, and the margin is free. :raises OSError: something else than lack of space was in the way.
+        :returns: whether it is there now, and the margin is free. :raises OSError: something else
+            than lack of space was in the way.
         :raises StoreError: something else than a file is there.
         """
         held = self.held
@@ -90,7 +95,8 @@ def is_lack_of_space(error: OSError) -> bool:
 
 
 def lacks_space(path: str) -> bool:
-    """Try to write 64 KiB to a new file at ``path``, which is removed again: for a failure that does not say why.
+    """Try to write 64 KiB to a new file at ``path``, which is removed again: for a failure that
+    does not say why.
 
     :returns: True when that failed for lack of space, False when it succeeded or failed otherwise.
     """

@@ -1,10 +1,12 @@
 """The store in an SQLite database, written by a thread of its own.
 
-Owns what happens to a batch from :meth:`SqliteStore.submit` to its callback: the order, the commit, the checkpoints, what a failure means for
-those that follow. Knows nothing of what a row means, and leaves statements, files and the log's format to its neighbours.
+Owns what happens to a batch from :meth:`SqliteStore.submit` to its callback: the order, the commit,
+the checkpoints, what a failure means for those that follow. Knows nothing of what a row means, and
+leaves statements, files and the log's format to its neighbours.
 
-Files, for ``messages.db``: the database itself; ``messages.db-wal``, SQLite's write-ahead log, in which a commit is durable;
-``messages.reserve``, space kept for the day the disk is full; ``messages.db.tmp`` while a store is being made.
+Files, for ``messages.db``: the database itself; ``messages.db-wal``, SQLite's write-ahead log, in
+which a commit is durable; ``messages.reserve``, space kept for the day the disk is full;
+``messages.db.tmp`` while a store is being made.
 """
 
 from __future__ import annotations
@@ -44,43 +46,54 @@ if TYPE_CHECKING:
 
 _MIB: Final = 1 << 20
 
-#: While the disk is full: how often it is tried to end that, in seconds when idle, in batches when not.
+#: While the disk is full: how often it is tried to end that, in seconds when idle, in batches when
+#: not.
 _FULL_SECONDS: Final = 1.0
 _FULL_BATCHES: Final = 64
 
 _Block = TypeVar("_Block")
 
-# Files open in this process. SQLite's locks do not keep a process from itself, and closing any descriptor of the file loses them.
+# Files open in this process. SQLite's locks do not keep a process from itself, and closing any
+# descriptor of the file loses them.
 _open_here: Final[set[str]] = set()
 
 
 class SqliteStore:
     """Keeps rows in an SQLite database; implements :class:`~gateway.broker.store.interface.Store`.
 
-    What was committed survives the end of the process and, if the disk keeps what it acknowledged, the loss of power.
+    What was committed survives the end of the process and, if the disk keeps what it acknowledged,
+    the loss of power.
 
-    **A full disk.** The batch is undone as a whole and its callback gets StoreFull: its deletes are undone too, so the caller gives
-    them again in a later batch, without the inserts. From then on the store is *draining*: the reserve file is given up, so that batches
-    that only delete or settle have space to be written in. It ends by itself, when there is room to make the reserve file again and a quarter as
-    much beside it; that is looked for every second. Inserts are not refused meanwhile, they may fail. It also begins without a failed batch, when the log finds no room in the
-    database.
+    **A full disk.** The batch is undone as a whole and its callback gets StoreFull: its deletes are
+    undone too, so the caller gives them again in a later batch, without the inserts. From then on
+    the store is *draining*: the reserve file is given up, so that batches that only delete or
+    settle have space to be written in. It ends by itself, when there is room to make the reserve
+    file again and a quarter as much beside it; that is looked for every second. Inserts are not
+    refused meanwhile, they may fail. It also begins without a failed batch, when the log finds no
+    room in the database.
 
-    **A failed write or fsync** is final. What the disk holds is unknown until the store is opened anew, best in a new process.
+    **A failed write or fsync** is final. What the disk holds is unknown until the store is opened
+    anew, best in a new process.
 
     :param path: the database, e.g. ``.../store/messages.db``; its folder must exist.
     :param reactor: where the callbacks are called.
-    :param reserve_octets: size of the reserve file, 0 for none. Not less than ``checkpoint_octets``, or the log may not fit into the database
-        when the disk is full.
-    :param checkpoint_octets: length of the log from which on it is copied back into the database, between commits.
-    :param check_octets: a database up to this size that was not closed in order is checked page by page at opening.
+    :param reserve_octets: size of the reserve file, 0 for none. Not less than
+        ``checkpoint_octets``, or the log may not fit into the database when the disk is full.
+    :param checkpoint_octets: length of the log from which on it is copied back into the database,
+        between commits.
+    :param check_octets: a database up to this size that was not closed in order is checked page by
+        page at opening.
     :param idle_seconds: without work for so long, the thread looks after the files.
-    :param on_draining: called on the reactor's thread with the new value of :attr:`draining` when it changes, and before the callback of
-        the batch that was undone. It may also be set later, as an attribute.
+    :param on_draining: called on the reactor's thread with the new value of :attr:`draining` when
+        it changes, and before the callback of the batch that was undone. It may also be set later,
+        as an attribute.
     :param random_bytes: where the store id comes from.
-    :param marker: a file that is made once there is a store; where it is and the store is not, that is refused. "" for none.
-    :param crash_point: called on the thread with the name of each point it passes, for tests that kill the process there:
-        ``store.before-rename``, ``store.after-rename`` (making the file), ``store.mid-batch``, ``store.before-commit``,
-        ``store.after-commit``, ``store.before-checkpoint``, ``store.after-checkpoint``.
+    :param marker: a file that is made once there is a store; where it is and the store is not, that
+        is refused. "" for none.
+    :param crash_point: called on the thread with the name of each point it passes, for tests that
+        kill the process there: ``store.before-rename``, ``store.after-rename`` (making the file),
+        ``store.mid-batch``, ``store.before-commit``, ``store.after-commit``,
+        ``store.before-checkpoint``, ``store.after-checkpoint``.
     """
 
     _log = Logger()
@@ -103,7 +116,8 @@ class SqliteStore:
         self.on_draining = on_draining
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
-        #: Whether the disk is full and only what makes room should be asked for. Read it on the reactor's thread.
+        #: Whether the disk is full and only what makes room should be asked for. Read it on the
+        #: reactor's thread.
         self.draining = False
         self._reactor = reactor
         self._reserve = Reserve(f"{os.path.splitext(path)[0]}.reserve", reserve_octets)
@@ -127,15 +141,16 @@ class SqliteStore:
     # Before the reactor runs.
 
     def open(self) -> Recovered:
-        """Open, making the store if there is none. Messages that are not persistent are gone, with the rows that say to whom they are owed
-        and how often they were tried.
+        """Open, making the store if there is none. Messages that are not persistent are gone, with
+        the rows that say to whom they are owed and how often they were tried.
 
-        The log is checked always, the pages of the database if it was not closed in order and is not large. Files are readable by
-        their owner only.
+        The log is checked always, the pages of the database if it was not closed in order and is
+        not large. Files are readable by their owner only.
 
         :raises StoreDamaged: the database or its log holds what a store never wrote.
         :raises StoreVersionUnknown: another version's schema.
-        :raises StoreError: the file is not a store, is held by another process, or cannot be read or written.
+        :raises StoreError: the file is not a store, is held by another process, or cannot be read
+            or written.
         """
         real = os.path.realpath(self.path)
         if real in _open_here:
@@ -148,14 +163,17 @@ class SqliteStore:
         return recovered
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
-        """The narrow part of every message by rising seq, in blocks of at most 500; before the first batch.
+        """The narrow part of every message by rising seq, in blocks of at most 500; before the
+        first batch.
 
         :raises StoreDamaged, StoreError: as it reads.
         """
         return self._scanned(reading.scan)
 
     def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
-        """(subscription id, seq) of everything owed, by rising seq, in blocks of at most 500; before the first batch."""
+        """(subscription id, seq) of everything owed, by rising seq, in blocks of at most 500;
+        before the first batch.
+        """
         return self._scanned(reading.scan_owed)
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
@@ -163,17 +181,23 @@ class SqliteStore:
         return self._scanned(reading.scan_redeliveries)
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
-        """Remembered duplicate ids by rising seq, in blocks of at most 500; before the first batch. :raises StoreDamaged: see there."""
+        """Remembered duplicate ids by rising seq, in blocks of at most 500; before the first batch.
+        :raises StoreDamaged: see there.
+        """
         return self._scanned(partial(reading.scan_duplicates, path=self.path))
 
     def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
-        """Transaction branches by rising id, in blocks of at most 500; before the first batch. :raises StoreDamaged: see there."""
+        """Transaction branches by rising id, in blocks of at most 500; before the first batch.
+        :raises StoreDamaged: see there.
+        """
         return self._scanned(partial(reading.scan_branches, path=self.path))
 
     # While the reactor runs.
 
     def submit(self, batch: Batch, committed: Committed) -> None:
-        """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises StoreError: the store is not open."""
+        """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises
+        StoreError: the store is not open.
+        """
         self._running().put(partial(self._commit, batch, committed))
 
     def fetch(
@@ -183,14 +207,18 @@ class SqliteStore:
         *,
         in_order: bool = False,
     ) -> None:
-        """Read messages; see :meth:`gateway.broker.store.interface.Store.fetch`. :raises StoreError: the store is not open."""
+        """Read messages; see :meth:`gateway.broker.store.interface.Store.fetch`. :raises
+        StoreError: the store is not open.
+        """
         thread = self._running()
         (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Finish what was submitted, mark the store clean, let go of the files; then call ``closed`` on the reactor thread.
+        """Finish what was submitted, mark the store clean, let go of the files; then call
+        ``closed`` on the reactor thread.
 
-        A store that failed, or whose last change found no room, is closed without the mark. :raises StoreError: the store is not open.
+        A store that failed, or whose last change found no room, is closed without the mark. :raises
+        StoreError: the store is not open.
         """
         thread = self._running()
         self._closing = True
@@ -384,12 +412,15 @@ class SqliteStore:
         self._reactor.callFromThread(self._tell_damaged, error)
 
     def _guarded(self, write: Callable[[], None]) -> StoreError | None:
-        """Do something that writes; when it fails, undo what is open and draw the consequences. :returns: the failure."""
+        """Do something that writes; when it fails, undo what is open and draw the consequences.
+        :returns: the failure.
+        """
         try:
             write()
             return None
         except Exception as error:  # noqa: BLE001
-            # Whatever it is: a batch that was not written as a whole must be undone, and its sender told.
+            # Whatever it is: a batch that was not written as a whole must be undone, and its sender
+            # told.
             failure = failures.at_writing(self.path, error)
             if failure is not error:
                 failure.__cause__ = error
@@ -403,7 +434,8 @@ class SqliteStore:
             self._fail(failure)
         elif not self._full:
             self._set_full(True, str(failure))
-            # At once, while the space that was kept is there: a log that cannot be copied back would take all that comes after.
+            # At once, while the space that was kept is there: a log that cannot be copied back
+            # would take all that comes after.
             self._guarded(partial(self._upkeep.checkpoint, "TRUNCATE"))
         return failure
 
@@ -421,7 +453,9 @@ class SqliteStore:
             self._reactor.callFromThread(self._log.critical, "{failure}", failure=str(failure))
 
     def _tell_failure(self) -> None:
-        """After whatever failed has had its answer: a client whose batch it was gets its own ERROR."""
+        """After whatever failed has had its answer: a client whose batch it was gets its own
+        ERROR.
+        """
         if self._failure is not None and not self._failure_told:
             self._failure_told = True
             self._reactor.callFromThread(self._failed, self._failure)

@@ -1,4 +1,5 @@
-"""A thread that runs jobs: urgent ones in order, the others when no urgent one waits, maintenance when it is idle.
+"""A thread that runs jobs: urgent ones in order, the others when no urgent one waits, maintenance
+when it is idle.
 
 Owns the queues and the thread. Knows nothing of what the jobs are.
 """
@@ -14,13 +15,16 @@ from queue import Empty, SimpleQueue
 class JobThread:
     """Runs jobs one after the other.
 
-    Jobs of :attr:`put` run in the order they were put. Jobs of :meth:`put_behind` run in their own order, each at a moment when no
-    job of :attr:`put` waits. So a job that was put waits for one of the others at most, however many there are.
+    Jobs of :attr:`put` run in the order they were put. Jobs of :meth:`put_behind` run in their own
+    order, each at a moment when no job of :attr:`put` waits. So a job that was put waits for one of
+    the others at most, however many there are.
 
     :param name: the thread's, as tools show it.
-    :param idle: called on the thread when no job came for ``idle_seconds``; returns the seconds until it wants to be called again if
-        there is still no job, or None: not before there was another.
-    :param broken: called on the thread with what a job or ``idle`` raised, which they must not; the thread then goes on.
+    :param idle: called on the thread when no job came for ``idle_seconds``; returns the seconds
+        until it wants to be called again if there is still no job, or None: not before there was
+        another.
+    :param broken: called on the thread with what a job or ``idle`` raised, which they must not; the
+        thread then goes on.
     """
 
     def __init__(
@@ -52,7 +56,9 @@ class JobThread:
         self._jobs.put(_nothing)
 
     def finish(self, last: Callable[[], None] | None = None) -> None:
-        """End once all jobs put so far are done, and then ``last``. From any thread; does not wait."""
+        """End once all jobs put so far are done, and then ``last``. From any thread; does not
+        wait.
+        """
         self._last = last or _nothing
         self._jobs.put(None)
 

@@ -1,7 +1,9 @@
-"""Looks after the files between commits: copies the log back, gives free pages away, makes room on a full disk.
+"""Looks after the files between commits: copies the log back, gives free pages away, makes room on
+a full disk.
 
-Owns when that is due and how much is done at a time. Everything here is called on the store's thread, may raise what SQLite raises, and leaves it to
-the store what such a failure means. Knows nothing of callbacks.
+Owns when that is due and how much is done at a time. Everything here is called on the store's
+thread, may raise what SQLite raises, and leaves it to the store what such a failure means. Knows
+nothing of callbacks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _TRIVIAL_LOG: Final = _MIB
 #: How often the log's length is looked at: after so many commits, or octets of messages.
 _LOOK_COMMITS: Final = 8
 _LOOK_OCTETS: Final = _MIB
-#: Free pages that are given back to the file system at a time, and how many are kept for new messages.
+#: Free pages that are given back to the file system at a time, and how many are kept for new
+#: messages.
 _VACUUM_PAGES: Final = 256
 _KEPT_PAGES: Final = 4096
 #: Seconds between two steps of the check of contents while there is always something else to do.
@@ -40,10 +43,12 @@ _FULL_SLICES: Final = 16
 class Upkeep:
     """The care of an open store's files.
 
-    :param path: the database. :param checkpoint_octets: length of the log from which on it is copied back.
+    :param path: the database. :param checkpoint_octets: length of the log from which on it is
+        copied back.
     :param waited_for: whether somebody waits for the thread, so that what can wait should.
     :param crash_point: called with ``store.before-checkpoint`` and ``store.after-checkpoint``.
-    :param next_seq: messages with lower seqs were there when the store was opened: their contents are checked here.
+    :param next_seq: messages with lower seqs were there when the store was opened: their contents
+        are checked here.
     :param damaged: called with each that is not whole.
     :raises OSError: the log cannot be opened.
     """
@@ -68,7 +73,8 @@ class Upkeep:
         self._checkpoint_octets = checkpoint_octets
         self._waited_for = waited_for
         self._crash_point = crash_point
-        # Nothing but a look at its length; SQLite has no locks on this file that closing it could lose.
+        # Nothing but a look at its length; SQLite has no locks on this file that closing it could
+        # lose.
         self._log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         # An open file goes on without its name, and is lost with this process.
         self._files = {name: _identity(name) for name in (path, f"{path}-wal")}
@@ -103,7 +109,8 @@ class Upkeep:
             self._checkpoint_if_long()
 
     def idle(self) -> None:
-        """There is nothing else to do. What takes long is left for the next time as soon as somebody waits.
+        """There is nothing else to do. What takes long is left for the next time as soon as
+        somebody waits.
 
         :raises StoreFailed: a file was removed or replaced.
         """
@@ -120,7 +127,9 @@ class Upkeep:
             self.checkpoint()
 
     def look(self) -> None:
-        """Before each commit: once a second, make sure that the files are still there. :raises StoreFailed: one was removed or replaced."""
+        """Before each commit: once a second, make sure that the files are still there. :raises
+        StoreFailed: one was removed or replaced.
+        """
         if monotonic() - self._names_at >= _NAMES_SECONDS:
             self._check_files_are_there()
 
@@ -152,7 +161,9 @@ class Upkeep:
         return f"{name} was {'removed' if found is None else 'replaced'} while it was in use"
 
     def busy(self) -> None:
-        """After a job: what should not wait for an idle moment for ever goes on a little, a step in a while."""
+        """After a job: what should not wait for an idle moment for ever goes on a little, a step in
+        a while.
+        """
         if self._unchecked is not None and monotonic() - self._checked_at >= _CHECK_SECONDS:
             self._sweep() if self._swept is not None else self._check()
             self._checked_at = monotonic()
@@ -166,7 +177,9 @@ class Upkeep:
         self._checkpoint_if_long()
 
     def _check(self) -> None:
-        """Read some messages that no consumer may have asked for yet. A sweep comes first: until then there are contents without messages."""
+        """Read some messages that no consumer may have asked for yet. A sweep comes first: until
+        then there are contents without messages.
+        """
         assert self._unchecked is not None
         try:
             found = self._unchecked.step()
@@ -183,9 +196,11 @@ class Upkeep:
             self._damaged(wrong)
 
     def make_room(self) -> bool:
-        """On a full disk: shorten log and file, and take the reserve again if its margin is then free beside it.
+        """On a full disk: shorten log and file, and take the reserve again if its margin is then
+        free beside it.
 
-        :returns: whether there is room again. :raises OSError: the reserve cannot be made, for another reason than lack of space.
+        :returns: whether there is room again. :raises OSError: the reserve cannot be made, for
+            another reason than lack of space.
         """
         self.checkpoint("TRUNCATE")
         self._give_pages_back(0, slices=_FULL_SLICES)
@@ -193,7 +208,9 @@ class Upkeep:
         return self._reserve.hold(margin=self._reserve.margin)
 
     def checkpoint(self, mode: str = "PASSIVE") -> None:
-        """Copy the log back. :param mode: PASSIVE leaves its file as it is, to be written over; TRUNCATE gives its space back."""
+        """Copy the log back. :param mode: PASSIVE leaves its file as it is, to be written over;
+        TRUNCATE gives its space back.
+        """
         if self._crash_point is not None:
             self._crash_point("store.before-checkpoint")
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
@@ -220,7 +237,8 @@ class Upkeep:
             if slices <= 0 and self._waited_for():
                 self._deleted = True
                 return
-            # A script, because this gives rows without columns, of which execute() takes the first only.
+            # A script, because this gives rows without columns, of which execute() takes the first
+            # only.
             connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
             self._uncopied = True
             slices -= 1
@@ -228,7 +246,9 @@ class Upkeep:
 
 
 def _identity(name: str) -> tuple[int, int] | None:
-    """Device and number of the file that has this name, None when there is none. No other file gets the number while it is open."""
+    """Device and number of the file that has this name, None when there is none. No other file gets
+    the number while it is open.
+    """
     try:
         found = os.stat(name)
     except (FileNotFoundError, NotADirectoryError):

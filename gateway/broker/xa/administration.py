@@ -1,9 +1,12 @@
-"""What an administrator may do about transaction branches that the broker has prepared and whose coordinator does not come back.
+"""What an administrator may do about transaction branches that the broker has prepared and whose
+coordinator does not come back.
 
-Owns these orders and the values that show branches. What a branch may do next is :mod:`gateway.broker.xa.registry`'s.
+Owns these orders and the values that show branches. What a branch may do next is
+:mod:`gateway.broker.xa.registry`'s.
 
-An order is a *heuristic* decision: the coordinator may decide otherwise, and other resource managers do what it says. So the branch is remembered, in the
-store too, until its coordinator or an administrator forgets it, and the coordinator that asks is told what was done.
+An order is a *heuristic* decision: the coordinator may decide otherwise, and other resource
+managers do what it says. So the branch is remembered, in the store too, until its coordinator or an
+administrator forgets it, and the coordinator that asks is told what was done.
 """
 
 from __future__ import annotations
@@ -27,10 +30,13 @@ if TYPE_CHECKING:
 class BranchStanding:
     """A branch that is prepared, or was completed by an administrator.
 
-    :param xid: by which it is named in orders: format id, global id and branch qualifier in hexadecimal, with points between.
-    :param state: PREPARED, HEURISTIC_COMMIT or HEURISTIC_ROLLBACK. :param since_ms: when it was prepared, epoch milliseconds; :param age_ms: since then.
-    :param sent: messages that it has sent, and :param acknowledged: messages that it has acknowledged; both 0 once it is completed, and without those
-        that were not persistent after a restart.
+    :param xid: by which it is named in orders: format id, global id and branch qualifier in
+        hexadecimal, with points between.
+    :param state: PREPARED, HEURISTIC_COMMIT or HEURISTIC_ROLLBACK. :param since_ms: when it was
+        prepared, epoch milliseconds; :param age_ms: since then.
+    :param sent: messages that it has sent, and :param acknowledged: messages that it has
+        acknowledged; both 0 once it is completed, and without those that were not persistent after
+        a restart.
     :param user: who has prepared it.
     """
 
@@ -55,7 +61,9 @@ class BranchAdministration:
         return [_standing(branch, now_ms) for branch in self._broker.branches.prepared()]
 
     def commit(self, xid: str) -> Deferred[None]:
-        """Commit a prepared branch; durable when it fires. Fails with AdministrationRefused: there is none, or it is completed; XAError."""
+        """Commit a prepared branch; durable when it fires. Fails with AdministrationRefused: there
+        is none, or it is completed; XAError.
+        """
         return Deferred.fromCoroutine(self._decide(xid, True))
 
     def rollback(self, xid: str) -> Deferred[None]:
@@ -63,7 +71,9 @@ class BranchAdministration:
         return Deferred.fromCoroutine(self._decide(xid, False))
 
     def forget(self, xid: str) -> Deferred[None]:
-        """Forget a branch that an administrator has completed; durable when it fires. Fails with AdministrationRefused, XAError."""
+        """Forget a branch that an administrator has completed; durable when it fires. Fails with
+        AdministrationRefused, XAError.
+        """
         return Deferred.fromCoroutine(self._forget(xid))
 
     async def _decide(self, xid: str, commit: bool) -> None:

@@ -1,7 +1,7 @@
 """A transaction branch: what it is called, how it stands, and the work that belongs to it.
 
-Owns these values, and how the work is written in the store. What is done with the work is :mod:`gateway.broker.xa.work`'s, which call is in
-order when :mod:`gateway.broker.xa.registry`'s.
+Owns these values, and how the work is written in the store. What is done with the work is
+:mod:`gateway.broker.xa.work`'s, which call is in order when :mod:`gateway.broker.xa.registry`'s.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class State(Enum):
 
     #: It was started, and is neither prepared nor over.
     ACTIVE = "ACTIVE"
-    #: Its preparation, or its commit in one phase, is on its way to the disk: it does not end with its sessions any more.
+    #: Its preparation, or its commit in one phase, is on its way to the disk: it does not end with
+    #: its sessions any more.
     ENDING = "ENDING"
     #: Its outcome is the coordinator's to say; also while that is on its way to the disk.
     PREPARED = "PREPARED"
@@ -70,9 +71,11 @@ class Branch:
         self.id = 0
         #: Who has prepared it.
         self.user = ""
-        #: 0, or why it can only be rolled back; once it is HEURISTIC, what an administrator has done. X/Open's codes.
+        #: 0, or why it can only be rolled back; once it is HEURISTIC, what an administrator has
+        #: done. X/Open's codes.
         self.code = 0
-        #: Sessions that took part; True while one is associated, False while its association is suspended, None when that has ended.
+        #: Sessions that took part; True while one is associated, False while its association is
+        #: suspended, None when that has ended.
         self.resources: dict[EmbeddedXAResource, bool | None] = {}
         #: The work, until it is prepared.
         self.parts: list[Part] = []
@@ -80,7 +83,8 @@ class Branch:
         self.octets = 0
         #: Looks at the clock since there has been work.
         self.ticks = 0
-        #: The work of a prepared branch. What it has sent counts as coming at its destinations, what it has acknowledged is locked at its sources.
+        #: The work of a prepared branch. What it has sent counts as coming at its destinations,
+        #: what it has acknowledged is locked at its sources.
         self.sends: list[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]] = []
         self.taken: list[Taken] = []
         #: The same as far as it is in the store only, since a restart.
@@ -106,7 +110,8 @@ class Branch:
     def row(self, state: int, sent: Sequence[int], taken: Sequence[tuple[int, int]]) -> BranchRow:
         """Its row in the store.
 
-        :param state: 0 when it is prepared, else the code of the heuristic outcome. :param sent: seqs.
+        :param state: 0 when it is prepared, else the code of the heuristic outcome. :param sent:
+            seqs.
         :param taken: owner (0 for a queue, else the durable subscription) and seq.
         """
         work = struct.pack(
@@ -123,7 +128,8 @@ class Branch:
 
 
 def restored(row: BranchRow) -> tuple[Branch, Sequence[int], Sequence[tuple[int, int]]]:
-    """A branch that the store knows, seqs of what it has sent, and owner and seq of what it has acknowledged.
+    """A branch that the store knows, seqs of what it has sent, and owner and seq of what it has
+    acknowledged.
 
     :raises StoreError: its work is no such encoding.
     """

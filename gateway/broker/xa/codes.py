@@ -1,4 +1,5 @@
-"""The codes of the X/Open CAE Specification, section 4.2 and appendix A, that this resource manager answers with.
+"""The codes of the X/Open CAE Specification, section 4.2 and appendix A, that this resource manager
+answers with.
 
 Owns the numbers and the form of the errors. Decides nothing.
 """
@@ -25,7 +26,9 @@ XAER_DUPID: Final = -8
 
 
 def xid_text(xid: Xid) -> str:
-    """A branch as logs and operators have it: format id, global id and branch qualifier, in hexadecimal."""
+    """A branch as logs and operators have it: format id, global id and branch qualifier, in
+    hexadecimal.
+    """
     return f"{xid.format_id:x}.{xid.gtrid.hex()}.{xid.bqual.hex()}"
 
 

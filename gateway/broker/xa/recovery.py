@@ -1,6 +1,8 @@
-"""Transaction branches that an earlier run of the process left: what they hold comes to no queue when the store is scanned.
+"""Transaction branches that an earlier run of the process left: what they hold comes to no queue
+when the store is scanned.
 
-Owns who holds which message until the scan has come to it. Where messages wait is :mod:`gateway.broker.durability.recovery`'s.
+Owns who holds which message until the scan has come to it. Where messages wait is
+:mod:`gateway.broker.durability.recovery`'s.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Holdings:
                 self._taken.update(dict.fromkeys(taken, branch))
 
     def sent(self, row: IndexRow, physical: PhysicalQueue | PhysicalTopic | None) -> bool:
-        """Whether a branch has sent this message, which is to wait nowhere then. :param physical: where it goes.
+        """Whether a branch has sent this message, which is to wait nowhere then. :param physical:
+        where it goes.
 
         :raises StoreError: that is missing.
         """
@@ -69,7 +72,8 @@ class Holdings:
         return (owner, seq) in self._taken
 
     def check(self) -> None:
-        """The scan is over. What branches have acknowledged may be gone, with its durable subscription; what they have sent may not.
+        """The scan is over. What branches have acknowledged may be gone, with its durable
+        subscription; what they have sent may not.
 
         :raises StoreError: it is.
         """

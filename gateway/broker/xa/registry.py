@@ -1,10 +1,13 @@
-"""The transaction branches of one broker, by their ids: which call is in order when, and X/Open's answer to one that is not.
+"""The transaction branches of one broker, by their ids: which call is in order when, and X/Open's
+answer to one that is not.
 
-Owns the registry, the states, the time-outs. What a call does to messages is :mod:`gateway.broker.xa.work`'s, which session is associated with what
-is :mod:`gateway.broker.xa.resource`'s.
+Owns the registry, the states, the time-outs. What a call does to messages is
+:mod:`gateway.broker.xa.work`'s, which session is associated with what is
+:mod:`gateway.broker.xa.resource`'s.
 
-A call for a branch of which another call is on its way to the disk waits for that. A full disk refuses a prepare, which is a rollback; it delays the ends
-of prepared branches, and those of one phase that only acknowledge.
+A call for a branch of which another call is on its way to the disk waits for that. A full disk
+refuses a prepare, which is a rollback; it delays the ends of prepared branches, and those of one
+phase that only acknowledge.
 """
 
 from __future__ import annotations
@@ -97,9 +100,11 @@ class Branches:
     # --- XA
 
     def prepare(self, xid: Xid, user: str) -> Deferred[Vote]:
-        """Prepare; when it fires with OK, the branch outlives everything. A branch without work has no second phase. :param user: who asks.
+        """Prepare; when it fires with OK, the branch outlives everything. A branch without work has
+        no second phase. :param user: who asks.
 
-        Fails with XA_RBROLLBACK where limits, access rules or a full disk refuse it now, or with why it had to be rolled back before.
+        Fails with XA_RBROLLBACK where limits, access rules or a full disk refuse it now, or with
+        why it had to be rolled back before.
         """
 
         def work(branch: Branch) -> Deferred[Vote]:
@@ -214,7 +219,9 @@ class Branches:
         return sorted(found, key=lambda branch: branch.id)
 
     def decide(self, xid: Xid, commit: bool) -> Deferred[None]:
-        """End a prepared branch without its coordinator, which is told so when it asks, until it forgets the branch; durable when it fires."""
+        """End a prepared branch without its coordinator, which is told so when it asks, until it
+        forgets the branch; durable when it fires.
+        """
 
         def work(branch: Branch) -> Deferred[None]:
             self._check_prepared(branch)

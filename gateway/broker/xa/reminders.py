@@ -1,7 +1,8 @@
-"""Says in the log which prepared branches nobody ends: what they hold is kept from everybody, and only a coordinator or an administrator can end them.
+"""Says in the log which prepared branches nobody ends: what they hold is kept from everybody, and
+only a coordinator or an administrator can end them.
 
-Owns when that is said: once a branch has been prepared for :data:`PATIENCE_MS`, also over restarts, and again as often. A coordinator that is there ends its
-branches long before. Ends none.
+Owns when that is said: once a branch has been prepared for :data:`PATIENCE_MS`, also over restarts,
+and again as often. A coordinator that is there ends its branches long before. Ends none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""A session of the embedded broker whose work belongs to XA branches (``messaging.provider.XASession``).
+"""A session of the embedded broker whose work belongs to XA branches
+(``messaging.provider.XASession``).
 
-Owns nothing but the words: sending, receiving and order are those of a transacted session, and the calls of XA its resource's. The session is
-composed, not derived, because it is compiled where it can be.
+Owns nothing but the words: sending, receiving and order are those of a transacted session, and the
+calls of XA its resource's. The session is composed, not derived, because it is compiled where it
+can be.
 
-Deliveries may be made between branches; they are acknowledged in the branch that is associated then.
+Deliveries may be made between branches; they are acknowledged in the branch that is associated
+then.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ class EmbeddedXASession:
         return self._resource
 
     def send(self, messages: Sequence[Message]) -> None:
-        """As ``Session.send``. :raises NotSupported: outside of a branch. :raises XAError: the branch can only be rolled back."""
+        """As ``Session.send``. :raises NotSupported: outside of a branch. :raises XAError: the
+        branch can only be rolled back.
+        """
         self._session.send(messages)
 
     def writable(self) -> bool:
@@ -66,5 +71,7 @@ class EmbeddedXASession:
         self._session.return_outstanding()
 
     def close(self) -> None:
-        """As ``Session.close``; branches that it took part in and that are not prepared are rolled back."""
+        """As ``Session.close``; branches that it took part in and that are not prepared are rolled
+        back.
+        """
         self._session.close()

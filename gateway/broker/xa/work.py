@@ -1,16 +1,22 @@
-"""What happens to the work of a transaction branch: prepared, committed in one phase or in two, rolled back.
+"""What happens to the work of a transaction branch: prepared, committed in one phase or in two,
+rolled back.
 
-Owns how each of these becomes one batch of the store, and what follows in memory when that is durable or the disk was full. When it may be asked for
-is :mod:`gateway.broker.xa.registry`'s business.
+Owns how each of these becomes one batch of the store, and what follows in memory when that is
+durable or the disk was full. When it may be asked for is :mod:`gateway.broker.xa.registry`'s
+business.
 
-A *prepared* branch holds what it has sent: the rows are in the store, with the branch's own, and the messages are in no queue. They have their seqs,
-so when it commits they take the places they would have, had they come when it was prepared, before all that waits and was sent later; those to a topic
-go to whoever subscribes to it then. What it has acknowledged stays locked: it counts at its source, and nobody is given it. It does not expire
-meanwhile. Rolled back, it waits again as what a session gives back does, tried once more. Messages that are not persistent are a prepared branch's
-only as long as the process lives. Duplicate ids are remembered from the preparation on, and forgotten by a rollback.
+A *prepared* branch holds what it has sent: the rows are in the store, with the branch's own, and
+the messages are in no queue. They have their seqs, so when it commits they take the places they
+would have, had they come when it was prepared, before all that waits and was sent later; those to a
+topic go to whoever subscribes to it then. What it has acknowledged stays locked: it counts at its
+source, and nobody is given it. It does not expire meanwhile. Rolled back, it waits again as what a
+session gives back does, tried once more. Messages that are not persistent are a prepared branch's
+only as long as the process lives. Duplicate ids are remembered from the preparation on, and
+forgotten by a rollback.
 
-Where the source of what is locked ends meanwhile (a durable subscription is removed), that is settled however the branch ends. The ends of a prepared
-branch store no message: where the disk is full they are tried again until they are durable.
+Where the source of what is locked ends meanwhile (a durable subscription is removed), that is
+settled however the branch ends. The ends of a prepared branch store no message: where the disk is
+full they are tried again until they are durable.
 """
 
 from __future__ import annotations
@@ -39,7 +45,8 @@ if TYPE_CHECKING:
 class _Sent(NamedTuple):
     """What one connection has sent.
 
-    :param messages: all of it. :param arrivals: where it goes, in runs, without messages whose duplicate ids are known.
+    :param messages: all of it. :param arrivals: where it goes, in runs, without messages whose
+        duplicate ids are known.
     :param sifted: what was found about duplicate ids.
     """
 
@@ -53,7 +60,8 @@ class _Sent(NamedTuple):
 
 
 def give_up(parts: Iterable[Part], sessions: Iterable[EmbeddedSession] = ()) -> None:
-    """The work of a branch that was not prepared never was: what it has acknowledged goes back, and what its sessions have outstanding.
+    """The work of a branch that was not prepared never was: what it has acknowledged goes back, and
+    what its sessions have outstanding.
 
     :param sessions: those of the branch that are not at work in another one.
     """
@@ -69,7 +77,9 @@ def give_up(parts: Iterable[Part], sessions: Iterable[EmbeddedSession] = ()) -> 
 
 
 def _give_back(consumer: EmbeddedConsumer, messages: Sequence[Message], whole: bool) -> None:
-    """To where they were, in order. :param whole: with what else the consumer has, which would come before them otherwise."""
+    """To where they were, in order. :param whole: with what else the consumer has, which would come
+    before them otherwise.
+    """
     if whole and not consumer.gone:
         consumer.give_back(messages)
     elif messages:
@@ -134,7 +144,8 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
 
 
 def prepare(broker: Broker, branch: Branch, done: Told) -> None:
-    """Make the branch durable with all its work: one batch. When that fails, nothing of it is left but the parts.
+    """Make the branch durable with all its work: one batch. When that fails, nothing of it is left
+    but the parts.
 
     :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
     """
@@ -356,7 +367,9 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
 
 
 def read(broker: Broker, branch: Branch, done: Callable[[], None]) -> None:
-    """Have the messages of a prepared branch in memory; what cannot be read stays among the unread. ``done`` may be called at once."""
+    """Have the messages of a prepared branch in memory; what cannot be read stays among the unread.
+    ``done`` may be called at once.
+    """
     seqs = [index.seq for _, index in (*branch.unread_sends, *branch.unread_taken)]
     if not seqs:
         done()

@@ -1,20 +1,27 @@
 """What a selector decides about a message (JMS 1.1, sections 3.8.1.2 and 3.8.1.3).
 
-Makes nested functions from a tree, once, so that a message costs one call for each node that matters. Owns the values' side of selectors:
+Makes nested functions from a tree, once, so that a message costs one call for each node that
+matters. Owns the values' side of selectors:
 
-- A condition is true (``True``), false (``False``) or unknown (``None``), by SQL's tables for AND, OR and NOT. A property that is absent or
-  null is unknown in every comparison, as the specification says.
-- A String of the message, property or header field, counts as the number it reads as where a number is needed: as operand of an arithmetic
-  operator or sign, of ``< <= > >=`` and BETWEEN, and of ``=`` or ``<>`` when the other operand is a number. It reads as one if all of it is
-  decimal: a sign, digits with or without a point, an exponent; without a point and exponent, and in the range of a long, it is exact.
-  If it does not read as a number, it is unknown. A string literal never counts as a number.
-- A String of the message counts as the boolean it reads as where a boolean is needed: where an identifier alone is a condition, and as operand of
-  ``=`` or ``<>`` when the other operand is a boolean. ``true`` and ``false`` read as one, in any case of their letters. If it does not read as
+- A condition is true (``True``), false (``False``) or unknown (``None``), by SQL's tables for AND,
+  OR and NOT. A property that is absent or null is unknown in every comparison, as the specification
+  says.
+- A String of the message, property or header field, counts as the number it reads as where a number
+  is needed: as operand of an arithmetic operator or sign, of ``< <= > >=`` and BETWEEN, and of
+  ``=`` or ``<>`` when the other operand is a number. It reads as one if all of it is decimal: a
+  sign, digits with or without a point, an exponent; without a point and exponent, and in the range
+  of a long, it is exact. If it does not read as a number, it is unknown. A string literal never
+  counts as a number.
+- A String of the message counts as the boolean it reads as where a boolean is needed: where an
+  identifier alone is a condition, and as operand of ``=`` or ``<>`` when the other operand is a
+  boolean. ``true`` and ``false`` read as one, in any case of their letters. If it does not read as
   one, it is unknown. A string literal never counts as a boolean.
-- Values that are not alike otherwise (a Boolean and a number, a number and a string literal) make a comparison false, be it ``=`` or ``<>``;
-  likewise LIKE and IN of what is not a String, with or without NOT. An identifier alone whose value is neither a Boolean nor a String is unknown.
-- Exact numbers are computed as Java's longs, their division truncates; with an approximate operand all is double. What has no result
-  (division by zero, a result out of the range of long or double) is unknown. Nothing here raises.
+- Values that are not alike otherwise (a Boolean and a number, a number and a string literal) make a
+  comparison false, be it ``=`` or ``<>``; likewise LIKE and IN of what is not a String, with or
+  without NOT. An identifier alone whose value is neither a Boolean nor a String is unknown.
+- Exact numbers are computed as Java's longs, their division truncates; with an approximate operand
+  all is double. What has no result (division by zero, a result out of the range of long or double)
+  is unknown. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -54,10 +61,12 @@ from gateway.messaging.values import Value
 
 _Properties: TypeAlias = Mapping[str, Value]
 
-#: Decides about a message: its properties are given beside it, since nearly all that is asked for is there.
+#: Decides about a message: its properties are given beside it, since nearly all that is asked for
+#: is there.
 Condition: TypeAlias = Callable[[_Properties, Message], bool | None]
 _Operand: TypeAlias = Callable[[_Properties, Message], Value]
-#: An operand that must be a number; None when unknown, not-a-number for what is no number and so never compares.
+#: An operand that must be a number; None when unknown, not-a-number for what is no number and so
+#: never compares.
 _Numeric: TypeAlias = Callable[[_Properties, Message], Number | None]
 
 _HEADER_FIELDS: Final[dict[str, _Operand]] = {
@@ -109,7 +118,9 @@ def condition(node: Node) -> Condition:
 
 
 def cost(node: Node) -> int:
-    """How many microseconds a message may take, about, whose properties are 10 KiB long and as bad for this as can be. Typical ones take a tenth."""
+    """How many microseconds a message may take, about, whose properties are 10 KiB long and as bad
+    for this as can be. Typical ones take a tenth.
+    """
     match node:
         case And(terms) | Or(terms):
             return sum(map(cost, terms))
@@ -204,7 +215,8 @@ def _string_test(identifier: Identifier, test: Callable[[str], bool], negated: b
 
 def _between(node: Between) -> Condition:
     operand, low, high = _numeric(node.operand), _numeric(node.low), _numeric(node.high)
-    # age NOT BETWEEN 15 AND 19 is age < 15 OR age > 19 (section 3.8.1.1), which for not-a-number is not the opposite of BETWEEN.
+    # age NOT BETWEEN 15 AND 19 is age < 15 OR age > 19 (section 3.8.1.1), which for not-a-number is
+    # not the opposite of BETWEEN.
     negated = node.negated
     lower, upper = (
         (COMPARISONS["<"], COMPARISONS[">"]) if negated else (COMPARISONS[">="], COMPARISONS["<="])

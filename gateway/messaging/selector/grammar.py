@@ -1,11 +1,13 @@
 """Reads the text of a selector into a tree (JMS 1.1, section 3.8.1.1).
 
-Owns the grammar and the bounds on what is read. What a text may say is checked here as far as the text alone shows it: an operand of an
-arithmetic operator, of ``< <= > >=`` and of BETWEEN must be a number or an identifier; what stands left of LIKE, IN and IS must be an identifier; a
-condition must be one. What identifiers stand for is known only with a message.
+Owns the grammar and the bounds on what is read. What a text may say is checked here as far as the
+text alone shows it: an operand of an arithmetic operator, of ``< <= > >=`` and of BETWEEN must be a
+number or an identifier; what stands left of LIKE, IN and IS must be an identifier; a condition must
+be one. What identifiers stand for is known only with a message.
 
-Literals are those of Java: exact numbers are decimal, octal (``017``) or hexadecimal (``0xFF``) with an optional ``L``, in the range of a
-long; approximate ones have a decimal point, an exponent or a suffix ``F`` (rounded to 32 bits) or ``D``.
+Literals are those of Java: exact numbers are decimal, octal (``017``) or hexadecimal (``0xFF``)
+with an optional ``L``, in the range of a long; approximate ones have a decimal point, an exponent
+or a suffix ``F`` (rounded to 32 bits) or ``D``.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ MAX_DEPTH: Final = 64
 #: Characters of one token in an error.
 _LONGEST_NAMED: Final = 60
 
-# Reserved words come from NAME by _keyword. In NAME stand all characters of Java's identifiers and, beyond ASCII, some that _Builder refuses.
+# Reserved words come from NAME by _keyword. In NAME stand all characters of Java's identifiers and,
+# beyond ASCII, some that _Builder refuses.
 _GRAMMAR: Final = r"""
     ?start: disjunction -> condition
     ?disjunction: conjunction (_OR conjunction)*
@@ -93,9 +96,11 @@ _GRAMMAR: Final = r"""
 def read(text: str) -> Node:
     """The tree of a selector.
 
-    :raises InvalidSelector: the text is none, with the column where reading failed; or it is longer or nested deeper than is read.
+    :raises InvalidSelector: the text is none, with the column where reading failed; or it is longer
+        or nested deeper than is read.
     """
-    # lark is imported, and its tables are made, by prepare or when the first selector comes: nobody should wait for that who has none.
+    # lark is imported, and its tables are made, by prepare or when the first selector comes: nobody
+    # should wait for that who has none.
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     if not text.strip(" \t\n\f\r"):
@@ -118,7 +123,9 @@ def read(text: str) -> Node:
 
 
 def prepare() -> None:
-    """Make now what the first selector needs, which takes a tenth of a second. May be called on any thread, also while selectors are read."""
+    """Make now what the first selector needs, which takes a tenth of a second. May be called on any
+    thread, also while selectors are read.
+    """
     _parser()
 
 
@@ -171,9 +178,11 @@ class _Term(NamedTuple):
 
 
 class _Builder:
-    """Makes nodes when lark has read what they consist of, from the inside to the outside; so no text makes it recurse.
+    """Makes nodes when lark has read what they consist of, from the inside to the outside; so no
+    text makes it recurse.
 
-    The methods carry the names of the grammar's alternatives; each is given what lark read, without the tokens that say nothing more.
+    The methods carry the names of the grammar's alternatives; each is given what lark read, without
+    the tokens that say nothing more.
     """
 
     def condition(self, children: list[_Term]) -> Node:
@@ -262,7 +271,8 @@ class _Builder:
             and isinstance(node.value, int | float)
             and not isinstance(node.value, bool)
         ):
-            # The literal -9223372036854775808 has no positive counterpart, so its sign is part of it.
+            # The literal -9223372036854775808 has no positive counterpart, so its sign is part of
+            # it.
             return (
                 _Term(Literal(-node.value), operand.kind, _column(token))
                 if negative
@@ -405,7 +415,8 @@ def _about_character(character: str) -> str:
     return f"the character {character!r} has no meaning here"
 
 
-#: What lark's names for tokens mean to a reader; those not listed are reserved words and single characters that name themselves.
+#: What lark's names for tokens mean to a reader; those not listed are reserved words and single
+#: characters that name themselves.
 _WORDS: Final = {
     "NAME": "an identifier",
     "STRING": "a string",
@@ -426,10 +437,12 @@ _WORDS: Final = {
 def _about_token(token: Token, expected: set[str]) -> str:
     found = "the selector ends" if token.type == "$END" else f"{_short(token)!r} stands here"
     if "NAME" in expected:
-        # Where an operand may stand, so may its sign, a literal or a parenthesis; naming all of them says less.
+        # Where an operand may stand, so may its sign, a literal or a parenthesis; naming all of
+        # them says less.
         wanted = ["a condition"] if "NOT" in expected else ["an operand"]
     elif "$END" in expected:
-        # lark cannot tell here whether a parenthesis is open. AND and OR may always stand before the end.
+        # lark cannot tell here whether a parenthesis is open. AND and OR may always stand before
+        # the end.
         wanted = ["an operator" if "COMPARISON" in expected else "AND, OR", "the end"]
     else:
         wanted = sorted({_WORDS.get(name, name.lstrip("_")) for name in expected})

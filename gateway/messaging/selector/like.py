@@ -1,12 +1,16 @@
-"""The LIKE of selectors (JMS 1.1, section 3.8.1.1), in time that grows with the text and not with its square.
+"""The LIKE of selectors (JMS 1.1, section 3.8.1.1), in time that grows with the text and not with
+its square.
 
-One client chooses the pattern and another the text, so neither may make the broker slow. A pattern is cut at its ``%`` into pieces. The first and
-the last piece are compared at the ends of the text. Each piece between is searched for from left to right, and the first place found is kept:
-a later place would only leave less text for the pieces that follow. So nothing is ever tried again, as if each ``%`` with its piece were an atomic
-group of a regular expression. A piece without ``_`` is searched for by ``str.find``, one with ``_`` by a regular expression made of literal
-characters and ``.`` only, which compares each place of the text with at most the whole piece.
+One client chooses the pattern and another the text, so neither may make the broker slow. A pattern
+is cut at its ``%`` into pieces. The first and the last piece are compared at the ends of the text.
+Each piece between is searched for from left to right, and the first place found is kept: a later
+place would only leave less text for the pieces that follow. So nothing is ever tried again, as if
+each ``%`` with its piece were an atomic group of a regular expression. A piece without ``_`` is
+searched for by ``str.find``, one with ``_`` by a regular expression made of literal characters and
+``.`` only, which compares each place of the text with at most the whole piece.
 
-Owns matching, the bound of a pattern, and its cost. Knows nothing of selectors. Characters are Unicode code points.
+Owns matching, the bound of a pattern, and its cost. Knows nothing of selectors. Characters are
+Unicode code points.
 """
 
 from __future__ import annotations
@@ -38,10 +42,12 @@ _ANY: Final = None
 def like(pattern: str, escape: str | None = None) -> Matcher:
     """What decides whether a text is like ``pattern``.
 
-    :param pattern: ``_`` stands for any one character, ``%`` for any number of them, all others for themselves.
-    :param escape: one character that takes its special meaning from the one after it, whichever that is.
-    :raises ValueError: the pattern is longer than :data:`MAX_PATTERN`; or ``escape`` is not one character, or it is the last of the pattern
-        and so escapes nothing.
+    :param pattern: ``_`` stands for any one character, ``%`` for any number of them, all others for
+        themselves.
+    :param escape: one character that takes its special meaning from the one after it, whichever
+        that is.
+    :raises ValueError: the pattern is longer than :data:`MAX_PATTERN`; or ``escape`` is not one
+        character, or it is the last of the pattern and so escapes nothing.
     """
     pieces = _pieces(pattern, escape)
     if len(pieces) == 1:
@@ -106,7 +112,9 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
 
 
 def cost(pattern: str, escape: str | None = None) -> int:
-    """How many microseconds a text of 10 KiB may take, about. :raises ValueError: as :func:`like`."""
+    """How many microseconds a text of 10 KiB may take, about. :raises ValueError: as
+    :func:`like`.
+    """
     total = _COST_OF_LITERAL
     for piece in _pieces(pattern, escape)[1:-1]:
         core = _core(piece)
@@ -149,7 +157,9 @@ def _anchored(piece: _Piece) -> Callable[[str, int], bool]:
 
 
 def _core(piece: _Piece) -> _Piece:
-    """The piece from its first character to its last; without the ``_`` at its ends, which only ask for room."""
+    """The piece from its first character to its last; without the ``_`` at its ends, which only ask
+    for room.
+    """
     given = [index for index, character in enumerate(piece) if character is not None]
     return piece[given[0] : given[-1] + 1] if given else ()
 

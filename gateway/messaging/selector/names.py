@@ -1,6 +1,7 @@
 """Which names selectors can speak of (JMS 1.1, sections 3.5.1 and 3.8.1.1).
 
-Owns the rules for identifiers and the reserved words. A header of another protocol whose name breaks them is not a JMS property.
+Owns the rules for identifiers and the reserved words. A header of another protocol whose name
+breaks them is not a JMS property.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def is_reserved(word: str) -> bool:
 
 
 def is_identifier_start(character: str) -> bool:
-    """Whether an identifier may begin with this character: Java's letters, ``_`` and ``$`` among them."""
+    """Whether an identifier may begin with this character: Java's letters, ``_`` and ``$`` among
+    them.
+    """
     return unicodedata.category(character) in _START
 
 
@@ -55,7 +58,8 @@ def is_identifier_part(character: str) -> bool:
 def is_property_name(name: str) -> bool:
     """Whether a JMS property may have this name: a Java identifier that is no reserved word.
 
-    ``content-type`` is none, because of its hyphen; ``type`` is one. Whether a name that begins with ``JMS`` may be set is for others to say.
+    ``content-type`` is none, because of its hyphen; ``type`` is one. Whether a name that begins
+    with ``JMS`` may be set is for others to say.
     """
     if not name or is_reserved(name):
         return False

@@ -1,6 +1,7 @@
 """Numbers as selectors compute with them: Java's long and double (JMS 1.1, section 3.8.1.2).
 
-Owns reading a number from a String property, promotion, and results that do not exist. What has no result is None; nothing raises.
+Owns reading a number from a String property, promotion, and results that do not exist. What has no
+result is None; nothing raises.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _LONG_MAX: Final = 2**63 - 1
 # No two parts that follow each other can match the same character, so nothing is to be tried again.
 _NUMBER: Final = re.compile(r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+")
 
-#: Up to here every exact number is a double, too, so that comparing one with a double needs no conversion.
+#: Up to here every exact number is a double, too, so that comparing one with a double needs no
+#: conversion.
 EXACT_DOUBLE: Final = 2**53
 
 #: What each comparison does; all are false of not-a-number.
@@ -55,7 +57,8 @@ def _divided(left: Number, right: Number) -> Number | None:
     return quotient if (left < 0) is (right < 0) else -quotient
 
 
-#: What each arithmetic operator does with two longs or two doubles; the result may be out of bounds, see :func:`bounded`.
+#: What each arithmetic operator does with two longs or two doubles; the result may be out of
+#: bounds, see :func:`bounded`.
 OPERATIONS: Final[dict[str, Callable[[Number, Number], Number | None]]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -81,7 +84,9 @@ def double(number: Number) -> float:
 
 
 def as_number(value: Value) -> Number | None:
-    """A value of a message as the number it counts as; None if it is unknown, not-a-number if it is of a type that never is a number."""
+    """A value of a message as the number it counts as; None if it is unknown, not-a-number if it is
+    of a type that never is a number.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -92,7 +97,9 @@ def as_number(value: Value) -> Number | None:
 
 
 def _read_number(text: str) -> Number | None:
-    """The number that this text is, all of it; None if it is none, or is beyond the range of a double."""
+    """The number that this text is, all of it; None if it is none, or is beyond the range of a
+    double.
+    """
     if _NUMBER.fullmatch(text) is None:
         return None
     # A long has 19 digits. Leading zeros are data here, not the mark of an octal number.

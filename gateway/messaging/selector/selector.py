@@ -1,11 +1,15 @@
-"""Message selectors (JMS 1.1, section 3.8; Jakarta Messaging 3.1, section 3.8): parsed once, asked often.
+"""Message selectors (JMS 1.1, section 3.8; Jakarta Messaging 3.1, section 3.8): parsed once, asked
+often.
 
-The grammar is in :mod:`gateway.messaging.selector.grammar`, what operands and results mean in :mod:`gateway.messaging.selector.evaluation`.
-No text is ever handed to Python's compiler. Of a LIKE pattern a regular expression is made that cannot backtrack. Reading and matching take time in
-proportion to what is read, the size of a selector is bounded, and its cost is known before it is used.
+The grammar is in :mod:`gateway.messaging.selector.grammar`, what operands and results mean in
+:mod:`gateway.messaging.selector.evaluation`. No text is ever handed to Python's compiler. Of a LIKE
+pattern a regular expression is made that cannot backtrack. Reading and matching take time in
+proportion to what is read, the size of a selector is bounded, and its cost is known before it is
+used.
 
-A selector sees the properties of a message and its header fields JMSDeliveryMode, JMSPriority, JMSMessageID, JMSTimestamp, JMSCorrelationID
-and JMSType, and JMSXUserID. How often a message was delivered is no part of it, so JMSXDeliveryCount is null.
+A selector sees the properties of a message and its header fields JMSDeliveryMode, JMSPriority,
+JMSMessageID, JMSTimestamp, JMSCorrelationID and JMSType, and JMSXUserID. How often a message was
+delivered is no part of it, so JMSXDeliveryCount is null.
 """
 
 from __future__ import annotations
@@ -23,14 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Selector", "is_property_name", "parse", "prepare"]
 
-#: A selector that costs no more is cheap: whoever asks it may look at the clock once for many messages.
+#: A selector that costs no more is cheap: whoever asks it may look at the clock once for many
+#: messages.
 _CHEAP: Final = 20
 #: How many messages a cheap selector may be asked about between two looks at the clock.
 _MANY: Final = 32
 
 
 class Selector:
-    """A condition on messages; made by :func:`parse`, never changed, equal to every other of the same text."""
+    """A condition on messages; made by :func:`parse`, never changed, equal to every other of the
+    same text.
+    """
 
     __slots__ = ("_condition", "cost", "stride", "text")
 
@@ -44,7 +51,9 @@ class Selector:
         self._condition: Final = condition
 
     def matches(self, message: Message) -> bool:
-        """Whether the condition is true of this message; false and unknown are both no. Never raises."""
+        """Whether the condition is true of this message; false and unknown are both no. Never
+        raises.
+        """
         return self._condition(message.headers.properties, message) is True
 
     def __eq__(self, other: object) -> bool:
@@ -61,10 +70,12 @@ class Selector:
 def parse(text: str, most: int = -1, setting: str = "") -> Selector:
     """The selector that this text is; the last 256 are remembered.
 
-    :param most: what it may cost; negative is no bound. :param setting: where that stands, for the error.
-    :raises ~gateway.messaging.errors.InvalidSelector: the text is no selector, with the column and what was expected there; or, as
-        :class:`~gateway.messaging.errors.SelectorTooCostly`, it costs too much. A blank text is invalid, too: no selector at all is said by
-        not calling this.
+    :param most: what it may cost; negative is no bound. :param setting: where that stands, for the
+        error.
+    :raises ~gateway.messaging.errors.InvalidSelector: the text is no selector, with the column and
+        what was expected there; or, as :class:`~gateway.messaging.errors.SelectorTooCostly`, it
+        costs too much. A blank text is invalid, too: no selector at all is said by not calling
+        this.
     """
     tree = read(text)
     price = cost(tree)

@@ -1,7 +1,7 @@
 """What a selector says, as a tree.
 
-Owns the nodes, which are values without behaviour. A chain of AND, OR, sums or products of any length is one node, so that depth comes from
-parentheses, NOT and signs only.
+Owns the nodes, which are values without behaviour. A chain of AND, OR, sums or products of any
+length is one node, so that depth comes from parentheses, NOT and signs only.
 """
 
 from __future__ import annotations

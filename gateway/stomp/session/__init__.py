@@ -1,1 +1,3 @@
-"""What frames mean: the state of a STOMP connection, its subscriptions, transactions, temporaries and receipts. No sockets here."""
+"""What frames mean: the state of a STOMP connection, its subscriptions, transactions, temporaries
+and receipts. No sockets here.
+"""

@@ -1,4 +1,5 @@
-"""What CONNECT asks for: version, heart-beats, identity (STOMP 1.2, "Connecting" and "Heart-beating").
+"""What CONNECT asks for: version, heart-beats, identity (STOMP 1.2, "Connecting" and
+"Heart-beating").
 
 Pure: from a head to values. Whether the user may connect is the provider's to say.
 """
@@ -21,7 +22,8 @@ _SPOKEN = ",".join(_VERSIONS)
 class Heartbeat(NamedTuple):
     """What was agreed, in milliseconds; 0 is none.
 
-    :param send: octets go to the client at least so often. :param receive: the client sends some at least so often.
+    :param send: octets go to the client at least so often. :param receive: the client sends some at
+        least so often.
     """
 
     send: int
@@ -29,7 +31,8 @@ class Heartbeat(NamedTuple):
 
 
 def negotiate(head: Head) -> Version:
-    """The highest version that both sides speak, in whatever order the client lists them; 1.0 where it lists none.
+    """The highest version that both sides speak, in whatever order the client lists them; 1.0 where
+    it lists none.
 
     :raises CommandRefused: there is none; the ERROR has a ``version`` header with ours.
     """
@@ -50,7 +53,8 @@ def negotiate(head: Head) -> Version:
 def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
     """What both sides' heart-beats come to.
 
-    :param send_ms: the shortest that this side promises, 0 for none. :param receive_ms: the shortest that it wants, 0 for none.
+    :param send_ms: the shortest that this side promises, 0 for none. :param receive_ms: the
+        shortest that it wants, 0 for none.
     :raises CommandRefused: the header is not two numbers.
     """
     text = head.headers.get("heart-beat")
@@ -71,7 +75,8 @@ def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
 def credentials(head: Head, address: str, certificate: str | None) -> Credentials:
     """Who wants to connect.
 
-    :param certificate: the name that stands in for login and passcode; None where there is none, or the operator does not accept it.
+    :param certificate: the name that stands in for login and passcode; None where there is none, or
+        the operator does not accept it.
     :raises CommandRefused: ``login`` or ``passcode`` is missing (seed table 12-11).
     """
     headers = head.headers
@@ -90,7 +95,8 @@ def connected_frame(
 ) -> bytes:
     """The answer to CONNECT (STOMP 1.2, "CONNECTED Frame").
 
-    :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers its own ``request-id`` as well.
+    :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers
+        its own ``request-id`` as well.
     """
     headers = {
         "version": str(version),

@@ -1,6 +1,7 @@
 """Frames of one connection that wait because the provider takes no messages just now.
 
-Owns their order and their octets. Which frames wait and what becomes of them is the session's business.
+Owns their order and their octets. Which frames wait and what becomes of them is the session's
+business.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Final
 
 from gateway.stomp.wire import Frame
 
-#: What a held frame counts for besides its body, and what each of its headers does besides its text.
+#: What a held frame counts for besides its body, and what each of its headers does besides its
+#: text.
 _FRAME: Final = 256
 _HEADER: Final = 144
 #: Frames that delimit a transaction: ACK and NACK must not overtake them.

@@ -1,6 +1,8 @@
-"""Deliveries that a client has not settled: by number, and by message identifier for those who acknowledge by that.
+"""Deliveries that a client has not settled: by number, and by message identifier for those who
+acknowledge by that.
 
-Owns the record that ACK and NACK are looked up in. The provider has its own of what that means to the messages.
+Owns the record that ACK and NACK are looked up in. The provider has its own of what that means to
+the messages.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ class Outstanding:
 
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}
-        #: No smaller number is outstanding. Known, not looked for: the front of a dict that shrinks there is slow to find.
+        #: No smaller number is outstanding. Known, not looked for: the front of a dict that shrinks
+        #: there is slow to find.
         self._first = 1
         #: Number by message identifier; made when a client first acknowledges by that.
         self._index: dict[str, int] | None = None
@@ -54,7 +57,9 @@ class Outstanding:
         return True
 
     def through(self, number: int) -> list[int]:
-        """Settle all up to ``number``; those it settled, in order. Deliveries must have been numbered in order."""
+        """Settle all up to ``number``; those it settled, in order. Deliveries must have been
+        numbered in order.
+        """
         taken = [each for each in range(self._first, number + 1) if self.take(each)]
         self._first = max(self._first, number + 1)
         return taken

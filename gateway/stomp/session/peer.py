@@ -1,4 +1,6 @@
-"""What a session asks of the connection that it lives on. Implemented by :mod:`gateway.stomp.transport`, and by a recorder in the tests."""
+"""What a session asks of the connection that it lives on. Implemented by
+:mod:`gateway.stomp.transport`, and by a recorder in the tests.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ class Peer(Protocol):
 
     @property
     def parts(self) -> list[bytes]:
-        """Octets to send, in order; whoever appends to it sees to it that :attr:`flagged` is set, by :meth:`flag`."""
+        """Octets to send, in order; whoever appends to it sees to it that :attr:`flagged` is set,
+        by :meth:`flag`.
+        """
 
     @property
     def flagged(self) -> bool:
@@ -25,13 +29,17 @@ class Peer(Protocol):
 
     @property
     def certificate(self) -> str | None:
-        """The common name of the client's verified certificate; None without TLS, or without a certificate."""
+        """The common name of the client's verified certificate; None without TLS, or without a
+        certificate.
+        """
 
     def flag(self) -> None:
         """Write :attr:`parts` to the transport at the end of this turn."""
 
     def when_drained(self, done: Callable[[], None]) -> None:
-        """Call ``done`` once all that was written is in the kernel; at once if it is now. Never, if the connection is lost before."""
+        """Call ``done`` once all that was written is in the kernel; at once if it is now. Never, if
+        the connection is lost before.
+        """
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
         """The client is CONNECTED: limits and time-outs change.
@@ -41,16 +49,21 @@ class Peer(Protocol):
         """
 
     def claim_user(self, username: str) -> None:
-        """Count the connection for that user. :raises CommandRefused: the user has all the connections that one may have."""
+        """Count the connection for that user. :raises CommandRefused: the user has all the
+        connections that one may have.
+        """
 
     def pause_input(self) -> None:
-        """Read nothing more until :meth:`resume_input`. What was read may still come, if the session asks for it."""
+        """Read nothing more until :meth:`resume_input`. What was read may still come, if the
+        session asks for it.
+        """
 
     def resume_input(self) -> None:
         """Read on, beginning with what was read already."""
 
     def transaction_holds(self, octets: int) -> None:
-        """The open transaction holds so many bytes of messages; 0 when it is over. Where memory is short, reading may pause.
+        """The open transaction holds so many bytes of messages; 0 when it is over. Where memory is
+        short, reading may pause.
 
         :raises CommandRefused: there is not so much memory for all transactions.
         """
@@ -62,7 +75,11 @@ class Peer(Protocol):
         """All has been said: close once the octets are out. The session hears of it by ``lost``."""
 
     def ending(self) -> None:
-        """An ERROR or a last RECEIPT is under way: nothing more is read, and a time limit runs, after which ``hurry`` is called."""
+        """An ERROR or a last RECEIPT is under way: nothing more is read, and a time limit runs,
+        after which ``hurry`` is called.
+        """
 
     def wake(self, at_ms: int) -> None:
-        """Call the session's ``tick`` at that time, in milliseconds of the clock of timers, or soon after."""
+        """Call the session's ``tick`` at that time, in milliseconds of the clock of timers, or soon
+        after.
+        """

@@ -1,6 +1,7 @@
 """RECEIPTs, in the order in which they were asked for, each when what it tells of is durable.
 
-Owns the line that they wait in. An ERROR stands in the same line, so that it does not overtake the RECEIPTs of what went well.
+Owns the line that they wait in. An ERROR stands in the same line, so that it does not overtake the
+RECEIPTs of what went well.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from gateway.stomp.wire import Version, escape_header
 Fail: TypeAlias = Callable[[BaseException, str | None], None]
 
 
-#: Octets of frames in the line, and of those sent and not read, from which on no more should be asked for: clients choose how long a receipt is.
+#: Octets of frames in the line, and of those sent and not read, from which on no more should be
+#: asked for: clients choose how long a receipt is.
 _MOST: Final = 1024 * 1024
 
 
@@ -47,7 +49,8 @@ def receipt_frame(receipt: str, version: Version) -> bytes:
 class Receipts:
     """The line of one connection.
 
-    :param fail: ends the connection with an ERROR for what failed, and the ``receipt`` header of the frame that asked for it.
+    :param fail: ends the connection with an ERROR for what failed, and the ``receipt`` header of
+        the frame that asked for it.
     :param relieved: called when the line was crowded and is no longer.
     """
 
@@ -62,7 +65,8 @@ class Receipts:
         self._octets = 0
         #: Octets of those sent that are not yet in the kernel.
         self.unread = 0
-        #: The line is so long, or so much of it unread, that no input should be read until that is less.
+        #: The line is so long, or so much of it unread, that no input should be read until that is
+        #: less.
         self.is_crowded = False
         self.version = Version.V1_0
 
@@ -71,7 +75,9 @@ class Receipts:
         return len(self._line)
 
     def open(self, receipt: str | None, then: Callable[[], None] | None = None) -> Ticket:
-        """Take a place for a RECEIPT; without a receipt asked for, for the moment when it would have been sent."""
+        """Take a place for a RECEIPT; without a receipt asked for, for the moment when it would
+        have been sent.
+        """
         return self.open_frame(
             b"" if receipt is None else receipt_frame(receipt, self.version), then
         )
@@ -86,7 +92,9 @@ class Receipts:
         return ticket
 
     def release(self, ticket: Ticket) -> None:
-        """What the ticket stands for is done: send its frame, as soon as it is the first in the line."""
+        """What the ticket stands for is done: send its frame, as soon as it is the first in the
+        line.
+        """
         ticket.done = True
         line = self._line
         while line and line[0].done:
@@ -117,7 +125,9 @@ class Receipts:
         return done
 
     def drop(self, ticket: Ticket) -> None:
-        """What the ticket stands for failed: nothing is sent for it, and those behind it need not wait."""
+        """What the ticket stands for failed: nothing is sent for it, and those behind it need not
+        wait.
+        """
         self._octets -= len(ticket.octets)
         ticket.octets, ticket.then = b"", None
         self.release(ticket)

@@ -1,7 +1,7 @@
 """SEND: messages gather in a list and go to the provider as one run.
 
-Owns the run, which session of the provider it is for, and the receipts that were asked for in it. A run ends when another command comes, or the
-turn's input.
+Owns the run, which session of the provider it is for, and the receipts that were asked for in it. A
+run ends when another command comes, or the turn's input.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Sending:
         self.pending: list[Message] = []
         #: Places in the run whose frames asked for a receipt.
         self._asked: list[tuple[int, str]] = []
-        #: Where in the run the copies of one SEND begin and end that names several destinations: all of them are sent, or none.
+        #: Where in the run the copies of one SEND begin and end that names several destinations:
+        #: all of them are sent, or none.
         self._together: list[tuple[int, int]] = []
         self._target: ProviderSession = self.session
         #: The run is for the plain session, and nothing is to be done to a message but to make it.
@@ -62,7 +63,8 @@ class Sending:
 
         :param now_ms: epoch milliseconds now, for relative expiry.
         :returns: False if the connection has failed over what was sent before.
-        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: a temporary destination cannot be made.
+        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: a temporary
+            destination cannot be made.
         """
         base = head.base or head
         plan = base.plan
@@ -106,7 +108,9 @@ class Sending:
         return True
 
     def flush(self) -> bool:
-        """Give the run to the provider; False if it refused one of the messages, and the connection has failed over it."""
+        """Give the run to the provider; False if it refused one of the messages, and the connection
+        has failed over it.
+        """
         run = self.pending
         if not run:
             return True
@@ -119,7 +123,8 @@ class Sending:
                 target.send(run)
                 break
             except MessageRejected as refused:
-                # Those before it are sent without it. One of them may be refused in its turn, for what the provider looks at later.
+                # Those before it are sent without it. One of them may be refused in its turn, for
+                # what the provider looks at later.
                 index = refused.index
                 for start, end in together:
                     if start <= index < end:
@@ -143,7 +148,8 @@ class Sending:
             return
         tickets = [self._receipts.open(receipt) for receipt in receipts]
         if target is not self.session:
-            # Durable with COMMIT, and its RECEIPT says so; this one says that the message is in the transaction.
+            # Durable with COMMIT, and its RECEIPT says so; this one says that the message is in the
+            # transaction.
             for ticket in tickets:
                 self._receipts.release(ticket)
             return

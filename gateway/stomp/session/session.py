@@ -1,7 +1,8 @@
 """One STOMP connection: which frame is legal, and who carries it out.
 
-Owns the state and the order of things: what gathers is given to the provider before another command is carried out, and an ending takes its steps
-one by one. Knows no sockets: octets come in as frames and leave through :class:`~gateway.stomp.session.peer.Peer`.
+Owns the state and the order of things: what gathers is given to the provider before another command
+is carried out, and an ending takes its steps one by one. Knows no sockets: octets come in as frames
+and leave through :class:`~gateway.stomp.session.peer.Peer`.
 """
 
 from __future__ import annotations
@@ -169,7 +170,8 @@ class Session:
                     if self.state not in _OPEN:
                         return
         except Exception as error:  # noqa: BLE001
-            # Whatever it is, it ends this connection and no other; errors.py logs what nobody expected.
+            # Whatever it is, it ends this connection and no other; errors.py logs what nobody
+            # expected.
             self.fail(error, None if head is None else head.headers.get("receipt"))
 
     def input_ended(self) -> None:
@@ -180,7 +182,8 @@ class Session:
     def _flush(self) -> None:
         self._settlement.flush()
         if self._flush_sends() and self._receipts.is_crowded and not self._sending.blocked:
-            # While a destination holds the sends back, the ACKs that make room in it must go on being read.
+            # While a destination holds the sends back, the ACKs that make room in it must go on
+            # being read.
             self._peer.pause_input()
 
     def _flush_sends(self) -> bool:
@@ -233,7 +236,8 @@ class Session:
         self._turn.begin()
         try:
             while held and self.state in _OPEN and not self._sending.blocked:
-                # One at a time, and given on at once, since any of them may fill the destination again.
+                # One at a time, and given on at once, since any of them may fill the destination
+                # again.
                 self.receive([held.popleft()])
                 self.input_ended()
             for frame in held:
@@ -329,7 +333,9 @@ class Session:
         self.log.connected(self.version, client_id)
 
     def _stop_connecting(self) -> None:
-        """The client is gone, or was told why it cannot connect: its passcode need not be looked at any more."""
+        """The client is gone, or was told why it cannot connect: its passcode need not be looked at
+        any more.
+        """
         connecting, self._connecting = self._connecting, None
         if connecting is not None:
             connecting.cancel()
@@ -372,7 +378,9 @@ class Session:
     # Endings. What the client is told comes last, and the socket closes after it.
 
     def _disconnect(self, head: Head) -> None:
-        """Everything asked before is made durable and what was sent is read; then the provider's connection closes, then RECEIPT."""
+        """Everything asked before is made durable and what was sent is read; then the provider's
+        connection closes, then RECEIPT.
+        """
         assert self._subscriptions is not None
         receipt = head.headers.get("receipt")
         self._subscriptions.end()
@@ -433,9 +441,11 @@ class Session:
         self._close_provider(self._finish)
 
     def input_closed(self, how: str) -> bool:
-        """The client sends no more, and may still read: end as after a DISCONNECT, once the RECEIPTs that are due are on their way.
+        """The client sends no more, and may still read: end as after a DISCONNECT, once the
+        RECEIPTs that are due are on their way.
 
-        :param how: for the log. :returns: whether the client is still to be told something; the session then finishes by itself.
+        :param how: for the log. :returns: whether the client is still to be told something; the
+            session then finishes by itself.
         """
         if self.state not in _OPEN:
             return self.state is State.DISCONNECTING or self.state is State.CLOSED
@@ -544,7 +554,9 @@ class Session:
 
 
 def _drop_traceback(error: BaseException) -> None:
-    """Forget where an error was raised: its traceback and the frames of the stack refer to each other, and hold the messages of the client."""
+    """Forget where an error was raised: its traceback and the frames of the stack refer to each
+    other, and hold the messages of the client.
+    """
     cause: BaseException | None = error
     while cause is not None and cause.__traceback__ is not None:
         cause.__traceback__ = None

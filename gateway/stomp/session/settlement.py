@@ -1,7 +1,8 @@
 """ACK and NACK (STOMP 1.2, "ACK" and "NACK"; seed table 12-11).
 
-Owns how a frame finds the delivery it speaks of, and what settling it means to each kind of subscription. The delivery's own record decides, not the
-table of subscriptions: the first half of an ``ack`` value names a subscription by number, and numbers are not used again.
+Owns how a frame finds the delivery it speaks of, and what settling it means to each kind of
+subscription. The delivery's own record decides, not the table of subscriptions: the first half of
+an ``ack`` value names a subscription by number, and numbers are not used again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from gateway.stomp.wire import Head
 class Settlement:
     """The acknowledgements of one connection.
 
-    :param join: acknowledgements of subscriptions that are not transacted may be made within a transaction.
+    :param join: acknowledgements of subscriptions that are not transacted may be made within a
+        transaction.
     """
 
     def __init__(
@@ -38,7 +40,8 @@ class Settlement:
     def ack(self, head: Head) -> None:
         """Carry ACK out.
 
-        :raises CommandRefused: no such delivery is outstanding, or not in this transaction. :raises MessagingError: the provider refuses.
+        :raises CommandRefused: no such delivery is outstanding, or not in this transaction. :raises
+            MessagingError: the provider refuses.
         """
         given = head.headers
         subscription, number = self._find("ACK", given)
@@ -64,7 +67,8 @@ class Settlement:
         self._carry_out("ACK", given, subscription, number)
 
     def nack(self, head: Head) -> None:
-        """Carry NACK out: the redelivery policy decides what becomes of it, unless ``requeue:false`` says that it is dead.
+        """Carry NACK out: the redelivery policy decides what becomes of it, unless
+        ``requeue:false`` says that it is dead.
 
         For ``ack:client`` and transacted subscriptions it rejects all that ACK would acknowledge.
 
@@ -81,7 +85,9 @@ class Settlement:
             self._subscriptions.settled(subscription)
 
     def _give(self) -> Subscription | None:
-        """As :meth:`flush`, but leave it to the caller to tell the subscriptions: that may end the session that a receipt waits on."""
+        """As :meth:`flush`, but leave it to the caller to tell the subscriptions: that may end the
+        session that a receipt waits on.
+        """
         subscription = self._of
         if subscription is not None:
             numbers, self._gathered, self._of = self._gathered, [], None

@@ -1,7 +1,8 @@
-"""Which command is legal when: the table that the session obeys, the documentation shows and the tests walk.
+"""Which command is legal when: the table that the session obeys, the documentation shows and the
+tests walk.
 
-Everything that decides legality by state stands here. What a legal command needs besides (a known subscription, the right transaction
-identifier) is its own business.
+Everything that decides legality by state stands here. What a legal command needs besides (a known
+subscription, the right transaction identifier) is its own business.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Command(Enum):
 
 _ANYWHERE: Final = (Command.SEND, Command.SUBSCRIBE, Command.UNSUBSCRIBE, Command.ACK, Command.NACK)
 
-#: ``TRANSITIONS[state][command]`` is the state after the command was carried out; what is missing is an ERROR, and then CLOSED.
+#: ``TRANSITIONS[state][command]`` is the state after the command was carried out; what is missing
+#: is an ERROR, and then CLOSED.
 TRANSITIONS: Final[Mapping[State, Mapping[Command, State]]] = {
     State.OPENED: {Command.CONNECT: State.CONNECTING, Command.STOMP: State.CONNECTING},
     State.CONNECTING: {},

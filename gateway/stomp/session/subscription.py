@@ -1,8 +1,9 @@
 """One subscription: its deliveries become MESSAGE frames, and its credit bounds them.
 
-Owns what was delivered, what of it is settled, and why the consumer may not deliver just now. An auto delivery counts as acknowledged when
-its octets are in the kernel; that is also when its credit comes back. Credit in messages of the other kinds comes back as they are
-settled, credit in octets for all kinds as the client reads.
+Owns what was delivered, what of it is settled, and why the consumer may not deliver just now. An
+auto delivery counts as acknowledged when its octets are in the kernel; that is also when its credit
+comes back. Credit in messages of the other kinds comes back as they are settled, credit in octets
+for all kinds as the client reads.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Subscription:
 
     :param number: of the subscription, in the connection; the first half of its ``ack`` headers.
     :param id: the ``id`` header, or the 1.0 default.
-    :param named: the client gave the id, so that MESSAGE tells it. No 1.0 client knows one that it never gave.
+    :param named: the client gave the id, so that MESSAGE tells it. No 1.0 client knows one that it
+        never gave.
     :param spec: what it receives.
     :param ack: how the client acknowledges; transacted ones acknowledge cumulatively.
     :param session: the provider's session, which is its own unless it is transacted.
@@ -182,7 +184,9 @@ class Subscription:
         self.consumer: Consumer
 
     def attach(self) -> None:
-        """Make the provider's consumer, stopped. :raises MessagingError: as ``Session.consumer``."""
+        """Make the provider's consumer, stopped. :raises MessagingError: as
+        ``Session.consumer``.
+        """
         self.consumer = self.session.consumer(self.spec, self.deliver, self._failed)
         self.consumer.grant(self._window, self._octets)
 
@@ -241,7 +245,8 @@ class Subscription:
                     parts += (b"%s%d\n" % (plain, number), octets)
                     number += 1
         except Exception as error:  # noqa: BLE001
-            # A transformer may raise anything; the connection's end is what the documentation promises then.
+            # A transformer may raise anything; the connection's end is what the documentation
+            # promises then.
             if number > first:
                 self._account(first, messages[: number - first])
             self._owner.unsendable(self, number, error)
@@ -299,7 +304,9 @@ class Subscription:
         self._fresh_octets = 0
 
     def drained(self) -> None:
-        """All that was written is in the kernel: acknowledge auto deliveries, and let as much follow as was taken."""
+        """All that was written is in the kernel: acknowledge auto deliveries, and let as much
+        follow as was taken.
+        """
         octets, self._written_octets = self._written_octets, 0
         count = self._written - self._in_kernel
         self._in_kernel = self._written

@@ -1,10 +1,12 @@
 """SUBSCRIBE and UNSUBSCRIBE: the subscriptions of one connection (seed table 12-11).
 
-Owns which there are and what all of them do together: stop while the client does not read, be told when it did, pause for the operator.
+Owns which there are and what all of them do together: stop while the client does not read, be told
+when it did, pause for the operator.
 
-After UNSUBSCRIBE the deliveries that the client has not settled stay its own for a short while, so that an ACK which follows still counts;
-then they go back to the destination, as JMS has it. They go back at once where the client subscribes to that destination again, and
-those of transacted subscriptions always do.
+After UNSUBSCRIBE the deliveries that the client has not settled stay its own for a short while, so
+that an ACK which follows still counts; then they go back to the destination, as JMS has it. They go
+back at once where the client subscribes to that destination again, and those of transacted
+subscriptions always do.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class Subscriptions:
     def for_message_id(self, id: str | None, transaction: bool) -> list[Subscription]:
         """Where to look for a delivery that is named by its message, best first.
 
-        :param id: the ``subscription`` header, None where it is missing: then subscriptions with a default id come first (seed table 12-11).
+        :param id: the ``subscription`` header, None where it is missing: then subscriptions with a
+            default id come first (seed table 12-11).
         :param transaction: the transacted ones come before the others.
         """
         named = [each for each in self.by_number.values() if id is None or each.id == id]
@@ -121,7 +124,8 @@ class Subscriptions:
     def subscribe(self, head: Head, transaction: Transaction) -> None:
         """Carry SUBSCRIBE out; its RECEIPT precedes the first MESSAGE.
 
-        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: the provider refuses.
+        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: the provider
+            refuses.
         """
         given = head.headers
         text = given.get("destination")
@@ -165,7 +169,8 @@ class Subscriptions:
             self,
             self._window(dialects.prefetch(given), ack, transacted),
             self._options.output_window,
-            # An administrator's is what the broker has, as an envelope that one sends is what it gets.
+            # An administrator's is what the broker has, as an envelope that one sends is what it
+            # gets.
             None if enveloped and self._connection.administers else self._transform,
             enveloped,
         )
@@ -230,7 +235,8 @@ class Subscriptions:
         """Carry UNSUBSCRIBE out.
 
         :param joined: whether the open transaction holds settlements of a subscription.
-        :raises CommandRefused: there is no such subscription. :raises MessagingError: the provider refuses.
+        :raises CommandRefused: there is no such subscription. :raises MessagingError: the provider
+            refuses.
         """
         given = head.headers
         receipt = given.get("receipt")
@@ -294,7 +300,9 @@ class Subscriptions:
             subscription.session.close()
 
     def settled(self, subscription: Subscription) -> None:
-        """A settlement was made; a subscription that is over and holds nothing more is forgotten."""
+        """A settlement was made; a subscription that is over and holds nothing more is
+        forgotten.
+        """
         if (
             subscription.closed
             and subscription in self._over
@@ -319,7 +327,9 @@ class Subscriptions:
         self._fresh.append(subscription)
 
     def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
-        """Reject what cannot be sent, so that it counts against the redelivery policy, and end the connection."""
+        """Reject what cannot be sent, so that it counts against the redelivery policy, and end the
+        connection.
+        """
         if isinstance(error, (UnsendableBody, TransformFailed, EnvelopeError)):
             if not subscription.transacted:
                 subscription.consumer.reject([number])

@@ -1,8 +1,10 @@
-"""Temporary destinations of one connection, by the names that the client gives them (seed table 12-11, ``destination`` and ``reply-to``).
+"""Temporary destinations of one connection, by the names that the client gives them (seed table
+12-11, ``destination`` and ``reply-to``).
 
-``/temp-queue/NAME`` is made when it is first named, wherever that is, and means the same in every frame of the connection. Other connections
-see the string that the provider's random name makes, and so does this one in ``MESSAGE``; both may send to it. The provider sees to it
-that only this connection consumes, and that all are gone with it.
+``/temp-queue/NAME`` is made when it is first named, wherever that is, and means the same in every
+frame of the connection. Other connections see the string that the provider's random name makes, and
+so does this one in ``MESSAGE``; both may send to it. The provider sees to it that only this
+connection consumes, and that all are gone with it.
 """
 
 from __future__ import annotations

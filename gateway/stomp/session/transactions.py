@@ -1,7 +1,7 @@
 """BEGIN, COMMIT and ABORT: one transaction at a time (seed table 12-11).
 
-Owns the transaction's identifier, the provider's transacted session, which sends and transacted subscriptions share, and what has to be undone in
-the records when a transaction is aborted.
+Owns the transaction's identifier, the provider's transacted session, which sends and transacted
+subscriptions share, and what has to be undone in the records when a transaction is aborted.
 """
 
 from __future__ import annotations
@@ -48,14 +48,17 @@ class Transaction:
         self.octets = 0
         #: Deliveries of other sessions' subscriptions settled within this transaction.
         self._joined: list[tuple[Subscription, int, Message]] = []
-        #: By subscription, the delivery through which it was acknowledged cumulatively within this transaction.
+        #: By subscription, the delivery through which it was acknowledged cumulatively within this
+        #: transaction.
         self._covered: dict[Subscription, int] = {}
         #: The numbers of joined deliveries, for those who acknowledge by the message.
         self._numbers: dict[tuple[Subscription, str], int] = {}
 
     @property
     def session(self) -> ProviderSession:
-        """The transacted session, made when it is first needed. :raises MessagingError: the provider has none."""
+        """The transacted session, made when it is first needed. :raises MessagingError: the
+        provider has none.
+        """
         if self._session is None:
             self._session = self._connection.session(Mode.TRANSACTED)
         return self._session
@@ -87,7 +90,9 @@ class Transaction:
             )
 
     def begin(self, identifier: str, receipt: str | None) -> None:
-        """Open it: transacted subscriptions are delivered to from now on. :raises MessagingError: the provider has no transactions."""
+        """Open it: transacted subscriptions are delivered to from now on. :raises MessagingError:
+        the provider has no transactions.
+        """
         _ = self.session
         self.current = identifier
         self._receipts.release(self._receipts.open(receipt))
@@ -95,7 +100,8 @@ class Transaction:
             subscription.free(Hold.NO_TRANSACTION)
 
     def commit(self, identifier: str, receipt: str | None) -> None:
-        """Make all that was sent and acknowledged durable, together; the RECEIPT follows when it is.
+        """Make all that was sent and acknowledged durable, together; the RECEIPT follows when it
+        is.
 
         Deliveries not acknowledged stay outstanding for the next transaction.
         """
@@ -110,7 +116,9 @@ class Transaction:
         self._joined = []
 
     def abort(self, identifier: str, receipt: str | None) -> None:
-        """Forget all that was sent and acknowledged. What transacted subscriptions had received comes again after the next BEGIN."""
+        """Forget all that was sent and acknowledged. What transacted subscriptions had received
+        comes again after the next BEGIN.
+        """
         self.require(identifier, "ABORT")
         self._close()
         ticket = self._receipts.open(receipt)
@@ -124,10 +132,11 @@ class Transaction:
         self._joined = []
 
     def reject_alone(self, subscription: Subscription, number: int) -> bool:
-        """Reject a delivery of a transacted subscription for good, although the connection is ending and the transaction with it.
+        """Reject a delivery of a transacted subscription for good, although the connection is
+        ending and the transaction with it.
 
-        That takes a commit, so it is possible only while the transaction holds nothing else. Otherwise all comes again, and sooner or
-        later this delivery does so first.
+        That takes a commit, so it is possible only while the transaction holds nothing else.
+        Otherwise all comes again, and sooner or later this delivery does so first.
 
         :returns: whether it was possible.
         """
@@ -138,23 +147,31 @@ class Transaction:
         return True
 
     def join(self, subscription: Subscription, number: int, message: Message) -> None:
-        """A delivery of a subscription that is not transacted was settled within this transaction."""
+        """A delivery of a subscription that is not transacted was settled within this
+        transaction.
+        """
         self.touched = True
         self._joined.append((subscription, number, message))
         self._numbers[subscription, message.message_id] = number
 
     def cover(self, subscription: Subscription, number: int) -> None:
-        """All deliveries of a subscription up to ``number`` were acknowledged within this transaction."""
+        """All deliveries of a subscription up to ``number`` were acknowledged within this
+        transaction.
+        """
         self._covered[subscription] = max(number, self._covered.get(subscription, 0))
 
     def covers(self, subscription: Subscription, number: int) -> bool:
-        """Whether an acknowledgement of that delivery, or of a later one, in this transaction has acknowledged it cumulatively."""
+        """Whether an acknowledgement of that delivery, or of a later one, in this transaction has
+        acknowledged it cumulatively.
+        """
         return 0 < number <= self._covered.get(subscription, 0)
 
     def covered(
         self, candidates: Iterable[Subscription], message_id: str
     ) -> tuple[Subscription, int] | None:
-        """The latest delivery of that message to one of the subscriptions which this transaction :meth:`covers`."""
+        """The latest delivery of that message to one of the subscriptions which this transaction
+        :meth:`covers`.
+        """
         for subscription in candidates:
             number = self._numbers.get((subscription, message_id), 0)
             if self.covers(subscription, number):

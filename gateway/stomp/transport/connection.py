@@ -1,8 +1,9 @@
 """One client's socket: octets in and out, time-outs and heart-beats, and how the socket is closed.
 
-Owns nothing of STOMP but its rhythm. What it reads goes to the session in slices, so that no client has the reactor to itself; what it is told to
-write it writes once a turn; and it closes so that the last words arrive: once they are in the kernel it sends no more, reads on for a
-moment, since closing over unread octets would destroy them, and then closes.
+Owns nothing of STOMP but its rhythm. What it reads goes to the session in slices, so that no client
+has the reactor to itself; what it is told to write it writes once a turn; and it closes so that the
+last words arrive: once they are in the kernel it sends no more, reads on for a moment, since
+closing over unread octets would destroy them, and then closes.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
 #: How much is read from the socket at once from a client that sends little: Twisted's own measure.
 _READ_OCTETS: Final = 64 * 1024
-#: A slow reader has a second for so many octets, where the system does not tell how much it has read.
+#: A slow reader has a second for so many octets, where the system does not tell how much it has
+#: read.
 _SLOWEST: Final = 16 * 1024
-#: Looks at how much a slow reader has read, in the time that it has for reading nothing: how late it is found out at most.
+#: Looks at how much a slow reader has read, in the time that it has for reading nothing: how late
+#: it is found out at most.
 _LOOKS: Final = 4
-#: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller ones come and go at each read.
+#: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller
+#: ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
 #: For the log.
@@ -52,7 +56,9 @@ _SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
 
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
 class StompConnection(Protocol):
-    """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it."""
+    """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the
+    session uses of it.
+    """
 
     factory: StompFactory
 
@@ -91,7 +97,8 @@ class StompConnection(Protocol):
         self._memory: Final = factory.memory.account(self)
         #: What must come of a frame in one period of its time-out.
         self._quota: Final = self._options.input_rate * self._options.input_timeout_s
-        #: When the period has begun for the frame that is not whole, and what had come of it; 0 where there is none.
+        #: When the period has begun for the frame that is not whole, and what had come of it; 0
+        #: where there is none.
         self._begun = 0
         self._begun_octets = 0
         #: The wheel will look at that frame.
@@ -152,7 +159,9 @@ class StompConnection(Protocol):
             turn.leave()
 
     def readConnectionLost(self) -> None:
-        """The client has closed its side, or all of the connection: what it is owed goes out, then this side closes. Never with TLS."""
+        """The client has closed its side, or all of the connection: what it is owed goes out, then
+        this side closes. Never with TLS.
+        """
         if self._input_closed:
             return
         self._input_closed = True
@@ -184,7 +193,8 @@ class StompConnection(Protocol):
         finally:
             self._turn.end()
             self.factory.gone(self)
-            # Connection and session are a reference cycle, which the collector may not visit for long: free what may be large now.
+            # Connection and session are a reference cycle, which the collector may not visit for
+            # long: free what may be large now.
             self.transport = self._raw = None
 
     # Reading.
@@ -229,15 +239,17 @@ class StompConnection(Protocol):
     def _wait_for_answer(self) -> None:
         """Give the session nothing until CONNECT is answered.
 
-        The socket is read on, since only that tells whether the client has gone, and its passcode need not be verified. What may be a
-        frame ends this: the client's last frames count, even if it has gone since.
+        The socket is read on, since only that tells whether the client has gone, and its passcode
+        need not be verified. What may be a frame ends this: the client's last frames count, even if
+        it has gone since.
         """
         self._pauses |= Pause.CONNECTING
         if self._parser.buffered >= _SHORTEST_FRAME and not self.is_gone:
             self.transport.pauseProducing()  # type: ignore[union-attr]
 
     def _weigh(self, taken: bool) -> None:
-        """Count the unfinished frame in the memory budget, with the bytes it has announced, and start its time-out.
+        """Count the unfinished frame in the memory budget, with the bytes it has announced, and
+        start its time-out.
 
         :param taken: frames were taken just now, so the bytes that are left begin another one.
         """
@@ -343,7 +355,9 @@ class StompConnection(Protocol):
             self.factory.wheel.arm(self, at_ms)
 
     def was_away(self, late_ms: int, now_ms: int) -> None:
-        """This process did not run for so long: that is not the client's time. What happened before moves nearer to the present."""
+        """This process did not run for so long: that is not the client's time. What happened before
+        moves nearer to the present.
+        """
         self._heard = min(self._heard + late_ms, now_ms)
         self._stage_due += late_ms
         if self._unread_since:
@@ -465,7 +479,9 @@ class StompConnection(Protocol):
     # Closing.
 
     def end(self, error: Exception) -> None:
-        """End the session with an ERROR; in the TLS handshake, where no word could be read, close at once."""
+        """End the session with an ERROR; in the TLS handshake, where no word could be read, close
+        at once.
+        """
         if not self._in_handshake:
             self.session.fail(error)
         elif not self.is_gone:
@@ -501,7 +517,8 @@ class StompConnection(Protocol):
         self._enter(Stage.LINGERING, LINGER_MS)
         self._output.end()
         if self._tls or self._input_closed:
-            # TLS says goodbye and waits for the answer by itself; of a client that sends no more nothing is waited for.
+            # TLS says goodbye and waits for the answer by itself; of a client that sends no more
+            # nothing is waited for.
             self.transport.loseConnection()  # type: ignore[union-attr]
         else:
             self.transport.loseWriteConnection()  # type: ignore[union-attr]
@@ -593,7 +610,8 @@ class StompConnection(Protocol):
         self._memory.withdraw()
         self._memory.hold(MemoryState.RECEIVING, 0)
         if self._pauses:
-            # What comes now is read and dropped; unread octets would destroy the last words when the socket closes.
+            # What comes now is read and dropped; unread octets would destroy the last words when
+            # the socket closes.
             self._pauses = Pause(0)
             self.transport.resumeProducing()  # type: ignore[union-attr]
 

@@ -141,7 +141,9 @@ class StompFactory(ServerFactory):
             )
 
     def claim_user(self, connection: StompConnection, username: str) -> None:
-        """Count a connection for its user. :raises TooManyConnections: the user has as many as one may have."""
+        """Count a connection for its user. :raises TooManyConnections: the user has as many as one
+        may have.
+        """
         limit = self.options.max_connections_per_user
         count = self._by_user.get(username, 0)
         if 0 <= limit <= count:

@@ -1,8 +1,10 @@
 """What goes out to one client: gathered in a turn, written once, and known to be in the kernel.
 
-Owns the octets on their way. While none wait they are given to the kernel at once: what it takes needs no pass of the reactor, and is known to
-be there when the turn's changes go to the store. What it does not take waits in the transport. That the transport's buffer is empty is told to a
-*pull* producer; it is registered on the TCP transport itself, below TLS, where every octet of TLS has passed, because
+Owns the octets on their way. While none wait they are given to the kernel at once: what it takes
+needs no pass of the reactor, and is known to be there when the turn's changes go to the store. What
+it does not take waits in the transport. That the transport's buffer is empty is told to a *pull*
+producer; it is registered on the TCP transport itself, below TLS, where every octet of TLS has
+passed, because
 :class:`~gateway.stomp.transport.tls.SniffingTLS` keeps none back once the handshake is done.
 """
 
@@ -20,7 +22,8 @@ from zope.interface import implementer
 
 from gateway.messaging.turn import Turn
 
-#: Parts that are longer than this on the average are not joined before they are sent, and at most so many go in one call.
+#: Parts that are longer than this on the average are not joined before they are sent, and at most
+#: so many go in one call.
 _LONG: Final = 4096
 _MOST_PARTS: Final = 512
 #: Where ``tcpi_bytes_acked`` is in ``struct tcp_info`` (linux/tcp.h, since 4.1).
@@ -32,8 +35,10 @@ _ACKED_AT: Final = 120
 class Output:
     """The output of one connection.
 
-    :param transport: what frames are written to. :param raw: the TCP transport below it, the same without TLS.
-    :param flushed: called at each write with its octets and all that are not in the kernel then. :param drained: called when everything is.
+    :param transport: what frames are written to. :param raw: the TCP transport below it, the same
+        without TLS.
+    :param flushed: called at each write with its octets and all that are not in the kernel then.
+        :param drained: called when everything is.
     """
 
     def __init__(
@@ -82,7 +87,8 @@ class Output:
             return
         parts, self.parts = self.parts, []
         if self._raw is not self._transport and self._raw.disconnecting:
-            # The client has ended TLS, and what is written now goes nowhere. Nothing of it counts as sent.
+            # The client has ended TLS, and what is written now goes nowhere. Nothing of it counts
+            # as sent.
             return
         octets = sum(map(len, parts))
         if octets < _LONG * len(parts) or self._socket is None:
@@ -108,7 +114,9 @@ class Output:
             self._waiting.append(done)
 
     def taken(self) -> int:
-        """Bytes that the client's kernel has confirmed so far, TLS's own included; -1 where the system does not tell."""
+        """Bytes that the client's kernel has confirmed so far, TLS's own included; -1 where the
+        system does not tell.
+        """
         raw = self._raw
         return _confirmed(raw.getHandle()) if isinstance(raw, Connection) else -1
 
@@ -120,7 +128,9 @@ class Output:
             self._raw.unregisterProducer()
 
     def gone(self) -> None:
-        """The connection is lost: forget what waits. The transport goes, too, for what it has not sent is still in its buffer."""
+        """The connection is lost: forget what waits. The transport goes, too, for what it has not
+        sent is still in its buffer.
+        """
         self._closed = True
         self._socket = self._push = None
         self._registered = False
@@ -134,8 +144,9 @@ class Output:
         if self._closed:
             return
         if self._raw.disconnecting:
-            # TLS closes by itself when the client does; a registered producer would keep the socket open. What TLS was given after that is lost, so
-            # that an empty buffer says nothing any more.
+            # TLS closes by itself when the client does; a registered producer would keep the socket
+            # open. What TLS was given after that is lost, so that an empty buffer says nothing any
+            # more.
             self.end()
         elif self.unsent:
             self.unsent = 0
@@ -159,7 +170,9 @@ class Output:
 
 
 def _send(to: socket.socket, parts: list[bytes]) -> int:
-    """Give the kernel what it takes at once. :returns: the octets taken. A failure takes none; the transport will meet it, too."""
+    """Give the kernel what it takes at once. :returns: the octets taken. A failure takes none; the
+    transport will meet it, too.
+    """
     sent = 0
     for first in range(0, len(parts), _MOST_PARTS):
         some = parts[first : first + _MOST_PARTS]

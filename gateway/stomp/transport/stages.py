@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import Enum, IntFlag
 from typing import Final
 
-#: Milliseconds for an ending to have its say, for the client to close then, and for the kernel to do so.
+#: Milliseconds for an ending to have its say, for the client to close then, and for the kernel to
+#: do so.
 ENDING_MS: Final = 5000
 LINGER_MS: Final = 2000
 ABORT_MS: Final = 1000
@@ -25,7 +26,9 @@ class Pause(IntFlag):
 
 
 class Stage(Enum):
-    """Where a connection is between its opening and its end; each but ``RUNNING`` has a time limit."""
+    """Where a connection is between its opening and its end; each but ``RUNNING`` has a time
+    limit.
+    """
 
     OPENED = "opened"
     RUNNING = "running"

@@ -15,7 +15,8 @@ from gateway.stomp.errors import error_frame
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Version
 
-#: The first octet of a TLS client: a handshake record, or the hello of SSL 2 that some still begin with.
+#: The first octet of a TLS client: a handshake record, or the hello of SSL 2 that some still begin
+#: with.
 _HELLO: Final = (0x16, 0x80)
 #: A fatal TLS alert, ``protocol_version``: a TLS client on the plain port can make something of it.
 PROTOCOL_VERSION_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"
@@ -32,8 +33,8 @@ def is_hello(data: bytes) -> bool:
 class SniffingTLS(TLSMemoryBIOProtocol):
     """TLS that answers a plain client in plain text.
 
-    Unlike Twisted's own default it gathers no small writes: sessions write once a turn, and what has been written must be in the TCP
-    transport's buffer when that buffer is said to be empty.
+    Unlike Twisted's own default it gathers no small writes: sessions write once a turn, and what
+    has been written must be in the TCP transport's buffer when that buffer is said to be empty.
     """
 
     _sniffed = False
@@ -60,7 +61,9 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The TCP connection is gone. Drop its transport with the unsent output: this object lives on in a cycle with OpenSSL."""
+        """The TCP connection is gone. Drop its transport with the unsent output: this object lives
+        on in a cycle with OpenSSL.
+        """
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self.transport = None
 
@@ -76,7 +79,8 @@ class SniffingTLS(TLSMemoryBIOProtocol):
 def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSMemoryBIOFactory:
     """A factory of TLS servers.
 
-    :param context_factory: makes the TLS connections: a ``CertificateOptions``, or what stands for one that can be renewed.
+    :param context_factory: makes the TLS connections: a ``CertificateOptions``, or what stands for
+        one that can be renewed.
     :param wrapped: the factory of what is inside.
     """
     factory = TLSMemoryBIOFactory(context_factory, False, wrapped, clock)
@@ -95,7 +99,8 @@ def description(transport: Any, certificate: str | None) -> str:
 
 
 def refusal(transport: Any, reason: Failure) -> tuple[str, bool] | None:
-    """For the log: why the handshake failed, and whether that is for the client's certificate; None where the client just went away.
+    """For the log: why the handshake failed, and whether that is for the client's certificate; None
+    where the client just went away.
 
     :param reason: with which the connection was lost.
     """

@@ -1,11 +1,15 @@
-"""One timing wheel for all connections: heart-beats, time-outs and what a session wants to be woken for.
+"""One timing wheel for all connections: heart-beats, time-outs and what a session wants to be woken
+for.
 
-A connection is in one slot, that of the first thing it has to look at. Looking is cheap and being early does no harm, so what moves a deadline
-further away (octets that arrive) touches the wheel not at all. Owns when to look; what is due is the connection's to know.
+A connection is in one slot, that of the first thing it has to look at. Looking is cheap and being
+early does no harm, so what moves a deadline further away (octets that arrive) touches the wheel not
+at all. Owns when to look; what is due is the connection's to know.
 
-A client is not blamed for time in which this process did not run. The wheel sees to that in two ways:
+A client is not blamed for time in which this process did not run. The wheel sees to that in two
+ways:
 
-1. Between the moment that a look is judged by and the look, the reactor serves all sockets once. What came before that moment is then read.
+1. Between the moment that a look is judged by and the look, the reactor serves all sockets once.
+   What came before that moment is then read.
 2. A turn that comes late tells all things on the wheel by how much, and they move their deadlines.
 """
 
@@ -33,10 +37,14 @@ class Timed(Protocol):
     due_tick: int
 
     def expire(self, now_ms: int) -> int:
-        """Do what is due at ``now_ms``; returns when to look next, in milliseconds of the same clock, or 0 for not at all."""
+        """Do what is due at ``now_ms``; returns when to look next, in milliseconds of the same
+        clock, or 0 for not at all.
+        """
 
     def was_away(self, late_ms: int, now_ms: int) -> None:
-        """The process did not run for ``late_ms``, until ``now_ms``: that time counts for no deadline of a client."""
+        """The process did not run for ``late_ms``, until ``now_ms``: that time counts for no
+        deadline of a client.
+        """
 
 
 class Wheel:
@@ -101,7 +109,9 @@ class Wheel:
         self._call = self._clock.callLater(max(self._due_ms - self._now_ms(), 0) / 1000, self._turn)
 
     def _turn(self) -> None:
-        """A tick has passed. What is due is looked at after the reactor has served the sockets once more, and judged by the time now."""
+        """A tick has passed. What is due is looked at after the reactor has served the sockets once
+        more, and judged by the time now.
+        """
         now_ms = self._now_ms()
         late_ms = now_ms - self._due_ms
         if late_ms >= AWAY_MS:
@@ -129,7 +139,8 @@ class Wheel:
                 try:
                     following = thing.expire(now_ms)
                 except Exception:  # noqa: BLE001
-                    # One connection's defect must not stop the others' time; it is logged, never silent.
+                    # One connection's defect must not stop the others' time; it is logged, never
+                    # silent.
                     self._log.failure("looking at {thing} failed", thing=thing)
                     continue
                 if following:

@@ -1,7 +1,9 @@
 """Octets to STOMP frames and back, without I/O. Imports the standard library only.
 
-Everything that others may use is named here; the modules behind are private to the package. Bytes go in and frames come out: a
-:class:`FrameParser` for each connection, and functions for the way back. Nothing here calls back, waits, or knows which side it serves.
+Everything that others may use is named here; the modules behind are private to the package. Bytes
+go in and frames come out: a
+:class:`FrameParser` for each connection, and functions for the way back. Nothing here calls back,
+waits, or knows which side it serves.
 """
 
 from gateway.stomp.wire.errors import ProtocolError

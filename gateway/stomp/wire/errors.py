@@ -1,4 +1,6 @@
-"""What the other side sent that is no STOMP. Owns the one error of this package; knows nothing of connections or of ERROR frames."""
+"""What the other side sent that is no STOMP. Owns the one error of this package; knows nothing of
+connections or of ERROR frames.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,13 @@ from __future__ import annotations
 class ProtocolError(Exception):
     """The octets received are not a STOMP frame, or are more than the limits allow.
 
-    After it nothing that follows on the connection can be trusted to begin where a frame begins: answer with ERROR and close.
+    After it nothing that follows on the connection can be trusted to begin where a frame begins:
+    answer with ERROR and close.
 
-    :param message: one line, fit for the ``message`` header of ERROR. It never quotes the value of a header, which may be a passcode.
-    :param receipt_id: the value of the bad frame's ``receipt`` header where that was read before the fault, for ERROR's ``receipt-id``.
+    :param message: one line, fit for the ``message`` header of ERROR. It never quotes the value of
+        a header, which may be a passcode.
+    :param receipt_id: the value of the bad frame's ``receipt`` header where that was read before
+        the fault, for ERROR's ``receipt-id``.
     """
 
     def __init__(self, message: str, receipt_id: str | None = None) -> None:
@@ -19,7 +24,9 @@ class ProtocolError(Exception):
 
 
 def shown(text: str | bytes, most: int = 32) -> str:
-    """Text of the other side, made fit to be quoted: at most `most` characters and an ellipsis, unprintable ones as ``?``."""
+    """Text of the other side, made fit to be quoted: at most `most` characters and an ellipsis,
+    unprintable ones as ``?``.
+    """
     if isinstance(text, bytes):
         text = text[: 4 * most + 4].decode("utf-8", "replace")
     short = text if len(text) <= most else text[:most] + "..."

@@ -37,14 +37,19 @@ _PLAIN_1_2: Final = {"n": "\n", "c": ":", "\\": "\\", "r": "\r"}
 
 
 class UndefinedEscape(ValueError):
-    """A backslash that is followed by nothing the version defines. Its text is the two characters, fit to be quoted."""
+    """A backslash that is followed by nothing the version defines. Its text is the two characters,
+    fit to be quoted.
+    """
 
 
-# Containment and replace are the fastest that CPython has for short text; translate() and a regular expression cost several times as much.
+# Containment and replace are the fastest that CPython has for short text; translate() and a regular
+# expression cost several times as much.
 
 
 def escape_1_0(text: str) -> str:
-    """A header value as a 1.0 peer takes it, and as CONNECT, STOMP and CONNECTED carry it in every version. The same object if nothing changes."""
+    """A header value as a 1.0 peer takes it, and as CONNECT, STOMP and CONNECTED carry it in every
+    version. The same object if nothing changes.
+    """
     if "\n" in text:
         text = text.replace("\n", " ")
     if "\r" in text:
@@ -55,7 +60,9 @@ def escape_1_0(text: str) -> str:
 
 
 def bare_name(name: str) -> str:
-    """A header name as readers that trim see it: without the blanks at its edges. The same object if there are none."""
+    """A header name as readers that trim see it: without the blanks at its edges. The same object
+    if there are none.
+    """
     start, end = _inner(name)
     return name if end - start == len(name) else name[start:end]
 
@@ -85,7 +92,9 @@ def _is_blank(character: str) -> bool:
 
 
 def escape_name_1_0(text: str) -> str:
-    """A header name for a 1.0 peer: as `escape_1_0`, with ``_`` for blanks at the edges, and for a colon, at which the peer would split."""
+    """A header name for a 1.0 peer: as `escape_1_0`, with ``_`` for blanks at the edges, and for a
+    colon, at which the peer would split.
+    """
     text = without_edge_blanks(text)
     if ":" in text:
         text = text.replace(":", "_")
@@ -145,7 +154,9 @@ _NAMES: Final[dict[Version, Callable[[str], str]]] = {
 
 
 def escaper(version: Version) -> Callable[[str], str]:
-    """The function that escapes header values for `version`, to be kept by whoever serializes much."""
+    """The function that escapes header values for `version`, to be kept by whoever serializes
+    much.
+    """
     return _VALUES[version]
 
 
@@ -162,7 +173,8 @@ def escape_header(text: str, version: Version) -> str:
 def unescape_header(text: str, version: Version) -> str:
     """A header name or value as it was meant; 1.0 has no escapes and gets the text back.
 
-    :raises UndefinedEscape: an escape that `version` does not define (STOMP 1.2: "MUST be treated as a fatal protocol error").
+    :raises UndefinedEscape: an escape that `version` does not define (STOMP 1.2: "MUST be treated
+        as a fatal protocol error").
     """
     if version == Version.V1_0 or "\\" not in text:
         return text

@@ -1,7 +1,8 @@
 """Frames, as the parser gives them and the serializer takes them (STOMP 1.2, "STOMP Frames").
 
-A frame is a :class:`Head` (command and headers) and a body. Producers repeat their header blocks, so the parser gives the *same* head object
-again for the same octets; whoever interprets heads may keep what it made of one in ``Head.plan``.
+A frame is a :class:`Head` (command and headers) and a body. Producers repeat their header blocks,
+so the parser gives the *same* head object again for the same octets; whoever interprets heads may
+keep what it made of one in ``Head.plan``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Head:
     """Command and headers of a frame.
 
     :param command: as it came, e.g. ``SEND``.
-    :param headers: unescaped; of headers given twice the first (STOMP 1.2, "Repeated Header Entries"), in the order they came.
+    :param headers: unescaped; of headers given twice the first (STOMP 1.2, "Repeated Header
+        Entries"), in the order they came.
     :param content_length: the ``content-length`` header as a number, or -1 when absent.
     """
 
@@ -37,9 +39,11 @@ class Head:
         self.command = command
         self.headers = headers
         self.content_length = content_length
-        #: The parser keeps this head and will give it again, so that a plan made from it is worth keeping.
+        #: The parser keeps this head and will give it again, so that a plan made from it is worth
+        #: keeping.
         self.repeats = repeats
-        #: The same head without its ``receipt``, where the parser has read it apart: receipts differ from frame to frame, the rest may come again.
+        #: The same head without its ``receipt``, where the parser has read it apart: receipts
+        #: differ from frame to frame, the rest may come again.
         self.base: Head | None = None
         #: Whatever the interpreter of this head wants to find again the next time it sees it.
         self.plan: object | None = None

@@ -51,7 +51,8 @@ CLIENT_COMMANDS: Final = frozenset(
 )
 #: Frames of servers, every version.
 SERVER_COMMANDS: Final = frozenset(("CONNECTED", "ERROR", "MESSAGE", "RECEIPT"))
-#: Every command there is. Whether it may come from this side and in this version is the session's to say.
+#: Every command there is. Whether it may come from this side and in this version is the session's
+#: to say.
 COMMANDS: Final = CLIENT_COMMANDS | SERVER_COMMANDS
 #: Frames that may have a body in 1.1 and 1.2.
 BODY_COMMANDS: Final = frozenset(("SEND", "MESSAGE", "ERROR"))

@@ -1,7 +1,9 @@
-"""One whole header block to a :class:`Head`: UTF-8, command, lines, escapes, repeats, ``content-length``. Knows nothing of buffers and of limits.
+"""One whole header block to a :class:`Head`: UTF-8, command, lines, escapes, repeats,
+``content-length``. Knows nothing of buffers and of limits.
 
-There are two readers. :func:`read_head` takes every block and says what is wrong with a bad one. :func:`read_plain_head` takes the blocks that
-nearly all clients send, several times faster, and gives None wherever it would have to look closer; for the rest both give the same.
+There are two readers. :func:`read_head` takes every block and says what is wrong with a bad one.
+:func:`read_plain_head` takes the blocks that nearly all clients send, several times faster, and
+gives None wherever it would have to look closer; for the rest both give the same.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ _PLAIN_COMMANDS: Final = COMMANDS - CONNECTING_COMMANDS
 def read_head(block: bytes, version: Version) -> Head:
     """Read a header block.
 
-    :param block: the octets from the first of the command to the end of the blank line, inclusive; lines end in LF or CR LF, and no NUL is in it.
+    :param block: the octets from the first of the command to the end of the blank line, inclusive;
+        lines end in LF or CR LF, and no NUL is in it.
     :param version: the version negotiated, or 1.0 before that.
-    :raises ProtocolError: unknown command, bad UTF-8, a header without colon or name, an undefined escape, a bad ``content-length``.
+    :raises ProtocolError: unknown command, bad UTF-8, a header without colon or name, an undefined
+        escape, a bad ``content-length``.
     """
     try:
         text = block.decode("utf-8")
@@ -48,7 +52,8 @@ def read_head(block: bytes, version: Version) -> Head:
 
 
 def read_plain_head(block: bytes, version: Version, most: int) -> Head | None:
-    """Read a header block if it is plain: no CR, escape (1.0: padding) or repeated header, and nothing wrong with it. Else None.
+    """Read a header block if it is plain: no CR, escape (1.0: padding) or repeated header, and
+    nothing wrong with it. Else None.
 
     :param block: as `read_head` takes it, ending in two LF.
     :param most: the headers allowed.
@@ -84,9 +89,11 @@ def read_plain_head(block: bytes, version: Version, most: int) -> Head | None:
 
 
 def with_receipt(base: Head, receipt: bytes, before: int, version: Version) -> Head | None:
-    """The head of a plain block from which the line of its ``receipt`` was taken, with it again; None if it must be read as a whole.
+    """The head of a plain block from which the line of its ``receipt`` was taken, with it again;
+    None if it must be read as a whole.
 
-    :param base: what the rest of the block says. :param receipt: the value as it came. :param before: how many headers come before it.
+    :param base: what the rest of the block says. :param receipt: the value as it came. :param
+        before: how many headers come before it.
     """
     headers = base.headers
     if not receipt.isascii() or 13 in receipt or "receipt" in headers:
@@ -108,7 +115,8 @@ def with_receipt(base: Head, receipt: bytes, before: int, version: Version) -> H
 def content_length(headers: dict[str, str]) -> int:
     """The ``content-length`` header as a number, -1 when absent.
 
-    :raises ProtocolError: not 1 to 18 ASCII digits; no sign, no space, no other digits that Python would take.
+    :raises ProtocolError: not 1 to 18 ASCII digits; no sign, no space, no other digits that Python
+        would take.
     """
     digits = headers.get("content-length")
     if digits is None:
@@ -123,7 +131,8 @@ def content_length(headers: dict[str, str]) -> int:
 
 
 def receipt_of(lines: bytes, version: Version) -> str | None:
-    """The ``receipt`` header of a block that is bad elsewhere, or None if it has none that can be read.
+    """The ``receipt`` header of a block that is bad elsewhere, or None if it has none that can be
+    read.
 
     :param lines: the command line and header lines, whole ones only, each with its end.
     """
@@ -167,7 +176,9 @@ def _headers(lines: list[str], version: Version) -> dict[str, str]:
 
 
 def _forbids_trimming(lines: list[str]) -> bool:
-    """Whether a CONNECT offers, or a CONNECTED chooses, a version in which padding is part of the text, while 1.0 is not yet left."""
+    """Whether a CONNECT offers, or a CONNECTED chooses, a version in which padding is part of the
+    text, while 1.0 is not yet left.
+    """
     wanted = "version" if lines[0] == "CONNECTED" else "accept-version"
     for line in lines:
         name, _, value = line.partition(":")

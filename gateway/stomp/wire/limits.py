@@ -1,4 +1,6 @@
-"""How much one frame may be. Owns the numbers; the parser enforces them while octets arrive, not when a frame is whole."""
+"""How much one frame may be. Owns the numbers; the parser enforces them while octets arrive, not
+when a frame is whole.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,20 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest frame that is accepted, part by part. Exactly the limit is allowed; one more is a ``ProtocolError``.
+    """The largest frame that is accepted, part by part. Exactly the limit is allowed; one more is a
+    ``ProtocolError``.
 
-    The defaults: header lines as ActiveMQ and Open MQ have them, command and header count as RabbitMQ has them, bodies as Open MQ's
-    ``imq.message.max_size``.
+    The defaults: header lines as ActiveMQ and Open MQ have them, command and header count as
+    RabbitMQ has them, bodies as Open MQ's ``imq.message.max_size``.
 
     :param command_length: octets of the command line, without its end of line.
-    :param header_line: octets of one header line as sent (escapes count as sent), without its end of line.
-    :param header_count: headers of different names. Repeated ones are not counted here: they are dropped as they are read.
+    :param header_line: octets of one header line as sent (escapes count as sent), without its end
+        of line.
+    :param header_count: headers of different names. Repeated ones are not counted here: they are
+        dropped as they are read.
     :param header_lines: header lines, repeated ones included.
-    :param header_block: octets of the command line, the header lines and the blank line after them, ends of lines included.
+    :param header_block: octets of the command line, the header lines and the blank line after them,
+        ends of lines included.
     :param body: octets of the body.
     :param frame: octets from the first of the command to the NUL that ends the frame, inclusive.
     :raises ValueError: a limit is below 1 (`body`, `header_count` and `header_lines`: below 0).

@@ -1,7 +1,9 @@
-"""Octets to frames, however they are cut. Owns the octets that wait, and the fast way through those that wait for nothing.
+"""Octets to frames, however they are cut. Owns the octets that wait, and the fast way through those
+that wait for nothing.
 
-What a header block says is read by :mod:`gateway.stomp.wire.head`, a frame that comes in parts by :mod:`gateway.stomp.wire.partial`, and heads that
-come again are kept by :mod:`gateway.stomp.wire.repeats`. This module knows no sockets and no sessions.
+What a header block says is read by :mod:`gateway.stomp.wire.head`, a frame that comes in parts by
+:mod:`gateway.stomp.wire.partial`, and heads that come again are kept by
+:mod:`gateway.stomp.wire.repeats`. This module knows no sockets and no sessions.
 
 Theory of operation
 -------------------
@@ -10,11 +12,13 @@ from ``_at``): nothing is copied but their bodies. Where the last frame in it is
 it is larger than the chunks are, it moves to a `bytearray` (``_pending``, the frame beginning at 0), which grows in place. So each octet is
 copied a bounded number of times, and a large body exists at most twice: as it gathered, and as the frame's body.
 
-Two readers work on them. ``_run`` takes whole and plain frames in a tight loop and stops at the first thing it does not know. ``_finish`` then
-takes one frame with full care, and is the only one that raises. What ``_run`` takes, ``_finish`` would take alike; that is tested.
+Two readers work on them. ``_run`` takes whole and plain frames in a tight loop and stops at the
+first thing it does not know. ``_finish`` then takes one frame with full care, and is the only one
+that raises. What ``_run`` takes, ``_finish`` would take alike; that is tested.
 
-``_run`` need not check a header block that is kept as repeated: it has been read without fault, within the limits, and by the same rules; it
-has no NUL, no CR, and so no blank line but its last two LF. Octets that begin with it can only be the same head again.
+``_run`` need not check a header block that is kept as repeated: it has been read without fault,
+within the limits, and by the same rules; it has no NUL, no CR, and so no blank line but its last
+two LF. Octets that begin with it can only be the same head again.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ from gateway.stomp.wire.limits import Limits
 from gateway.stomp.wire.partial import PartialFrame
 from gateway.stomp.wire.repeats import RepeatedHeads
 
-# ACK and NACK with nothing but an id of at most this many octets are read without looking for headers.
+# ACK and NACK with nothing but an id of at most this many octets are read without looking for
+# headers.
 _QUICK_ID: Final = 128
 
 # Looking a member up in its enumeration costs more than comparing it.
@@ -49,10 +54,12 @@ _new_frame: Final = tuple.__new__
 class FrameParser:
     """The octets of one direction of one connection, as frames.
 
-    Serves either side: it takes the frames of clients and of servers. After a ``ProtocolError`` it gives no frame any more and raises the same again.
+    Serves either side: it takes the frames of clients and of servers. After a ``ProtocolError`` it
+    gives no frame any more and raises the same again.
 
     :param limits: what a frame may have; see `limits`.
-    :param version: by whose rules headers are read; 1.0 until CONNECT or CONNECTED has settled it; see `version`.
+    :param version: by whose rules headers are read; 1.0 until CONNECT or CONNECTED has settled it;
+        see `version`.
     """
 
     __slots__ = (
@@ -98,7 +105,9 @@ class FrameParser:
 
     @property
     def limits(self) -> Limits:
-        """The limits that hold for frames not yet returned. May be set between calls; what waits is then read anew under them."""
+        """The limits that hold for frames not yet returned. May be set between calls; what waits is
+        then read anew under them.
+        """
         return self._limits
 
     @limits.setter
@@ -108,7 +117,9 @@ class FrameParser:
 
     @property
     def version(self) -> Version:
-        """The version whose rules hold for frames not yet returned. May be set between calls; what waits is then read anew by them."""
+        """The version whose rules hold for frames not yet returned. May be set between calls; what
+        waits is then read anew by them.
+        """
         return self._version
 
     @version.setter
@@ -124,7 +135,9 @@ class FrameParser:
 
     @property
     def needed(self) -> int:
-        """Bytes that what waits here takes once the frame at the front is whole, as far as its ``content-length`` tells; at least `buffered`."""
+        """Bytes that what waits here takes once the frame at the front is whole, as far as its
+        ``content-length`` tells; at least `buffered`.
+        """
         announced = self._partial.announced
         buffered = self.buffered
         return announced if announced > buffered else buffered
@@ -133,26 +146,32 @@ class FrameParser:
     def wants_data(self) -> bool:
         """Whether no whole frame can be waiting, so that more octets are of use.
 
-        A caller that reads from its socket only while this is true holds at most one frame within the limits and what one read brings.
+        A caller that reads from its socket only while this is true holds at most one frame within
+        the limits and what one read brings.
         """
         return self._starved and self._error is None
 
     def receive(self, data: bytes) -> None:
-        """Take octets that have arrived, in order. Looks at none of them and raises nothing; after a ``ProtocolError`` they are dropped."""
+        """Take octets that have arrived, in order. Looks at none of them and raises nothing; after
+        a ``ProtocolError`` they are dropped.
+        """
         if self._error is None and data:
             self._chunks.append(data)
             self._queued += len(data)
             self._starved = False
 
     def close(self) -> None:
-        """Let go of all that waits. What is received from now on is dropped, and there are no more frames. Idempotent."""
+        """Let go of all that waits. What is received from now on is dropped, and there are no more
+        frames. Idempotent.
+        """
         if self._error is None:
             self._drop(ProtocolError("the connection is over"))
 
     def next(self) -> Frame | None:
         """The next frame, or None when more octets are needed first.
 
-        :raises ProtocolError: what comes next is no frame or exceeds a limit; the same at every further call.
+        :raises ProtocolError: what comes next is no frame or exceeds a limit; the same at every
+            further call.
         """
         found = self.frames(1)
         return found[0] if found else None
@@ -160,10 +179,12 @@ class FrameParser:
     def frames(self, most: int) -> list[Frame]:
         """The next frames, at most `most`; none when more octets are needed first.
 
-        A run ends early after CONNECT, STOMP and CONNECTED, because the version and limits of what follows may change there, and after SUBSCRIBE,
-        which may take long; so fewer than `most` do not mean that no more wait.
+        A run ends early after CONNECT, STOMP and CONNECTED, because the version and limits of what
+        follows may change there, and after SUBSCRIBE, which may take long; so fewer than `most` do
+        not mean that no more wait.
 
-        :raises ProtocolError: as `next`; where good frames come before the fault they are returned first, and the next call raises.
+        :raises ProtocolError: as `next`; where good frames come before the fault they are returned
+            first, and the next call raises.
         """
         found: list[Frame] = []
         while len(found) < most:
@@ -195,7 +216,9 @@ class FrameParser:
     # The octets that wait
 
     def _pull(self) -> bool:
-        """Join the next octets received with what is left of those before; False if there are none."""
+        """Join the next octets received with what is left of those before; False if there are
+        none.
+        """
         if not self._chunks:
             return False
         chunk = self._chunks.popleft()
@@ -225,7 +248,9 @@ class FrameParser:
     # Whole frames, fast
 
     def _run(self, found: list[Frame], most: int) -> None:
-        """Append the frames that lie whole and plain at the front of the data, until there are `most`."""
+        """Append the frames that lie whole and plain at the front of the data, until there are
+        `most`.
+        """
         data = self._data
         size = len(data)
         start = at = self._at
@@ -259,7 +284,8 @@ class FrameParser:
                 if (first == 65 or first == 78) and (
                     startswith(b"ACK\nid:", at) or startswith(b"NACK\nid:", at)
                 ):
-                    # STOMP 1.2's acknowledgements, with an id as this gateway makes them: letters, digits and "-".
+                    # STOMP 1.2's acknowledgements, with an id as this gateway makes them: letters,
+                    # digits and "-".
                     id_at = at + 7 if first == 65 else at + 8
                     stop = find(b"\n\n\0", id_at, id_at + _QUICK_ID)
                     if stop >= 0 and stop - at + 2 <= plain_block:
@@ -273,12 +299,14 @@ class FrameParser:
                             room -= 1
                             continue
                 if self._blank < at:
-                    # Where there are only lines that end in CR LF it is not looked for again at each frame.
+                    # Where there are only lines that end in CR LF it is not looked for again at
+                    # each frame.
                     stop = find(b"\n\n", at)
                     self._blank = stop if stop >= 0 else size
                 body_at = self._blank + 2
                 if body_at > size or body_at - at > plain_block or find(0, at, body_at) >= 0:
-                    # A NUL before the blank line: this frame ends earlier, in lines of CR LF, or is none.
+                    # A NUL before the blank line: this frame ends earlier, in lines of CR LF, or is
+                    # none.
                     break
                 key = data[at:body_at]
                 known = heads.get(key)
@@ -337,7 +365,9 @@ class FrameParser:
             self._partial.restart()
 
     def _plain_head(self, block: bytes) -> Head | None:
-        """The head of a plain block that is within the limits, newly read; None if the careful reader must look."""
+        """The head of a plain block that is within the limits, newly read; None if the careful
+        reader must look.
+        """
         head = read_plain_head(block, self._version, self._limits.header_count)
         if head is None:
             return None
@@ -353,7 +383,9 @@ class FrameParser:
     # One frame, carefully
 
     def _finish(self) -> Frame | None:
-        """The frame at the front once it is whole; None if the octets pulled so far do not suffice."""
+        """The frame at the front once it is whole; None if the octets pulled so far do not
+        suffice.
+        """
         partial = self._partial
         pending = self._pending
         if pending is None:
@@ -381,9 +413,12 @@ class FrameParser:
     # Rules and faults
 
     def _change_rules(self) -> None:
-        """The limits or the version are others: what was read by the old ones, and not returned, is read again."""
+        """The limits or the version are others: what was read by the old ones, and not returned, is
+        read again.
+        """
         limits = self._limits
-        # Blocks and frames up to these are within each limit, whatever they are made of. Longer ones are for the careful reader.
+        # Blocks and frames up to these are within each limit, whatever they are made of. Longer
+        # ones are for the careful reader.
         self._plain_block = min(limits.header_line, limits.header_block, limits.frame - 1)
         self._plain_frame = min(limits.body, limits.frame - 1)
         if (
@@ -413,6 +448,8 @@ class FrameParser:
 
 
 def _skip(data: bytes, at: int) -> int:
-    """Where, from `at` on, the next command begins; the end of the data if there are only ends of lines and NULs."""
+    """Where, from `at` on, the next command begins; the end of the data if there are only ends of
+    lines and NULs.
+    """
     found = _find_command(data, at)
     return len(data) if found is None else found.start()

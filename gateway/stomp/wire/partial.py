@@ -1,7 +1,9 @@
-"""One frame at any stage of its arrival. Owns how far it has been read, and every limit on the way; owns no octets.
+"""One frame at any stage of its arrival. Owns how far it has been read, and every limit on the way;
+owns no octets.
 
-The octets are given at each call, as far as they have come, and each is looked at a bounded number of times however often that is: what was
-searched without success is not searched again. A fault is found at the same octet, and said in the same words, however the octets were cut.
+The octets are given at each call, as far as they have come, and each is looked at a bounded number
+of times however often that is: what was searched without success is not searched again. A fault is
+found at the same octet, and said in the same words, however the octets were cut.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _PADDING: Final = PADDING.encode()
 
 
 class PartialFrame:
-    """What is known of the frame at the front of a stream. All offsets count from the first octet of its command.
+    """What is known of the frame at the front of a stream. All offsets count from the first octet
+    of its command.
 
     :param limits: what a frame may have.
     :param version: by whose rules it is read.
@@ -46,7 +49,8 @@ class PartialFrame:
         self._repeated = repeated
         # How far has been searched for what is searched for just now.
         self._scanned = 0
-        # The line being read: where it begins, and how many came before it, of which the first is the command line.
+        # The line being read: where it begins, and how many came before it, of which the first is
+        # the command line.
         self._line_at = 0
         self._lines = 0
         # The different header names so far, as sent.
@@ -70,14 +74,18 @@ class PartialFrame:
 
     @property
     def announced(self) -> int:
-        """Bytes of the whole frame by its ``content-length``; 0 while the header block is not whole."""
+        """Bytes of the whole frame by its ``content-length``; 0 while the header block is not
+        whole.
+        """
         head = self._head
         return 0 if head is None else self.body_at + max(head.content_length, 0) + 1
 
     def find_end(self, octets: bytes | bytearray, start: int) -> int:
-        """Where in `octets` the NUL is that ends the frame which begins at `start`; -1 if it has not come yet.
+        """Where in `octets` the NUL is that ends the frame which begins at `start`; -1 if it has
+        not come yet.
 
-        :param octets: what has come of the frame since the last `restart`, and may be more behind it.
+        :param octets: what has come of the frame since the last `restart`, and may be more behind
+            it.
         :raises ProtocolError: this is no frame, or it exceeds a limit.
         """
         head = self._head
@@ -91,7 +99,9 @@ class PartialFrame:
         return self._find_nul(octets, start, head)
 
     def take(self, body: bytes) -> Frame:
-        """The frame whose end has been found, with its body; then as after `restart`, for the next."""
+        """The frame whose end has been found, with its body; then as after `restart`, for the
+        next.
+        """
         head = self._head
         assert head is not None
         if not head.repeats:
@@ -167,7 +177,9 @@ class PartialFrame:
         return f"the headers are longer than {limits.header_block} octets"
 
     def _fault(self, octets: bytes | bytearray, start: int, message: str) -> ProtocolError:
-        """The error for a block that cannot be read to its end, with the receipt among the lines before the fault."""
+        """The error for a block that cannot be read to its end, with the receipt among the lines
+        before the fault.
+        """
         if self._lines == 0:
             opening = bytes(octets[start : start + 8])
             if opening.startswith(b"\x16\x03"):
@@ -179,7 +191,9 @@ class PartialFrame:
         )
 
     def _read_block(self, block: bytes) -> Head:
-        """The head of a whole block; raises for what is wrong in it, and for a body announced that may not be."""
+        """The head of a whole block; raises for what is wrong in it, and for a body announced that
+        may not be.
+        """
         known = self._repeated.heads.get(block)
         if known is not None:
             return known

@@ -1,7 +1,9 @@
 """Frames to octets. Owns what leaves; knows nothing of sockets, sessions or messages.
 
-A message that goes to many subscribers is not encoded by :func:`serialize` each time: its shared headers are encoded once by
-:func:`header_lines`, and the frame is put together as ``b"MESSAGE\\n" + own + shared + b"\\n" + body + b"\\0"``.
+A message that goes to many subscribers is not encoded by :func:`serialize` each time: its shared
+headers are encoded once by
+:func:`header_lines`, and the frame is put together as
+``b"MESSAGE\\n" + own + shared + b"\\n" + body + b"\\0"``.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ __all__ = ["header_lines", "serialize"]
 
 
 def header_lines(headers: Iterable[tuple[str, str]], version: Version) -> bytes:
-    """Header lines, each with its LF, escaped for `version`; nothing for no headers. For any frame but CONNECT, STOMP and CONNECTED.
+    """Header lines, each with its LF, escaped for `version`; nothing for no headers. For any frame
+    but CONNECT, STOMP and CONNECTED.
 
-    Names and values may be any text: what `version` cannot carry is replaced (see :mod:`gateway.stomp.wire.escaping`), a lone surrogate by ``?``.
+    Names and values may be any text: what `version` cannot carry is replaced (see
+    :mod:`gateway.stomp.wire.escaping`), a lone surrogate by ``?``.
 
     :raises ValueError: a name is empty.
     """
@@ -40,12 +44,15 @@ def serialize(
 ) -> bytes:
     """One whole frame as it is sent, with LF as end of line, its NUL included and no LF after it.
 
-    The headers are sent in the order given. ``content-length`` is the caller's to give, because JMS peers tell text from bytes by it; only where
-    a body has NUL octets and the caller gave none it is added here as the last header, for without it the frame would end early.
-    CONNECT, STOMP and CONNECTED are not escaped in any version; line ends in their headers are replaced by spaces, as for 1.0.
+    The headers are sent in the order given. ``content-length`` is the caller's to give, because JMS
+    peers tell text from bytes by it; only where a body has NUL octets and the caller gave none it
+    is added here as the last header, for without it the frame would end early. CONNECT, STOMP and
+    CONNECTED are not escaped in any version; line ends in their headers are replaced by spaces, as
+    for 1.0.
 
     :param version: the version negotiated with the receiver.
-    :raises ValueError: no STOMP command, a header without a name, or a ``content-length`` that is not the body's.
+    :raises ValueError: no STOMP command, a header without a name, or a ``content-length`` that is
+        not the body's.
     """
     if command not in COMMANDS:
         raise ValueError(f"no STOMP command: {command!r}")

@@ -1,4 +1,6 @@
-"""What is read of a document: its encoding, its DOCTYPE, entities, and nothing from anywhere else."""
+"""What is read of a document: its encoding, its DOCTYPE, entities, and nothing from anywhere
+else.
+"""
 
 from __future__ import annotations
 

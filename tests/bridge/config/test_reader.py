@@ -1,4 +1,6 @@
-"""What the elements mean, and the rules that a DTD cannot say: every attribute, and every sentence."""
+"""What the elements mean, and the rules that a DTD cannot say: every attribute, and every
+sentence.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ texts = st.text(CHARACTERS, min_size=1, max_size=20).filter(
     lambda text: bool(text.strip()) and not text.startswith("${passfile")
 )
 optional = st.none() | texts
-# In element content a carriage return stays only as a reference, which lxml writes; blanks around a description do not count.
+# In element content a carriage return stays only as a reference, which lxml writes; blanks around a
+# description do not count.
 descriptions = st.text(CHARACTERS, max_size=20).map(str.strip)
 seconds = st.integers(0, LARGEST)
 counts = st.integers(1, LARGEST)

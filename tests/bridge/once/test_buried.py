@@ -1,4 +1,6 @@
-"""Dead messages that are buried are known again until their source has forgotten them, so many at most."""
+"""Dead messages that are buried are known again until their source has forgotten them, so many at
+most.
+"""
 
 from __future__ import annotations
 

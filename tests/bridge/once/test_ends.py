@@ -1,4 +1,6 @@
-"""What a transacted link leaves behind: a transaction that it was stopped over, and messages of one that ended otherwise than decided."""
+"""What a transacted link leaves behind: a transaction that it was stopped over, and messages of one
+that ended otherwise than decided.
+"""
 
 from __future__ import annotations
 

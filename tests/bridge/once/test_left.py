@@ -1,4 +1,6 @@
-"""A transaction that is refused, and that a resource manager does not roll back when it is asked to: what is behind its messages waits for them."""
+"""A transaction that is refused, and that a resource manager does not roll back when it is asked
+to: what is behind its messages waits for them.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ async def test_the_link_recovers_before_it_receives_again(
 
 @on_reactor
 async def test_a_source_that_must_be_kept_recovers_as_well(brokers: Rig) -> None:
-    """A topic without a durable subscription: its session has all that the link will ever get of it."""
+    """A topic without a durable subscription: its session has all that the link will ever get of
+    it.
+    """
     brokers.target.provider._provider = Unwilling(brokers.target.provider._provider, prepare=1)
     brokers.source.provider._provider = Unwilling(brokers.source.provider._provider, rollback=1)
     link = await started(brokers, of=TOPIC, max_batch_size=5, max_batch_time_ms=20)

@@ -1,4 +1,6 @@
-"""A link that transfers once and only once, between two brokers of this process that each take part in XA transactions."""
+"""A link that transfers once and only once, between two brokers of this process that each take part
+in XA transactions.
+"""
 
 from __future__ import annotations
 
@@ -419,7 +421,9 @@ class Hears:
 async def test_what_is_prepared_after_the_recovery_is_rolled_back_a_little_later(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was asked over a connection that is lost, and on its way while the link was connected again."""
+    """It was asked over a connection that is lost, and on its way while the link was connected
+    again.
+    """
     monkeypatch.setattr(coordination, "AGAIN_S", 0.2)
     link = await started(brokers)
     transaction, hears = brokers.coordinator().begin(), Hears()

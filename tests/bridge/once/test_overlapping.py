@@ -1,4 +1,6 @@
-"""The next transaction of a link begins while the one before is committed, and overtakes nothing."""
+"""The next transaction of a link begins while the one before is committed, and overtakes
+nothing.
+"""
 
 from __future__ import annotations
 

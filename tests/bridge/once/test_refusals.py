@@ -1,4 +1,6 @@
-"""What a transacted link does about messages that its target refuses, and what its source has kept then."""
+"""What a transacted link does about messages that its target refuses, and what its source has kept
+then.
+"""
 
 from __future__ import annotations
 
@@ -222,7 +224,8 @@ async def test_a_message_that_the_target_names_is_isolated_by_one_rollback(broke
     arrived = await brokers.target.texts(20, to)
     assert arrived == NUMBERS
     await until(lambda: link.status().counters.acknowledged == 21)
-    # All together, then what is before it, then itself six times and once more as a dead one, then what is behind it.
+    # All together, then what is before it, then itself six times and once more as a dead one, then
+    # what is behind it.
     assert link.status().counters.received == 21 + 13 + 6 + 1 + 7
     assert link.status().counters.batches == 3
 

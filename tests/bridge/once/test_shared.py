@@ -1,4 +1,6 @@
-"""Two transacted links of one bridge that share both resource managers: what one recovers is never a live transaction of the other."""
+"""Two transacted links of one bridge that share both resource managers: what one recovers is never
+a live transaction of the other.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ NUMBERS: Final = [str(number) for number in range(20)]
 
 
 class Resource:
-    """An XAResource that tells what it is asked, and may let its first prepare or commit wait: a prepare has been done by then, a commit has not."""
+    """An XAResource that tells what it is asked, and may let its first prepare or commit wait: a
+    prepare has been done by then, a commit has not.
+    """
 
     def __init__(self, behind: Any, side: Slow) -> None:
         self._behind = behind

@@ -1,4 +1,6 @@
-"""What the journal and the counters have of transactions that do not end at once, or end otherwise than was decided."""
+"""What the journal and the counters have of transactions that do not end at once, or end otherwise
+than was decided.
+"""
 
 from __future__ import annotations
 

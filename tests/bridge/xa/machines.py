@@ -1,4 +1,6 @@
-"""A process with a coordinator, taken apart: its disk, its log's thread and its reactor, each moved by the test."""
+"""A process with a coordinator, taken apart: its disk, its log's thread and its reactor, each moved
+by the test.
+"""
 
 from __future__ import annotations
 

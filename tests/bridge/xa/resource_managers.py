@@ -1,8 +1,10 @@
-"""Resource managers that keep the rules of the X/Open specification, and the lines to them, which are slow, forgetful and break.
+"""Resource managers that keep the rules of the X/Open specification, and the lines to them, which
+are slow, forgetful and break.
 
-A resource manager has messages, and branches that take and put some. What it has prepared or decided survives its crashes; the rest does not. A session
-is a line: requests travel to the resource manager and answers back, one after the other, when the test says so, or at once. A line that breaks may have
-requests on the way that arrive later.
+A resource manager has messages, and branches that take and put some. What it has prepared or
+decided survives its crashes; the rest does not. A session is a line: requests travel to the
+resource manager and answers back, one after the other, when the test says so, or at once. A line
+that breaks may have requests on the way that arrive later.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ XAER_RMERR, XAER_NOTA, XAER_INVAL, XAER_PROTO, XAER_RMFAIL, XAER_DUPID = -3, -4,
 
 @dataclass
 class Work:
-    """A branch: what it has taken and put. :param sessions: those associated with it now. :param owners: those that ever were."""
+    """A branch: what it has taken and put. :param sessions: those associated with it now. :param
+    owners: those that ever were.
+    """
 
     taken: list[int] = field(default_factory=list)
     put: list[int] = field(default_factory=list)
@@ -33,7 +37,9 @@ class Work:
 
 
 class ResourceManager:
-    """A queue of messages with XA. :param rm: what names it. :param messages: that it has at first."""
+    """A queue of messages with XA. :param rm: what names it. :param messages: that it has at
+    first.
+    """
 
     def __init__(self, rm: str, messages: Sequence[int] = ()) -> None:
         self.rm = rm
@@ -196,7 +202,8 @@ class Request:
 class Session:
     """An XAResource, at the near end of a line to a resource manager.
 
-    :param at_once: requests are done and answered inside of the call; else by :meth:`arrive` and :meth:`answer`.
+    :param at_once: requests are done and answered inside of the call; else by :meth:`arrive` and
+        :meth:`answer`.
     """
 
     def __init__(self, manager: ResourceManager, at_once: bool = True) -> None:
@@ -254,7 +261,9 @@ class Session:
     # what the world does
 
     def arrive(self, times: int = 1) -> None:
-        """The next request reaches the resource manager. :param times: more than once, where it was sent again; the last answer counts."""
+        """The next request reaches the resource manager. :param times: more than once, where it was
+        sent again; the last answer counts.
+        """
         request = self.requests.popleft()
         for _ in range(times):
             try:
@@ -275,7 +284,8 @@ class Session:
     def snap(self, arriving: int, told: bool = True) -> None:
         """The line breaks.
 
-        :param arriving: how many of the requests on it arrive all the same, later. :param told: whether those who wait are told; else they are gone.
+        :param arriving: how many of the requests on it arrive all the same, later. :param told:
+            whether those who wait are told; else they are gone.
         """
         if self.broken:
             return
@@ -287,7 +297,8 @@ class Session:
             Request(one.name, one.arguments, None) for one in list(self.requests)[:arriving]
         )
         if not told:
-            # Kept, or the coroutines that wait would be closed when Python happens to collect them, and do what they do then.
+            # Kept, or the coroutines that wait would be closed when Python happens to collect them,
+            # and do what they do then.
             self.never_told = lost + waiting
             return
         for answer in lost + waiting:

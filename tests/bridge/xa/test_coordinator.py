@@ -1,4 +1,6 @@
-"""The coordinator over resource managers that keep X/Open's rules: what links ask of it, and its log's failures."""
+"""The coordinator over resource managers that keep X/Open's rules: what links ask of it, and its
+log's failures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A resource manager is not the one that it was: another broker answers by its name for a while. And what was taken for committed comes to light."""
+"""A resource manager is not the one that it was: another broker answers by its name for a while.
+And what was taken for committed comes to light.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +209,8 @@ def test_a_branch_that_another_broker_did_not_know_is_rolled_back_when_it_comes_
     two.a.refusals["rollback"] = [XAError(XAER_NOTA, "never heard of it")]
     with pytest.raises(RolledBack):
         done(transaction.commit())
-    # The source's branch counts as rolled back, and the target's has not been heard of, so the transaction is listed.
+    # The source's branch counts as rolled back, and the target's has not been heard of, so the
+    # transaction is listed.
     assert [status.id for status in two.coordinator.transactions()] == [transaction.id]
     assert len(two.a.prepared) == 1
     assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(

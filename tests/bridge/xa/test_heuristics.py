@@ -240,7 +240,9 @@ def test_who_waits_may_be_cancelled_and_the_transaction_goes_on() -> None:
 
 
 def hazard(two: Two) -> str:
-    """A transaction whose source is prepared, while another broker by its name has said that it never heard of it. :returns: its id."""
+    """A transaction whose source is prepared, while another broker by its name has said that it
+    never heard of it. :returns: its id.
+    """
     transaction = two.moved()
     two.a.refusals["commit"] = [XAError(XAER_RMERR, "what?")]
     assert done(transaction.commit()) == Committed(("source",))
@@ -293,7 +295,9 @@ def test_a_hazard_that_comes_to_light_is_committed_as_decided(
 def test_what_is_decided_is_committed_when_it_comes_to_light_though_it_was_forgotten(
     restarts: tuple[bool, bool], reached: bool
 ) -> None:
-    """:param reached: the other broker by its name has forgotten it; else the operator ordered it twice."""
+    """:param reached: the other broker by its name has forgotten it; else the operator ordered it
+    twice.
+    """
     two = Two()
     id = hazard(two)
     if restarts[0]:

@@ -1,4 +1,6 @@
-"""Who joins a branch, and who has one of his own: sessions whose resource managers are called the same."""
+"""Who joins a branch, and who has one of his own: sessions whose resource managers are called the
+same.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_a_third_session_joins_whichever_branch_is_its_own() -> None:
     [True, False, XAError(XAER_RMERR, "isSameRM is not supported"), ProviderUnavailable("not now")],
 )
 def test_a_late_answer_is_good_for_the_enlisting_whatever_it_is(answer: bool | Exception) -> None:
-    """JMS answers on a thread of its own: what is sent behind an enlisting that would ask again would be sent into no branch."""
+    """JMS answers on a thread of its own: what is sent behind an enlisting that would ask again
+    would be sent into no branch.
+    """
     two = Two()
     other = Session(two.a if answer is True else two.b, at_once=False)
     for _ in range(2):

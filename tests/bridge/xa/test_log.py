@@ -1,4 +1,6 @@
-"""The log as the reactor sees it: what comes during a sync shares the next, and what nobody waits for waits."""
+"""The log as the reactor sees it: what comes during a sync shares the next, and what nobody waits
+for waits.
+"""
 
 from __future__ import annotations
 

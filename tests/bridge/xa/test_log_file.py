@@ -308,7 +308,9 @@ def test_after_a_loss_of_power_there_is_what_was_synced_and_maybe_more(
 
 
 class Watched(FileStorage):
-    """A file of which a copy is taken before and after everything that is done with it. :param at: called with a name for the moment."""
+    """A file of which a copy is taken before and after everything that is done with it. :param at:
+    called with a name for the moment.
+    """
 
     def __init__(self, path: Path, at: Callable[[str], None]) -> None:
         super().__init__(path)

@@ -1,14 +1,19 @@
-"""THE MODEL: links move messages between two resource managers, everything crashes, and each message is there once in the end.
+"""THE MODEL: links move messages between two resource managers, everything crashes, and each
+message is there once in the end.
 
-What is real: the coordinator, its pure steps, its log, its recovery. What is made for this: resource managers that keep X/Open's rules, lines to them that
-are slow, break, deliver late and twice, and a disk that keeps what was synced and any part of what was not. Hypothesis says what happens next: it starts
-links, kills processes, cuts lines, fills the disk, and moves the world on, one arrival at a time.
+What is real: the coordinator, its pure steps, its log, its recovery. What is made for this:
+resource managers that keep X/Open's rules, lines to them that are slow, break, deliver late and
+twice, and a disk that keeps what was synced and any part of what was not. Hypothesis says what
+happens next: it starts links, kills processes, cuts lines, fills the disk, and moves the world on,
+one arrival at a time.
 
-Each resource manager has another beside it that answers by its name for a while, as where an address is moved, or a client library fails over to a broker
-with a store of its own.
+Each resource manager has another beside it that answers by its name for a while, as where an
+address is moved, or a client library fails over to a broker with a store of its own.
 
-Judged are the resource managers, not what the coordinator thinks: of each global transaction all branches have been committed or none, and none twice; who
-was told of a commit has one; who was told of a roll-back has none; and when everyone is back and recovered, nothing is in doubt, locked or listed.
+Judged are the resource managers, not what the coordinator thinks: of each global transaction all
+branches have been committed or none, and none twice; who was told of a commit has one; who was told
+of a roll-back has none; and when everyone is back and recovered, nothing is in doubt, locked or
+listed.
 """
 
 from __future__ import annotations
@@ -40,7 +45,9 @@ _MOMENTS = 120
 
 @dataclass(eq=False)
 class Link:
-    """A link: moves one batch at a time, and has its resource managers recovered whenever it has connected anew."""
+    """A link: moves one batch at a time, and has its resource managers recovered whenever it has
+    connected anew.
+    """
 
     number: int
     ends: tuple[ResourceManager, ResourceManager]
@@ -92,7 +99,9 @@ class TransactionsModel(RuleBasedStateMachine):
 
     @rule(moments=st.binary(min_size=_MOMENTS // 2, max_size=_MOMENTS))
     def time_passes(self, moments: bytes) -> None:
-        """Something arrives somewhere, or a link that is idle goes to work, as often as there are octets."""
+        """Something arrives somewhere, or a link that is idle goes to work, as often as there are
+        octets.
+        """
         for moment in moments:
             idle = [
                 partial(
@@ -123,7 +132,9 @@ class TransactionsModel(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), lines=st.booleans())
     def an_address_leads_elsewhere(self, which: int, lines: bool) -> None:
-        """Or back again. :param lines: lines that there are are led there, too, with all that is on them, as client libraries do; else they break."""
+        """Or back again. :param lines: lines that there are are led there, too, with all that is on
+        them, as client libraries do; else they break.
+        """
         before = self.leading[which]
         now = self.others[which] if before is self.managers[which] else self.managers[which]
         self.leading[which] = now
@@ -153,7 +164,9 @@ class TransactionsModel(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 50))
     def a_request_is_sent_twice(self, which: int) -> None:
-        """By a client library that connects again on its own; the second answer is the one that comes. Of messages libraries take care."""
+        """By a client library that connects again on its own; the second answer is the one that
+        comes. Of messages libraries take care.
+        """
         waiting = [
             one
             for one in self.sessions()
@@ -194,7 +207,9 @@ class TransactionsModel(RuleBasedStateMachine):
     @precondition(lambda self: any(manager.prepared for manager in self.everyone))
     @rule(which=st.integers(0, 50))
     def a_resource_manager_commits_on_its_own(self, which: int) -> None:
-        """What is decided to commit: the one heuristic that harms nobody. Others cannot end well, and are tested apart."""
+        """What is decided to commit: the one heuristic that harms nobody. Others cannot end well,
+        and are tested apart.
+        """
         decided = {
             entry.gtrid
             for entry in self.process.file.entries()
@@ -258,7 +273,8 @@ class TransactionsModel(RuleBasedStateMachine):
             link.running.addBoth(self.worked, link, self.process)
 
     def worked(self, result: object, link: Link, process: Process) -> None:
-        # A process that was killed does nothing more; but its coroutines are closed when Python collects them.
+        # A process that was killed does nothing more; but its coroutines are closed when Python
+        # collects them.
         if process is self.process:
             link.running = None
             if isinstance(result, Failure):
@@ -328,7 +344,9 @@ class TransactionsModel(RuleBasedStateMachine):
         sessions: Sequence[Session],
         together: bool,
     ) -> None:
-        """:param together: without waiting for one before the other, nor, where nobody joins, for any."""
+        """:param together: without waiting for one before the other, nor, where nobody joins, for
+        any.
+        """
         names = [("source", ends[0].rm), ("target", ends[1].rm)]
         if not together:
             for (ref_name, rm), session in zip(names, sessions, strict=True):

@@ -74,7 +74,9 @@ async def test_what_waits_is_known_after_a_restart(tmp_path: Path) -> None:
 async def test_it_is_not_opened_before_the_run_before_has_let_go_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bridge that is stopped waits only so long for its log, whose thread may hang in a sync, and may be started at once."""
+    """A bridge that is stopped waits only so long for its log, whose thread may hang in a sync, and
+    may be started at once.
+    """
     events: list[LogEvent] = []
     a, b = ResourceManager("rm:a", [1, 2]), ResourceManager("rm:b")
     goes_on, sync = threading.Event(), FileStorage.sync
@@ -208,7 +210,9 @@ async def test_a_torn_tail_is_told(tmp_path: Path) -> None:
 async def test_what_waits_is_completed_however_often_the_log_was_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container whose machine has another id at each start: so often that its first identity is not remembered as such."""
+    """As in a container whose machine has another id at each start: so often that its first
+    identity is not remembered as such.
+    """
     monkeypatch.setattr(log_file, "_MOST_RUNS", 2)
     events: list[LogEvent] = []
     a, b = ResourceManager("rm:a", [1, 2]), ResourceManager("rm:b")

@@ -1,4 +1,6 @@
-"""What need not be waited for: a session's start before it is asked more, and a commit before the next transaction of the same sessions begins."""
+"""What need not be waited for: a session's start before it is asked more, and a commit before the
+next transaction of the same sessions begins.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ def test_others_branches_are_left_alone() -> None:
 
 
 def test_a_branch_later_than_the_log_is_left_alone() -> None:
-    """The log was put back from a copy that is older than the branch: what was decided since is not known."""
+    """The log was put back from a copy that is older than the branch: what was decided since is not
+    known.
+    """
     two = Two()
     copy = two.process.storage.crash(0)
     two.restart()
@@ -63,7 +65,9 @@ def test_a_branch_later_than_the_log_is_left_alone() -> None:
 
 @pytest.mark.parametrize("moment", range(60))
 def test_recovery_leaves_a_live_transaction_alone_at_every_moment(moment: int) -> None:
-    """Two links share a resource manager; one reconnects while the other is somewhere between begin and commit."""
+    """Two links share a resource manager; one reconnects while the other is somewhere between begin
+    and commit.
+    """
     two = Two(at_once=False)
     link = Session(two.b, at_once=False)
     recovering: Deferred[Any] | None = None

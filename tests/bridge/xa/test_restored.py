@@ -1,4 +1,6 @@
-"""A transaction log that was put back from an older copy, in its place: what later runs prepared is theirs, and no id comes twice."""
+"""A transaction log that was put back from an older copy, in its place: what later runs prepared is
+theirs, and no id comes twice.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from tests.bridge.xa.two import Two, done, result
 
 
 def put_back(two: Two, transactions: int) -> bytes:
-    """A copy is made, the bridge is started again, and of its transactions the last waits for its target; then the copy is put back. :returns: the id of
-    that transaction."""
+    """A copy is made, the bridge is started again, and of its transactions the last waits for its
+    target; then the copy is put back. :returns: the id of that transaction.
+    """
     two.a.messages = list(range(1, 30))
     two.restart()
     copy = two.process.storage.crash(10_000)

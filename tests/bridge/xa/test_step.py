@@ -303,7 +303,9 @@ def test_what_cannot_be_is_refused(events: Sequence[Event]) -> None:
 def test_whatever_is_answered_it_is_told_once_and_right(
     associations: list[int], commit: bool, random: object, codes: list[int], decision: Event
 ) -> None:
-    """All answers come, in any order: then the outcome was told once, nothing is asked twice, and no commit came before the decision."""
+    """All answers come, in any order: then the outcome was told once, nothing is asked twice, and
+    no commit came before the decision.
+    """
     pick = random.choice  # type: ignore[attr-defined]
     now = GlobalTransaction()
     for number, count in enumerate(associations):

@@ -1,4 +1,6 @@
-"""A coordinator and two resource managers, between which a message is moved; and what is needed to look at Deferreds at once."""
+"""A coordinator and two resource managers, between which a message is moved; and what is needed to
+look at Deferreds at once.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What the contract suite needs of a backend: a broker that it may use, and the provider under test.
+"""What the contract suite needs of a backend: a broker that it may use, and the provider under
+test.
 
-A backend that can arrange more than the least overrides what is None or refused here; a test that needs such a thing is made for the
-backends that have it, and for no others. What a *provider* cannot do is no business of this class: that is in its ``capabilities``, and
-the suite then expects :class:`~gateway.messaging.errors.NotSupported`.
+A backend that can arrange more than the least overrides what is None or refused here; a test that
+needs such a thing is made for the backends that have it, and for no others. What a *provider*
+cannot do is no business of this class: that is in its ``capabilities``, and the suite then expects
+:class:`~gateway.messaging.errors.NotSupported`.
 """
 
 from __future__ import annotations
@@ -48,14 +50,16 @@ class Backend(ABC):
     transaction: ClassVar[int | None] = None
     #: The most deliveries that one transaction may acknowledge.
     acknowledgements: ClassVar[int | None] = None
-    #: That a consumer without credit leaves messages to the others of its queue. Most brokers hand them to a consumer ahead of its credit.
+    #: That a consumer without credit leaves messages to the others of its queue. Most brokers hand
+    #: them to a consumer ahead of its credit.
     shares: ClassVar[bool] = False
     #: The queue to which dead messages go.
     dead: ClassVar[Destination | None] = None
 
     # --- what the broker carries
 
-    #: Body types that come back as they were sent; sending another is refused, with MessageRejected.
+    #: Body types that come back as they were sent; sending another is refused, with
+    #: MessageRejected.
     bodies: ClassVar[frozenset[BodyType]] = frozenset(BodyType)
     #: Whether properties come back with their types; if not, they come back as Strings.
     typed_properties: ClassVar[bool] = True
@@ -72,7 +76,8 @@ class Backend(ABC):
     only: ClassVar[tuple[str, ...]] = ()
     #: The mark of its tests, of :data:`tests.tiers.MARKS`; None where it is in this process.
     mark: ClassVar[str | None] = None
-    #: Where the provider is known not to keep the contract: names of tests, and why. Such a test must fail.
+    #: Where the provider is known not to keep the contract: names of tests, and why. Such a test
+    #: must fail.
     breaches: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
@@ -98,11 +103,15 @@ class Backend(ABC):
     # --- what it may do besides
 
     async def lose(self) -> None:
-        """Every connection to the broker is lost, and it can be connected to again when this ends."""
+        """Every connection to the broker is lost, and it can be connected to again when this
+        ends.
+        """
         raise AssertionError(f"{self.name} cannot lose connections")
 
     async def restart(self) -> None:
-        """The broker stops and starts again; connections are lost, what is durable is there again."""
+        """The broker stops and starts again; connections are lost, what is durable is there
+        again.
+        """
         raise AssertionError(f"{self.name} cannot restart its broker")
 
     async def remove(self, destination: Destination) -> None:

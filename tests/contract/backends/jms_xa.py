@@ -1,7 +1,7 @@
 """ActiveMQ through its JMS client by an XAConnectionFactory: for the tests of XA alone.
 
-ActiveMQ's XAConnections have no sessions without XA, and the tests want both of one connection; so one here is a pair, of which the XAConnection
-is under test.
+ActiveMQ's XAConnections have no sessions without XA, and the tests want both of one connection; so
+one here is a pair, of which the XAConnection is under test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What stands between a provider and a broker that others share, so that connections can be lost without harm to it."""
+"""What stands between a provider and a broker that others share, so that connections can be lost
+without harm to it.
+"""
 
 from __future__ import annotations
 

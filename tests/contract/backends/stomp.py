@@ -1,6 +1,8 @@
-"""STOMP brokers behind the STOMP provider: ActiveMQ, RabbitMQ, and a gateway of this project in a child process.
+"""STOMP brokers behind the STOMP provider: ActiveMQ, RabbitMQ, and a gateway of this project in a
+child process.
 
-Between provider and broker there is a relay, so that connections can be lost without harm to the broker, which others share.
+Between provider and broker there is a relay, so that connections can be lost without harm to the
+broker, which others share.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class StompShared(Stomp):
 
 
 class StompActiveMQ(StompShared):
-    """ActiveMQ, which gives messages ids of its own and delivers in the order of sending whatever the priority."""
+    """ActiveMQ, which gives messages ids of its own and delivers in the order of sending whatever
+    the priority.
+    """
 
     name = "stomp-activemq"
     mark = "brokers"

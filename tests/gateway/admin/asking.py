@@ -1,4 +1,6 @@
-"""Asking an admin service that runs in this process's reactor, by the standard library's HTTP on a thread."""
+"""Asking an admin service that runs in this process's reactor, by the standard library's HTTP on a
+thread.
+"""
 
 from __future__ import annotations
 

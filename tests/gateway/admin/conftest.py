@@ -1,8 +1,9 @@
 """A gateway with bridges that runs as a process of its own, one for all tests of a module.
 
-The module says what it has: ``FILES``, the XML file of each bridge by its name, in which ``{port}`` is a port where nobody listens and ``{stomp}`` that of the
-gateway's own STOMP bridge; and where it has some, ``TRANSFORMERS``, the modules of message transformers by their names. Its ``prepare``, if it has one, is called
-with the instance's directory before the gateway is started.
+The module says what it has: ``FILES``, the XML file of each bridge by its name, in which ``{port}``
+is a port where nobody listens and ``{stomp}`` that of the gateway's own STOMP bridge; and where it
+has some, ``TRANSFORMERS``, the modules of message transformers by their names. Its ``prepare``, if
+it has one, is called with the instance's directory before the gateway is started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Asking a gateway that runs as a process of its own by ``imqbridgemgr``, and messages to and from it."""
+"""Asking a gateway that runs as a process of its own by ``imqbridgemgr``, and messages to and from
+it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Live:
         ]
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        """What it prints; it must end with that code, and say nothing on the standard error if it is 0."""
+        """What it prints; it must end with that code, and say nothing on the standard error if it
+        is 0.
+        """
         self.capsys.readouterr()
         ended = imqbridgemgr.run([*arguments, *self.options])
         out, err = self.capsys.readouterr()

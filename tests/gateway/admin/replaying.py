@@ -1,6 +1,8 @@
-"""A child process that replays the dead messages of a store on disk, and kills itself at one of its commits.
+"""A child process that replays the dead messages of a store on disk, and kills itself at one of its
+commits.
 
-``python -m tests.gateway.admin.replaying FOLDER COMMITS before|after``: before the commit of that number is asked for, or after it was told durable.
+``python -m tests.gateway.admin.replaying FOLDER COMMITS before|after``: before the commit of that
+number is asked for, or after it was told durable.
 """
 
 from __future__ import annotations

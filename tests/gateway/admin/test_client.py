@@ -1,4 +1,6 @@
-"""Finding the admin service and asking it, against sockets that behave well, badly, or not at all."""
+"""Finding the admin service and asking it, against sockets that behave well, badly, or not at
+all.
+"""
 
 from __future__ import annotations
 

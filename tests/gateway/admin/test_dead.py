@@ -1,4 +1,6 @@
-"""Looking into the built-in dead message queue, replaying and purging it: over the real broker, in memory and on disk."""
+"""Looking into the built-in dead message queue, replaying and purging it: over the real broker, in
+memory and on disk.
+"""
 
 from __future__ import annotations
 

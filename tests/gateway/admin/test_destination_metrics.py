@@ -1,4 +1,6 @@
-"""Prometheus is told how much waits where: the metrics of a real broker's destinations, read by Prometheus' own parser."""
+"""Prometheus is told how much waits where: the metrics of a real broker's destinations, read by
+Prometheus' own parser.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ reactor = cast(Any, global_reactor)
 def told(
     administration: BrokerAdministration, most: int = 1000
 ) -> dict[tuple[str, str, str], float]:
-    """Values by metric, type and name of the destination; the latter are empty where it has none."""
+    """Values by metric, type and name of the destination; the latter are empty where it has
+    none.
+    """
     registry = CollectorRegistry()
     registry.register(DestinationCollector(administration, most))
     return {

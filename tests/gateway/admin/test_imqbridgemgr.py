@@ -1,4 +1,6 @@
-"""``imqbridgemgr`` against a live gateway with bridges: every command and option, and its output character by character."""
+"""``imqbridgemgr`` against a live gateway with bridges: every command and option, and its output
+character by character.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,9 @@ failing     STARTED         here:D:queue:bad   here:D:queue:out   false
 
 
 def move_one(live: Live) -> None:
-    """Have the link whose target is of a pool move a message: until then nobody knows of what kind its connections are."""
+    """Have the link whose target is of a pool move a message: until then nobody knows of what kind
+    its connections are.
+    """
     before = live.json("query", "link", "-bn", "pump", "-ln", "a/b")["counters"]["acknowledged"]
     send(live, "in2", "x")
     wait(
@@ -939,7 +943,9 @@ def test_watch_at_a_terminal_is_live_until_it_is_interrupted(live: Live) -> None
 
 
 def at_a_terminal(arguments: Sequence[str], dialogue: Sequence[tuple[str, str]]) -> tuple[str, int]:
-    """Run the command on a terminal of its own; each answer is typed once its question has been shown."""
+    """Run the command on a terminal of its own; each answer is typed once its question has been
+    shown.
+    """
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)

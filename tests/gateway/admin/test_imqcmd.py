@@ -1,4 +1,5 @@
-"""``imqcmd`` against a running broker, admin service, port mapper and STOMP bridge: every command and option, and its output character by character.
+"""``imqcmd`` against a running broker, admin service, port mapper and STOMP bridge: every command
+and option, and its output character by character.
 
 All of it is in this process, on real sockets; the command runs on a thread.
 """
@@ -85,7 +86,9 @@ class Live:
         return f"-------------------------\nHost         Primary Port\n-------------------------\n127.0.0.1    {self.port}\n\n"
 
     async def __call__(self, *arguments: str, code: int = 0, err: str = "") -> str:
-        """What it prints; it must end with that code, and say no more than ``err`` on the standard error if it is 0."""
+        """What it prints; it must end with that code, and say no more than ``err`` on the standard
+        error if it is 0.
+        """
         self.capsys.readouterr()
         ended = await deferToThread(imqcmd.run, [*arguments, *self.options])
         out, said = self.capsys.readouterr()

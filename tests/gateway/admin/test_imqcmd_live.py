@@ -1,4 +1,6 @@
-"""``imqcmd`` as a process against a gateway as a process: what an administrator did is there after SIGKILL, and clients notice it at once."""
+"""``imqcmd`` as a process against a gateway as a process: what an administrator did is there after
+SIGKILL, and clients notice it at once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``imqcmd`` about prepared branches of XA transactions: against a broker that has some, and against a gateway as a process."""
+"""``imqcmd`` about prepared branches of XA transactions: against a broker that has some, and
+against a gateway as a process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Prometheus is told how much memory clients make the gateway hold, read by Prometheus' own parser."""
+"""Prometheus is told how much memory clients make the gateway hold, read by Prometheus' own
+parser.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``imqbridgemgr`` against a live gateway whose bridge has links that cannot start, and whose file is changed for the worse."""
+"""``imqbridgemgr`` against a live gateway whose bridge has links that cannot start, and whose file
+is changed for the worse.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The admin service as HTTP: who is let in, what is bounded, how it refuses, where it listens. Real sockets."""
+"""The admin service as HTTP: who is let in, what is bounded, how it refuses, where it listens. Real
+sockets.
+"""
 
 from __future__ import annotations
 

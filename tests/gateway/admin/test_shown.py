@@ -1,4 +1,6 @@
-"""What is shown of answers, character by character, where a live gateway would not show every case."""
+"""What is shown of answers, character by character, where a live gateway would not show every
+case.
+"""
 
 from __future__ import annotations
 

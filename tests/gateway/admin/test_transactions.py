@@ -1,4 +1,6 @@
-"""Transactions of bridges by ``imqbridgemgr`` against a live gateway that finds some in the logs of earlier runs: tables whole, orders, errors, metrics."""
+"""Transactions of bridges by ``imqbridgemgr`` against a live gateway that finds some in the logs of
+earlier runs: tables whole, orders, errors, metrics.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ WAITING, HEURISTIC, SECOND = "1000000000001", "1000000000002", "1000000000003"
 
 
 def prepare(instance: Path) -> None:
-    """Leave what earlier runs left: two decided transactions that wait for a factory that is configured no more, and one that is heuristic."""
+    """Leave what earlier runs left: two decided transactions that wait for a factory that is
+    configured no more, and one that is heuristic.
+    """
     for bridge, age_ms in (("doubt", 2 * HOUR_MS), ("more", 26 * HOUR_MS)):
         folder = instance / "bridges" / bridge
         folder.mkdir(parents=True)

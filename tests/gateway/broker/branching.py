@@ -27,7 +27,9 @@ NOTA, INVAL, PROTO, RMFAIL, DUPID = -4, -5, -6, -7, -8
 
 
 def branched(folder: Path) -> Stepped:
-    """A broker whose transactions may send 10 messages and acknowledge 20, and whose branches time out after 100 seconds."""
+    """A broker whose transactions may send 10 messages and acknowledge 20, and whose branches time
+    out after 100 seconds.
+    """
     options = BrokerOptions(
         reap_time=0,
         transaction_messages=10,
@@ -103,7 +105,9 @@ class Branching:
         return self.stepped.consume(self.session, destination, **spec)
 
     def acknowledges(self, xid: Xid, inbox: Inbox, number: int = 0) -> None:
-        """Acknowledge in a new branch, and end the association. :param number: through this delivery; 0 is the last."""
+        """Acknowledge in a new branch, and end the association. :param number: through this
+        delivery; 0 is the last.
+        """
         self.start(xid)
         self.stepped.settle()
         inbox.consumer.acknowledge_through(number or inbox.numbers[-1])

@@ -1,4 +1,6 @@
-"""Brokers for tests: over either store, with everyone allowed everything unless a test says otherwise."""
+"""Brokers for tests: over either store, with everyone allowed everything unless a test says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ from gateway.messaging.values import Value
 
 
 class EveryoneIn:
-    """Lets everyone in whose passcode is not ``wrong``; the user's name is the only group, at first."""
+    """Lets everyone in whose passcode is not ``wrong``; the user's name is the only group, at
+    first.
+    """
 
     def __init__(self) -> None:
         self.deleted: set[str] = set()
@@ -56,7 +60,9 @@ class EveryoneIn:
 
 @dataclass
 class Deployment:
-    """A broker and the way to it, which can be closed or abandoned, and opened again over the same files."""
+    """A broker and the way to it, which can be closed or abandoned, and opened again over the same
+    files.
+    """
 
     reactor: Any
     folder: Path
@@ -236,7 +242,9 @@ def rolled_back(session: Session) -> Deferred[MessagingError | None]:
 
 
 def settled_down(reactor: Any) -> Deferred[None]:
-    """Fires once everything that is due now has been done: two turns of the reactor with nothing between."""
+    """Fires once everything that is due now has been done: two turns of the reactor with nothing
+    between.
+    """
     done: Deferred[None] = Deferred()
     reactor.callLater(
         0, lambda: reactor.callLater(0, lambda: reactor.callLater(0, lambda: done.callback(None)))

@@ -119,7 +119,9 @@ class StepStore:
         return len(self._asked)
 
     def step(self, full: bool = False, no_room: bool = False) -> None:
-        """Do the next thing; with ``full`` a batch that holds inserts does not fit, with ``no_room`` none does."""
+        """Do the next thing; with ``full`` a batch that holds inserts does not fit, with
+        ``no_room`` none does.
+        """
         what, answer = self._asked.pop(0)
         if not isinstance(what, Batch):
             for seq in self.disk.damaged.intersection(what):

@@ -332,7 +332,9 @@ lines = st.lists(
 
 
 def expected(written: list[Line], principal: Principal, queue: str) -> bool:
-    """The precedence, spelled out from the module's description and without its data structures: the first level with a say decides."""
+    """The precedence, spelled out from the module's description and without its data structures:
+    the first level with a say decides.
+    """
     in_force = {(name, access, kind): names for name, access, kind, names in written}
     someone = [{"*"}] if principal.groups else []
     for name, (kind, whos) in product(
@@ -373,7 +375,9 @@ def test_precedence_is_that_of_the_model(
 
 
 def test_the_rules_for_dead_messages_that_a_new_file_suggests(file: Path) -> None:
-    """As they come everyone reads them, as in the original; without their ``#`` the group admin alone."""
+    """As they come everyone reads them, as in the original; without their ``#`` the group admin
+    alone.
+    """
     dead, other = Queue("mq.sys.dmq"), Queue("q")
     file.write_text(DEFAULT_RULES)
     access = AccessRules(file)

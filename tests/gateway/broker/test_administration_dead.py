@@ -1,4 +1,6 @@
-"""Purging and destroying to the dead message queue, where the administrator asks for that: nothing is lost, and each message is there once."""
+"""Purging and destroying to the dead message queue, where the administrator asks for that: nothing
+is lost, and each message is there once.
+"""
 
 from __future__ import annotations
 

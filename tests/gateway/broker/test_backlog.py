@@ -1,4 +1,6 @@
-"""The backlog against a sorted list, with a store that reads back when told, and with very little memory."""
+"""The backlog against a sorted list, with a store that reads back when told, and with very little
+memory.
+"""
 
 from __future__ import annotations
 
@@ -253,7 +255,9 @@ class BacklogModel(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 5))
     def look(self, most: int) -> None:
-        """A reader who takes nothing comes to everything once, in order, and again to what came back."""
+        """A reader who takes nothing comes to everything once, in order, and again to what came
+        back.
+        """
         wanted = sorted(
             [
                 message
@@ -421,7 +425,8 @@ def test_what_comes_back_while_a_reader_reads_is_looked_at_in_its_place() -> Non
     cursor = Cursor(backlog)
     for message in list(cursor.ahead()):
         cursor.looked_at(message)
-    # Another reader has taken one from behind, and gives it back while this one waits for what it asked for.
+    # Another reader has taken one from behind, and gives it back while this one waits for what it
+    # asked for.
     assert backlog.pluck_behind(4, 15, 0) == 0
     seqs = cursor.stored_ahead(500)
     assert seqs == [11, 12, 13, 14, 16, 17, 18, 19, 20]

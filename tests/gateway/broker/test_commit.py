@@ -1,4 +1,6 @@
-"""Group commit: what goes to the disk together, in which order it is told, and what a full or failing disk leaves."""
+"""Group commit: what goes to the disk together, in which order it is told, and what a full or
+failing disk leaves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A message in the store is found damaged while the broker runs: its destination is stopped, the others go on."""
+"""A message in the store is found damaged while the broker runs: its destination is stopped, the
+others go on.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ T = Topic("t")
 
 @pytest.fixture
 def restarted(tmp_path: Path) -> Stepped:
-    """A broker that has 40 messages in each of two queues, and for a durable subscription, in its store only. One of each but ``other`` is damaged."""
+    """A broker that has 40 messages in each of two queues, and for a durable subscription, in its
+    store only. One of each but ``other`` is damaged.
+    """
     stepped = Stepped(
         tmp_path, memory=Memory(total=60 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD)
     )
@@ -237,7 +241,8 @@ def test_a_pattern_that_is_stopped_keeps_what_it_has_of_other_topics(tmp_path: P
 
 
 def with_pattern(folder: Path, messages: int, *damaged: str) -> Stepped:
-    """A broker that was started with so many messages of t.a and of t.b, in turn, for a durable pattern.
+    """A broker that was started with so many messages of t.a and of t.b, in turn, for a durable
+    pattern.
 
     :param damaged: texts of messages that are damaged in the store.
     """

@@ -1,4 +1,6 @@
-"""Dead messages: what is known of them, who may keep or drop them, and that a full disk loses none."""
+"""Dead messages: what is known of them, who may keep or drop them, and that a full disk loses
+none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who gets which message, and when: fairness, credit, selectors and browsers, with most of a queue in the store only."""
+"""Who gets which message, and when: fairness, credit, selectors and browsers, with most of a queue
+in the store only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Duplicate ids are as durable as the messages they came with: after crashes, and where the disk was full."""
+"""Duplicate ids are as durable as the messages they came with: after crashes, and where the disk
+was full.
+"""
 
 from __future__ import annotations
 

@@ -263,7 +263,8 @@ def test_a_lower_bound_at_a_restart_does_not_lose_the_destination_of_a_later_id(
     for _ in range(20):
         stepped.later(1)
     assert stepped.broker.find(Q) is None
-    # The first id is forgotten while they are restored, and the destination has none until the last is.
+    # The first id is forgotten while they are restored, and the destination has none until the last
+    # is.
     stepped.options = BrokerOptions(reap_time=10, duplicate_total=300)
     stepped.restart()
     stepped.settle()

@@ -12,7 +12,9 @@ _entries = st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(1, 1 << 
 
 @given(st.lists(st.one_of(_entries, st.integers(0, 45), st.sets(st.integers(0, 9)))))
 def test_the_earliest_comes_first(steps: list[tuple[int, int, int] | int | set[int]]) -> None:
-    """Entries are added, a number takes out what has expired by then, and a set of priorities is what stays."""
+    """Entries are added, a number takes out what has expired by then, and a set of priorities is
+    what stays.
+    """
     expiries = Expiries()
     known: list[tuple[int, int, int]] = []
     for step in steps:

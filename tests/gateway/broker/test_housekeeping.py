@@ -1,4 +1,6 @@
-"""Destinations that nobody uses any more: how many go in a turn, and that their memory is free then."""
+"""Destinations that nobody uses any more: how many go in a turn, and that their memory is free
+then.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the journal is told of messages at the broker, step by step, against what happens to them."""
+"""What the journal is told of messages at the broker, step by step, against what happens to
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the log says of destinations at their limits, and of those that come and go: what begins at once, what goes on as a number."""
+"""What the log says of destinations at their limits, and of those that come and go: what begins at
+once, what goes on as a number.
+"""
 
 from __future__ import annotations
 

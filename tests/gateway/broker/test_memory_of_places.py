@@ -1,4 +1,6 @@
-"""Destinations, subscriptions and consumers in the memory budget: what they count for, and who is refused when there is no room."""
+"""Destinations, subscriptions and consumers in the memory budget: what they count for, and who is
+refused when there is no room.
+"""
 
 from __future__ import annotations
 

@@ -208,7 +208,8 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
     (owed_seq,) = {seq for _, seq in disk.owed}
     (queue_seq,) = disk.rows.keys() - {owed_seq}
     (number,) = disk.subscriptions
-    # A message of a destination that was being removed, one that nobody is owed, and counts about what is not there.
+    # A message of a destination that was being removed, one that nobody is owed, and counts about
+    # what is not there.
     disk.destinations[99] = DestinationRow(99, 0, "q", "", REMOVED)
     disk.rows[101] = disk.rows[queue_seq]._replace(seq=101, destination=99)
     disk.rows[102] = disk.rows[owed_seq]._replace(seq=102)

@@ -1,4 +1,6 @@
-"""Sessions: who is told what and in which order, transactions whose commit fails, and senders who are held back."""
+"""Sessions: who is told what and in which order, transactions whose commit fails, and senders who
+are held back.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_every_receipt_of_a_batch_that_did_not_fit_says_so(stepped: Stepped) -> 
 
 
 def test_whatever_does_not_fit_is_told_in_the_words_of_what_comes_after_it(tmp_path: Path) -> None:
-    """And without the number of an incident: there is nothing more to say of it than the log does."""
+    """And without the number of an incident: there is nothing more to say of it than the log
+    does.
+    """
     for way in ("receipt", "transaction", "lost"):
         stepped = Stepped(tmp_path)
         session = stepped.session()

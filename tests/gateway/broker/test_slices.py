@@ -1,4 +1,6 @@
-"""Selectors that take long: they are asked a few messages at a time, and nobody gets anything else, or in another order, for that."""
+"""Selectors that take long: they are asked a few messages at a time, and nobody gets anything else,
+or in another order, for that.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ BLUE = "colour LIKE '%b_u%'"
 
 
 class Slow(Stepped):
-    """A broker for whose selectors two looks at the clock are all that a pass of the reactor has time for."""
+    """A broker for whose selectors two looks at the clock are all that a pass of the reactor has
+    time for.
+    """
 
     def __init__(self, folder: Path, memory: Memory | None = None) -> None:
         super().__init__(folder, memory=memory, clock=SlowClock())

@@ -1,4 +1,6 @@
-"""Which messages are in the store for a subscription's sake: against a dict of them, and how little of it is kept."""
+"""Which messages are in the store for a subscription's sake: against a dict of them, and how little
+of it is kept.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What consumers have and have not acknowledged: how it counts, who gets no more because of it, and what open transactions hold."""
+"""What consumers have and have not acknowledged: how it counts, who gets no more because of it, and
+what open transactions hold.
+"""
 
 from __future__ import annotations
 

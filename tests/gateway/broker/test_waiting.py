@@ -1,4 +1,6 @@
-"""What the broker tells of the messages that wait for a subscription: how many, and since when the oldest does."""
+"""What the broker tells of the messages that wait for a subscription: how many, and since when the
+oldest does.
+"""
 
 from __future__ import annotations
 

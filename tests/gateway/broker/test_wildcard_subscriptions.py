@@ -1,4 +1,6 @@
-"""Many subscriptions with wildcards beside many topics: making and ending them costs little in any one turn, and changes nothing for messages."""
+"""Many subscriptions with wildcards beside many topics: making and ending them costs little in any
+one turn, and changes nothing for messages.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def expression(pattern: str) -> re.Pattern[str]:
-    """What a pattern means: ``*`` is one level, which may be empty, and a last ``>`` is at least one."""
+    """What a pattern means: ``*`` is one level, which may be empty, and a last ``>`` is at least
+    one.
+    """
     levels = pattern.split(".")
     parts = [r"[^.]*" if level == "*" else re.escape(level) for level in levels]
     if levels[-1] == ">":

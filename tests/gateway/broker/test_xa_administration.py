@@ -1,4 +1,6 @@
-"""What administrators see of prepared branches and may do about them, and what branches keep them from."""
+"""What administrators see of prepared branches and may do about them, and what branches keep them
+from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A stateful model of branches: whatever sessions, coordinators, disk and crashes do, nothing is lost, doubled, or locked for ever."""
+"""A stateful model of branches: whatever sessions, coordinators, disk and crashes do, nothing is
+lost, doubled, or locked for ever.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ SESSIONS = 3
 class _Fate:
     """A message at its place.
 
-    ``where``: ``waiting``, ``out`` (with a consumer), ``acknowledged`` (in a branch, prepared or not), ``held`` (sent in one), ``gone``.
+    ``where``: ``waiting``, ``out`` (with a consumer), ``acknowledged`` (in a branch, prepared or
+    not), ``held`` (sent in one), ``gone``.
     """
 
     body: str
@@ -79,7 +82,9 @@ class _Session:
 
 @dataclass(eq=False)
 class _Branch:
-    """What is known of one. ``state``: ``active``, ``prepared``, ``heuristic``, ``over``. ``asked``: the call that is on its way."""
+    """What is known of one. ``state``: ``active``, ``prepared``, ``heuristic``, ``over``.
+    ``asked``: the call that is on its way.
+    """
 
     xid: Xid
     state: str = "active"
@@ -512,7 +517,9 @@ class BranchModel(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "sessions") and self.branches)
     @rule()
     def crash(self) -> None:
-        """The process dies; what was told is so, what was asked happened as a whole or not at all."""
+        """The process dies; what was told is so, what was asked happened as a whole or not at
+        all.
+        """
         asked, self.branches = self.branches, []
         self.stepped.restart()
         for session in self.sessions:
@@ -571,14 +578,18 @@ class BranchModel(RuleBasedStateMachine):
         return False
 
     def decided(self, branch: _Branch) -> bool:
-        """Whether the disk has what an administrator has decided; :meth:`crash` looks whether that is so."""
+        """Whether the disk has what an administrator has decided; :meth:`crash` looks whether that
+        is so.
+        """
         shown = {
             each.xid: each.state for each in BranchAdministration(self.stepped.provider).branches()
         }
         return shown[xid_text(branch.xid)] != "PREPARED"
 
     def look(self) -> set[str]:
-        """What a consumer of each place is given; it is given back. In the order of acceptance, each once."""
+        """What a consumer of each place is given; it is given back. In the order of acceptance,
+        each once.
+        """
         seen: set[str] = set()
         connection = self.stepped.connect("client 0")
         for place in PLACES:

@@ -1,4 +1,6 @@
-"""Prepared branches over a restart of the broker: what they hold is nobody's, until they are ended by whoever asks."""
+"""Prepared branches over a restart of the broker: what they hold is nobody's, until they are ended
+by whoever asks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The machine's memory, on made-up trees of ``/proc`` and ``/sys`` as different kernels and containers show them."""
+"""The machine's memory, on made-up trees of ``/proc`` and ``/sys`` as different kernels and
+containers show them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _V2 = "29 23 0:25 {root} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,
 
 
 def tree(root: Path, groups: str, mounts: str, limits: Mapping[str, object]) -> Path:
-    """A file system with the two files of ``/proc/self`` and these limit files below ``/sys/fs/cgroup``."""
+    """A file system with the two files of ``/proc/self`` and these limit files below
+    ``/sys/fs/cgroup``.
+    """
     own = root / "proc/self"
     own.mkdir(parents=True)
     (own / "cgroup").write_text(groups)

@@ -1,4 +1,6 @@
-"""The memory budget: exact counts, a line that is fair to small and large, and the end of who holds most."""
+"""The memory budget: exact counts, a line that is fair to small and large, and the end of who holds
+most.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +179,9 @@ def test_what_the_broker_counts_is_part_of_the_states_and_of_what_is_left() -> N
 
 
 def test_who_has_most_unacknowledged_is_ended_when_that_alone_is_too_much() -> None:
-    """Nobody waits in the line: consumers were given messages, one each, and that is more than there is."""
+    """Nobody waits in the line: consumers were given messages, one each, and that is more than
+    there is.
+    """
     clock = Clock()
     budget = MemoryBudget(clock, 100 * _MIB, patience=10)
     large, larger = Holder(budget), Holder(budget)

@@ -38,7 +38,9 @@ reactor = cast(Any, global_reactor)
 
 
 class Client(Protocol):
-    """Sends what it is told on connecting, and keeps what it gets until the connection ends, cleanly or not."""
+    """Sends what it is told on connecting, and keeps what it gets until the connection ends,
+    cleanly or not.
+    """
 
     transport: ITCPTransport
 
@@ -95,7 +97,9 @@ def loopback(port: int) -> IStreamServerEndpoint:
 
 
 def mapped(clock: Any = None, **options: Any) -> PortMapper:
-    """A port mapper whose time stands still but where a test moves its clock; its sockets are real."""
+    """A port mapper whose time stands still but where a test moves its clock; its sockets are
+    real.
+    """
     return PortMapper(clock or Clock(), "imqbroker", "6.6.0", **options)
 
 

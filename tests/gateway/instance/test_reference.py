@@ -1,4 +1,6 @@
-"""The reference page is made from the declarations, and is reStructuredText that docutils reads without a word of complaint."""
+"""The reference page is made from the declarations, and is reStructuredText that docutils reads
+without a word of complaint.
+"""
 
 from __future__ import annotations
 

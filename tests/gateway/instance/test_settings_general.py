@@ -1,4 +1,6 @@
-"""The instance's own settings: names and defaults of the original, and what a bridge may be called."""
+"""The instance's own settings: names and defaults of the original, and what a bridge may be
+called.
+"""
 
 from __future__ import annotations
 

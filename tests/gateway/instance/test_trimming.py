@@ -1,4 +1,6 @@
-"""When freed memory is given back to the system: once, after much was let go, and not while more goes."""
+"""When freed memory is given back to the system: once, after much was let go, and not while more
+goes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The hashes of bodies and headers: as they are documented, whatever the order, and another for any change."""
+"""The hashes of bodies and headers: as they are documented, whatever the order, and another for any
+change.
+"""
 
 from __future__ import annotations
 

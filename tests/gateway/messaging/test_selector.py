@@ -20,7 +20,9 @@ def a_message(**properties: Value) -> Message:
 
 
 def three_valued(text: str, message: Message) -> bool | None:
-    """True, False, or None for unknown, seen from outside: unknown is what neither the condition nor its opposite is."""
+    """True, False, or None for unknown, seen from outside: unknown is what neither the condition
+    nor its opposite is.
+    """
     if parse(text).matches(message):
         return True
     return False if parse(f"NOT ({text})").matches(message) else None

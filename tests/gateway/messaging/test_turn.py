@@ -1,4 +1,6 @@
-"""A reactor turn as a batch: the order of its phases, and that nothing asked for is lost or done inside of what asked."""
+"""A reactor turn as a batch: the order of its phases, and that nothing asked for is lost or done
+inside of what asked.
+"""
 
 from __future__ import annotations
 

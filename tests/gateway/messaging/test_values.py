@@ -1,4 +1,6 @@
-"""The octets of typed values: every type comes back as it went, and what is no encoding is refused with its place."""
+"""The octets of typed values: every type comes back as it went, and what is no encoding is refused
+with its place.
+"""
 
 from __future__ import annotations
 

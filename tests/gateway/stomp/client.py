@@ -27,7 +27,9 @@ START = 1_700_000_000
 
 
 class Transport(StringTransport):
-    """A string transport that can be closed on one side, and whose buffer empties when it is told to."""
+    """A string transport that can be closed on one side, and whose buffer empties when it is told
+    to.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,7 +1,9 @@
-"""A provider of the seam that keeps a record: what it was asked, in one ordered list, and nothing of its own.
+"""A provider of the seam that keeps a record: what it was asked, in one ordered list, and nothing
+of its own.
 
-It checks what the seam's users owe it (credit is never exceeded, numbers are outstanding) and calls back only outside of their calls. Tests push messages into
-its consumers and decide when completions fire.
+It checks what the seam's users owe it (credit is never exceeded, numbers are outstanding) and calls
+back only outside of their calls. Tests push messages into its consumers and decide when completions
+fire.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ from gateway.messaging.turn import Turn
 
 
 class RecordingProvider:
-    """The provider. Its connections' calls end up in :attr:`log` as tuples, the name of the call first."""
+    """The provider. Its connections' calls end up in :attr:`log` as tuples, the name of the call
+    first.
+    """
 
     resource = "recording"
 

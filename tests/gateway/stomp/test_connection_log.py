@@ -1,4 +1,6 @@
-"""What the log is told of a connection: one line when it begins, one when it ends, and nothing that a client could forge."""
+"""What the log is told of a connection: one line when it begins, one when it ends, and nothing that
+a client could forge.
+"""
 
 from __future__ import annotations
 

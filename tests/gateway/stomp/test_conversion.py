@@ -104,7 +104,9 @@ PADDED = st.tuples(EDGES, st.sampled_from([*sorted(_OWN), "colour"]), EDGES).map
 def test_no_name_deceives_a_reader_of_1_0_which_trims(
     properties: dict[str, str], body: bytes
 ) -> None:
-    """Whoever brought the message, also a link: by ``content-length`` with a blank the body would be read as frames."""
+    """Whoever brought the message, also a link: by ``content-length`` with a blank the body would
+    be read as frames.
+    """
     server = Server()
     client = server.connected("1.0")
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")

@@ -1,4 +1,6 @@
-"""SUBSCRIBE with ``envelope:true``: each MESSAGE has the whole message as its body, whatever its type, and sent again that is the message once more."""
+"""SUBSCRIBE with ``envelope:true``: each MESSAGE has the whole message as its body, whatever its
+type, and sent again that is the message once more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What clients can make a real gateway process hold in memory, measured from outside as its resident size."""
+"""What clients can make a real gateway process hold in memory, measured from outside as its
+resident size.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def connected(gateway: GatewayProcess) -> socket.socket:
 
 
 def frame(client: socket.socket) -> bytes:
-    """The octets up to the next NUL, without it; read one by one, so that none of what follows is taken."""
+    """The octets up to the next NUL, without it; read one by one, so that none of what follows is
+    taken.
+    """
     read = bytearray()
     while octet := client.recv(1):
         if octet == b"\0":
@@ -55,7 +59,9 @@ def frame(client: socket.socket) -> bytes:
 
 
 def sent(client: socket.socket, octets: bytes, patience: float = 1.0) -> int:
-    """Send as much as the gateway takes. :returns: how much that was before it took nothing for a while."""
+    """Send as much as the gateway takes. :returns: how much that was before it took nothing for a
+    while.
+    """
     client.setblocking(False)
     done = 0
     while done < len(octets) and select.select([], [client], [], patience)[1]:
@@ -84,7 +90,9 @@ def unfinished(octets: int) -> Iterator[bytes]:
 
 
 def test_what_a_connection_held_goes_with_it(tmp_path: Path) -> None:
-    """An unfinished body on each of many connections, one after the other: with none of them open, none of the bodies is in memory."""
+    """An unfinished body on each of many connections, one after the other: with none of them open,
+    none of the bodies is in memory.
+    """
     with GatewayProcess(tmp_path) as gateway:
         before = resident(gateway)
         for _ in range(8):
@@ -139,7 +147,9 @@ def test_a_message_that_was_refused_goes_with_its_connection(tmp_path: Path) -> 
 
 
 def test_topic_subscribers_that_never_read_take_little_and_leave_nothing(tmp_path: Path) -> None:
-    """A flood to many of them, so that each has thousands of messages in the store: while they are there, and when they have gone."""
+    """A flood to many of them, so that each has thousands of messages in the store: while they are
+    there, and when they have gone.
+    """
     message = (
         b"SEND\ndestination:/topic/a\npersistent:false\ncontent-length:1000\n\n"
         + bytes(1000)
@@ -189,7 +199,9 @@ def test_over_tls_too(tmp_path: Path) -> None:
 
 
 def test_unfinished_bodies_stay_within_the_budget(tmp_path: Path) -> None:
-    """More bodies are begun than there is memory for. Those that have no room are not read, others are served, and then the biggest is ended."""
+    """More bodies are begun than there is memory for. Those that have no room are not read, others
+    are served, and then the biggest is ended.
+    """
     body = b"".join(unfinished(20 * _MIB))
     with GatewayProcess(
         tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}
@@ -311,7 +323,9 @@ def test_the_memory_store_holds_senders_back_when_its_memory_is_full(tmp_path: P
 
 
 def test_many_queues_that_nobody_reads_stay_within_the_budget(tmp_path: Path) -> None:
-    """Each queue has a little of its messages in memory, ready for a consumer; of many queues that is much."""
+    """Each queue has a little of its messages in memory, ready for a consumer; of many queues that
+    is much.
+    """
     with (
         GatewayProcess(tmp_path, settings={"imq.memory.budget": "24m"}) as gateway,
         connected(gateway) as client,
@@ -351,7 +365,9 @@ def arrived(
 def test_messages_that_nobody_acknowledges_stay_within_the_budget(
     tmp_path: Path, persistent: bytes
 ) -> None:
-    """Consumers acknowledge nothing: they are given what there is memory for, and the rest as they acknowledge. A newcomer gets something, too."""
+    """Consumers acknowledge nothing: they are given what there is memory for, and the rest as they
+    acknowledge. A newcomer gets something, too.
+    """
     count, body = 150, bytes(_MIB)
     head = b"SEND\ndestination:/queue/a\npersistent:%s\nreceipt:r\ncontent-length:%d\n\n" % (
         persistent,
@@ -397,7 +413,9 @@ def test_messages_that_nobody_acknowledges_stay_within_the_budget(
 def test_what_consumers_give_back_stays_within_the_budget(
     tmp_path: Path, persistent: bytes
 ) -> None:
-    """Consumers go without acknowledging, again and again: what they had goes back to the store where memory has no room, and keeps its order."""
+    """Consumers go without acknowledging, again and again: what they had goes back to the store
+    where memory has no room, and keeps its order.
+    """
     count, body = 200, bytes(_MIB)
     # What is freed goes back to the system at once, so that the resident size is what is held.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}

@@ -1,4 +1,6 @@
-"""What connections count in the memory budget, and what becomes of them where it is short; on a clock that stands still."""
+"""What connections count in the memory budget, and what becomes of them where it is short; on a
+clock that stands still.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from tests.gateway.stomp.client import START, Client, Server
 
 NOW = START * 1000
 ENTRIES = encode_map({"weight": Short(12), "octets": b"\0\xff", "nothing": None})
-#: Of what is sent again; a duplicate id is none of them, or it would be dropped where it had come before it died.
+#: Of what is sent again; a duplicate id is none of them, or it would be dropped where it had come
+#: before it died.
 PROPERTIES: Mapping[str, Value] = {
     "small": Byte(3),
     "real": Float(0.5),

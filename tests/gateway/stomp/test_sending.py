@@ -53,7 +53,9 @@ def test_as_many_headers_are_taken_as_the_setting_says() -> None:
 
 
 def test_properties_of_jms_providers_are_kept_of_administrators() -> None:
-    """A link from another gateway sends by SEND, as a user in the group ``admin``. The right may be lost while the connection is open."""
+    """A link from another gateway sends by SEND, as a user in the group ``admin``. The right may be
+    lost while the connection is open.
+    """
     server = Server()
     client = server.connected()
     send = "SEND\ndestination:/queue/a\nJMS_SUN_DMQ_X:1\nJMSMessageID:2\ncolour:red\n\n"

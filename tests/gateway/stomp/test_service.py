@@ -1,4 +1,6 @@
-"""The service on real sockets of the loopback: TCP, TLS, draining, mismatches, and what an operator does."""
+"""The service on real sockets of the loopback: TCP, TLS, draining, mismatches, and what an operator
+does.
+"""
 
 from __future__ import annotations
 
@@ -346,7 +348,8 @@ async def test_what_is_given_to_tls_after_the_client_has_ended_it_is_not_acknowl
     consumer = bridge.provider.connection.consumers[0]
     assert client.transport is not None
     client.transport.pauseProducing()  # type: ignore[attr-defined]
-    # More than both sockets' buffers hold, so that the gateway's end of the socket stays open for what waits in it.
+    # More than both sockets' buffers hold, so that the gateway's end of the socket stays open for
+    # what waits in it.
     consumer.push(message(b"x" * 32 * 1024 * 1024))
     client.transport.loseConnection()
     [connection] = bridge.service._factory.connections

@@ -26,7 +26,9 @@ FRAMES = {
 
 
 def in_state(state: State) -> Client:
-    """A client whose session is in that state, with a subscription "old" and a delivery 1-1 where it is connected."""
+    """A client whose session is in that state, with a subscription "old" and a delivery 1-1 where
+    it is connected.
+    """
     server = Server()
     if state is State.OPENED:
         return server.client()
@@ -62,7 +64,8 @@ def test_each_command_in_each_state_is_legal_or_ends_the_connection(
     session = client.connection.session
     following = TRANSITIONS[state].get(command)
     if state in (State.CONNECTING, State.DISCONNECTING, State.CLOSED):
-        # Nothing is read: what a client sends before its answer waits, what it sends after its end is dropped.
+        # Nothing is read: what a client sends before its answer waits, what it sends after its end
+        # is dropped.
         assert session.state is state
         assert client.commands() == []
     elif following is None:

@@ -15,7 +15,9 @@ SECONDS = 10
 
 
 class Inbox(stomp.ConnectionListener):  # type: ignore[misc]
-    """Sorts what arrives: messages for ``receive``, receipts and errors for whoever waits for them."""
+    """Sorts what arrives: messages for ``receive``, receipts and errors for whoever waits for
+    them.
+    """
 
     def __init__(self) -> None:
         self.version = "1.0"

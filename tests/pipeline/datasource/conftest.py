@@ -1,4 +1,6 @@
-"""One gateway for the tests of the data source, with TLS, one queue that nobody may use, and one that nobody may browse."""
+"""One gateway for the tests of the data source, with TLS, one queue that nobody may use, and one
+that nobody may browse.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The data source with processes that end where a test wants them to.
 
-A test writes the name of a point into the file :func:`death` of a staging folder; the first task that comes there removes the file and ends by SIGKILL.
-Run as a program, this module is a streaming query for a test to kill: ``python -m tests.pipeline.datasource.crashing JSON``.
+A test writes the name of a point into the file :func:`death` of a staging folder; the first task
+that comes there removes the file and ends by SIGKILL. Run as a program, this module is a streaming
+query for a test to kill: ``python -m tests.pipeline.datasource.crashing JSON``.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class CrashingReader(StompStreamReader):
 
 
 class CrashingWriter(StompStreamWriter):
-    """Ends when it has been given its last rows, most of which are confirmed by then. The passcode's file says where the file of its death is."""
+    """Ends when it has been given its last rows, most of which are confirmed by then. The
+    passcode's file says where the file of its death is.
+    """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         def rows() -> Iterator[pa.RecordBatch]:
@@ -83,7 +86,9 @@ class CrashingSource(StompDataSource):
 
 
 def main(given: str) -> None:
-    """Move a queue into Parquet until this is killed, or until all that there is now has been moved."""
+    """Move a queue into Parquet until this is killed, or until all that there is now has been
+    moved.
+    """
     from pipeline.session import spark_session
     from tests.pipeline.conftest import BRIEF, options
 

@@ -176,7 +176,9 @@ def test_a_rate_is_kept(gateway: Broker) -> None:
 
 
 def test_a_pause_of_ours_is_no_silence_of_the_broker() -> None:
-    """Spark may leave a connection alone for longer than the broker may be silent; what came meanwhile is there."""
+    """Spark may leave a connection alone for longer than the broker may be silent; what came
+    meanwhile is there.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         paused = threading.Event()
 

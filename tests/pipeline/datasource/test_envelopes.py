@@ -1,4 +1,6 @@
-"""What comes whole from the gateway is, as a row, what came plain before, and what only the envelope can say besides."""
+"""What comes whole from the gateway is, as a row, what came plain before, and what only the
+envelope can say besides.
+"""
 
 from __future__ import annotations
 

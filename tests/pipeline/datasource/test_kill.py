@@ -1,7 +1,8 @@
 """A streaming query that is killed by SIGKILL while messages flow: its sink has each message once.
 
-The driver and its Java machine are killed together; its Python workers are left to find out by themselves, as they are in life, so that the next run
-meets what they still do. The last run is left to end. The sink is Parquet, read as Spark reads it: by the files that its log names.
+The driver and its Java machine are killed together; its Python workers are left to find out by
+themselves, as they are in life, so that the next run meets what they still do. The last run is left
+to end. The sink is Parquet, read as Spark reads it: by the files that its log names.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def named(process: psutil.Process) -> str:
 
 
 class Feeder(threading.Thread):
-    """Sends numbered messages, a few at a time, as many as it was allowed to; then fewer, so that a moment that is waited for comes.
+    """Sends numbered messages, a few at a time, as many as it was allowed to; then fewer, so that a
+    moment that is waited for comes.
 
     A machine that is slow would never come to the end of more.
     """
@@ -91,7 +93,9 @@ class Query:
         return self._process.poll() is None
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it, while the query runs. :raises AssertionError: the query ended, with what it said; or it does not come."""
+        """Wait for it, while the query runs. :raises AssertionError: the query ended, with what it
+        said; or it does not come.
+        """
         until = time.monotonic() + PATIENCE
         while not condition():
             assert self.running(), self.said
@@ -119,7 +123,9 @@ class Query:
         return psutil.Process(self._process.pid).children(recursive=True) if self.running() else []
 
     def kill(self) -> list[psutil.Process]:
-        """SIGKILL for driver and Java machine, as far as they are there. :returns: the workers, which are left."""
+        """SIGKILL for driver and Java machine, as far as they are there. :returns: the workers,
+        which are left.
+        """
         tree = self._tree()
         java = _java(tree)
         for one in java:
@@ -185,7 +191,8 @@ def kill_and_count(broker: Broker, folder: Path, kills: int, seed: int) -> None:
             assert query.has_java(), query.said
             left += query.kill()
         sent = feeder.stop()
-        # What a worker that was left has in its hands it stages, or gives back when it finds that nobody listens.
+        # What a worker that was left has in its hands it stages, or gives back when it finds that
+        # nobody listens.
         _, alive = psutil.wait_procs(left, PATIENCE)
         assert not alive, f"workers do not find out that nobody listens: {alive}"
         query = Query(broker, folder, {"partitions": "2"}, end=True)

@@ -1,4 +1,6 @@
-"""How long a task waits for more before it acknowledges: brokers of every kind, in a time of their own."""
+"""How long a task waits for more before it acknowledges: brokers of every kind, in a time of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ soon = st.floats(0.0001, 0.9 * SHORTEST)
 
 
 def pieces_of(arrivals: list[float], acknowledging: Iterator[float]) -> int:
-    """How many pieces a task makes of messages that come at these times, whatever it does. :param acknowledging: seconds that each piece takes to be done with."""
+    """How many pieces a task makes of messages that come at these times, whatever it does. :param
+    acknowledging: seconds that each piece takes to be done with.
+    """
     pause, now, pieces, left = Pause(LONGEST), 0.0, 0, list(arrivals)
     while left:
         pause.acknowledged(now)
@@ -34,7 +38,9 @@ def pieces_of(arrivals: list[float], acknowledging: Iterator[float]) -> int:
 
 
 def pauses_of(window: int, answers: list[float], number: int) -> list[float]:
-    """How long a task waits in vain, piece by piece, for a broker that sends so many messages, and others when those are acknowledged: after so many seconds each."""
+    """How long a task waits in vain, piece by piece, for a broker that sends so many messages, and
+    others when those are acknowledged: after so many seconds each.
+    """
     pause, now, found = Pause(LONGEST), 0.0, []
     for _, answer in zip(range(number), cycle(answers), strict=False):
         pause.acknowledged(now)

@@ -179,7 +179,9 @@ def test_text_and_octets_are_told_apart() -> None:
 
 
 def test_what_a_gateway_shows_in_place_of_a_message_is_no_row() -> None:
-    """A browser is shown an envelope of what STOMP cannot carry. Only the gateway may say so; another broker's header is a header."""
+    """A browser is shown an envelope of what STOMP cannot carry. Only the gateway may say so;
+    another broker's header is a header.
+    """
     shown = frame({"message-id": "m1", "transformation-error": "a MAP message"}, b"its envelope")
     with pytest.raises(
         BrokerError, match="message m1: a MAP message; expected the option envelope"
@@ -189,7 +191,8 @@ def test_what_a_gateway_shows_in_place_of_a_message_is_no_row() -> None:
 
 
 def test_spark_has_the_same_columns() -> None:
-    # No type of these has a nested comma but the map, so that DDL can be cut by hand, without a session.
+    # No type of these has a nested comma but the map, so that DDL can be cut by hand, without a
+    # session.
     names = [
         part.split()[0]
         for part in " ".join(MESSAGES.split()).replace("map<string,string>", "map").split(",")

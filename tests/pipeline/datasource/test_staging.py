@@ -1,4 +1,6 @@
-"""The staging folder keeps its promise whatever ends when: each message is given to the query once."""
+"""The staging folder keeps its promise whatever ends when: each message is given to the query
+once.
+"""
 
 from __future__ import annotations
 
@@ -300,7 +302,9 @@ def test_pieces_that_are_gone_are_told(tmp_path: Path) -> None:
 def test_a_commit_that_ends_halfway_forgets_no_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the driver had removed when it ended: nobody takes a partition for known because of those pieces of it that are left."""
+    """Whatever the driver had removed when it ended: nobody takes a partition for known because of
+    those pieces of it that are left.
+    """
     files = [
         f"000000000001-0000-{number:06}.{end}"
         for number in range(3)
@@ -400,7 +404,8 @@ class Broker:
 
 @dataclass
 class Attempt:
-    """A task that has received, and may go on at any time later, whether anybody waits for it or not.
+    """A task that has received, and may go on at any time later, whether anybody waits for it or
+    not.
 
     :ivar given: the ids of the pieces that it has published.
     """
@@ -417,7 +422,9 @@ class Attempt:
 
 @given(st.data())
 def test_no_message_is_lost_or_repeated_whatever_ends_when(data: st.DataObject) -> None:
-    """Tasks, their zombies and the driver end at any point; the folder is the real one, on a disk that needs no fsync."""
+    """Tasks, their zombies and the driver end at any point; the folder is the real one, on a disk
+    that needs no fsync.
+    """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "sync", lambda path: None)
         run_queries(data)
@@ -505,7 +512,8 @@ def run_queries(data: st.DataObject) -> None:
         rounds = 0
         while sum(len(rows) for rows in sink.values()) < total:
             rounds += 1
-            # A run of the query, which ends when a task fails or when it is killed between two steps.
+            # A run of the query, which ends when a task fails or when it is killed between two
+            # steps.
             epoch = staging.begin().epoch
             partitions = data.draw(st.integers(1, 3))
             alive = True
@@ -537,7 +545,8 @@ def run_queries(data: st.DataObject) -> None:
             if rounds >= 200:
                 break
             if rounds > 100:
-                # What hangs for ever keeps its messages for ever; in the end brokers take them away.
+                # What hangs for ever keeps its messages for ever; in the end brokers take them
+                # away.
                 for zombie in zombies:
                     broker.lose(zombie.connection)
                 zombies.clear()

@@ -1,4 +1,6 @@
-"""Streams of a real broker into Parquet: what comes once is there once, whatever ends on the way."""
+"""Streams of a real broker into Parquet: what comes once is there once, whatever ends on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_queue_is_read_by_competing_consumers_and_the_query_goes_on_where_it_w
 
 
 def test_a_task_ends_at_any_point(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
-    """A worker that is killed fails the query, as nothing tries again on one machine; the next run goes on."""
+    """A worker that is killed fails the query, as nothing tries again on one machine; the next run
+    goes on.
+    """
     for place, point in enumerate(POINTS):
         gateway.fill(numbers(place * 50, place * 50 + 50))
         death(tmp_path / "staging").write_text(point)
@@ -253,7 +257,9 @@ def test_what_comes_again_is_known(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a task that ends at any point, for each broker whose message ids are stable, and with a partition more each time."""
+    """As a task that ends at any point, for each broker whose message ids are stable, and with a
+    partition more each time.
+    """
     if piece > 1:
         monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
     broker = gateway if peer == "gateway" else Broker(activemq().port, {})
@@ -285,7 +291,9 @@ def test_what_comes_again_is_known(
 def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(
     tmp_path: Path, ack: str
 ) -> None:
-    """ActiveMQ sends some hundreds of a long queue, and no more until it is told of those, whatever it may send."""
+    """ActiveMQ sends some hundreds of a long queue, and no more until it is told of those, whatever
+    it may send.
+    """
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 6000))
     options = broker.reads(
@@ -304,7 +312,9 @@ def test_a_broker_that_waits_for_acknowledgements_gives_all_it_has(
 
 
 def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) -> None:
-    """A broker that is silent as it has no more is not asked for more after each message, also where the next comes as that is done."""
+    """A broker that is silent as it has no more is not asked for more after each message, also
+    where the next comes as that is done.
+    """
     broker = Broker(activemq().port, {})
     consumer = StompConsumer(
         parse(broker.reads(browse="false", maxMessages=30, stagingPath=tmp_path), Use.CONSUME)
@@ -313,7 +323,8 @@ def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) ->
     with ThreadPoolExecutor(1) as threads, broker.client() as client:
         received = threads.submit(bodies, consumer, part)
         for number in range(30):
-            # Ten times the shortest pause: among those that a pause that doubles may fall short of by little.
+            # Ten times the shortest pause: among those that a pause that doubles may fall short of
+            # by little.
             time.sleep(10 * SHORTEST)
             client.ask(
                 "SEND",
@@ -325,7 +336,9 @@ def test_messages_that_come_singly_are_no_pieces_of_their_own(tmp_path: Path) ->
 
 
 def dropping(proxy: Proxy, piece: int) -> Callable[[str], None]:
-    """What a task is to be told where it is: it loses its connection when that piece is acknowledged, and only then."""
+    """What a task is to be told where it is: it loses its connection when that piece is
+    acknowledged, and only then.
+    """
     left = piece
 
     def reached(point: str) -> None:
@@ -371,13 +384,16 @@ def test_a_batch_read_goes_on_after_a_connection_that_was_lost_between_two_piece
         # Whoever reads it later reads the same.
         assert bodies(consumer, part) == received
     assert len(received) == 15
-    # ActiveMQ may have some for the connection that was lost still when it sends others to the next.
+    # ActiveMQ may have some for the connection that was lost still when it sends others to the
+    # next.
     assert sorted([*received, *broker.waiting()]) == numbers(0, 20)
 
 
 @pytest.mark.parametrize("seconds", [10, 1])
 def test_a_large_message_may_come_slowly(gateway: Broker, tmp_path: Path, seconds: int) -> None:
-    """A task waits a second for its first message; a part of it comes earlier than that, and again and again, also when the task's time is over."""
+    """A task waits a second for its first message; a part of it comes earlier than that, and again
+    and again, also when the task's time is over.
+    """
     marks = [f"mark {number}." for number in range(5)]
     body = "".join(mark.ljust(1 << 18) for mark in marks)
     with gateway.client() as client:
@@ -481,7 +497,9 @@ def test_a_connection_that_is_lost_late_is_made_again(gateway: Broker, tmp_path:
 def test_an_acknowledgement_that_nobody_confirms(
     peer: str, gateway: Broker, tmp_path: Path, toward: Toward, pattern: bytes
 ) -> None:
-    """It is lost on its way, or its RECEIPT is: the rows are there once, whether the broker delivers again or not."""
+    """It is lost on its way, or its RECEIPT is: the rows are there once, whether the broker
+    delivers again or not.
+    """
     broker = gateway if peer == "gateway" else Broker(activemq().port, {})
     broker.fill(numbers(0, 15))
     with Proxy(broker.port) as proxy:

@@ -1,4 +1,6 @@
-"""Writes: every row once, also when a task runs again; and rows that cannot be sent are refused before any is."""
+"""Writes: every row once, also when a task runs again; and rows that cannot be sent are refused
+before any is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What tests of ``ingest`` share: a journal of several segments, and what a table must have of it."""
+"""What tests of ``ingest`` share: a journal of several segments, and what a table must have of
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A child process that carries out a plan, and kills itself on the way.
 
-``python -m tests.pipeline.jobs.replaying POINT TIMES PLAN LEDGER PORTION``: when it comes to this point of :class:`pipeline.replaying.Replay` for the N-th time.
+``python -m tests.pipeline.jobs.replaying POINT TIMES PLAN LEDGER PORTION``: when it comes to this
+point of :class:`pipeline.replaying.Replay` for the N-th time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What tests of replays share: messages with all that STOMP cannot say, and the job, run as its command does."""
+"""What tests of replays share: messages with all that STOMP cannot say, and the job, run as its
+command does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An archive has each message once, with its body and headers, and what was archived can be sent again."""
+"""An archive has each message once, with its body and headers, and what was archived can be sent
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``ingest``: the table is the journal, each event once, whatever comes twice, late or not at all, and whoever kills it."""
+"""``ingest``: the table is the journal, each event once, whatever comes twice, late or not at all,
+and whoever kills it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def test_copies_late_segments_a_lost_checkpoint_and_compaction_make_no_differenc
     first = run(spark, [str(journal)], str(table), octets=4 * OCTETS)
     assert len(first) > 1
 
-    # What is late goes to its own day, though newer ones are there; a copy is known by its lines, and a line in two copies counts once.
+    # What is late goes to its own day, though newer ones are there; a copy is known by its lines,
+    # and a line in two copies counts once.
     shutil.copy(late, elsewhere / "a-copy-of-it-0000000099.jsonl")
     shutil.copy(truth.segments[0], elsewhere / "another name.jsonl")
     os.utime(late, (0, 0))

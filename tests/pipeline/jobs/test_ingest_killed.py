@@ -26,7 +26,9 @@ from tests.pipeline.jobs.ingests import EVENTS, OCTETS, QUEUES, check
 
 @contextmanager
 def _ingest(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own, and its Java machine in the same group; at the end nothing is left of them."""
+    """The command in a process of its own, and its Java machine in the same group; at the end
+    nothing is left of them.
+    """
     places = ("--journal", str(folder / "journal"), "--into", str(folder / "table"))
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline", "ingest", *places, *arguments, *brief_arguments(folder)],
@@ -83,14 +85,17 @@ def test_killed_at_any_time_and_run_again_it_has_each_event_once(
 ) -> None:
     truth = write_journal(tmp_path / "journal", EVENTS, seed=seed, octets=OCTETS, queues=QUEUES)
     with _ingest(tmp_path, "--continuously") as process:
-        # At one of many places in a batch: while its files appear, between them and the ledger, or after it.
+        # At one of many places in a batch: while its files appear, between them and the ledger, or
+        # after it.
         _until_more(_files, seed - 1, tmp_path, process)
     run(spark, [str(tmp_path / "journal")], str(tmp_path / "table"))
     check(spark, tmp_path / "table", truth)
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is such a process, other than one that only its parent has not taken note of."""
+    """Whether there is such a process, other than one that only its parent has not taken note
+    of.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:

@@ -57,7 +57,9 @@ def test_generated_traffic_has_the_outcomes_that_it_was_made_with(
 
 
 def _journal(folder: Path, *lines: dict[str, Any]) -> str:
-    """A folder with these lines; each a second after the one before, of the first run unless it says."""
+    """A folder with these lines; each a second after the one before, of the first run unless it
+    says.
+    """
     folder.mkdir()
     numbers: dict[str, Iterator[int]] = {}
     texts = []
@@ -323,7 +325,8 @@ def test_of_one_that_was_sent_again_under_its_old_id_only_what_came_then_counts(
         "waits for its link": "waiting",
         "buried anew": "dead",
         "sent anew": "in doubt",
-        # Its source gave it out again, as it was not told to forget it; its copy lies with the dead.
+        # Its source gave it out again, as it was not told to forget it; its copy lies with the
+        # dead.
         "came back": "dead",
         "carried off": "dead",
     }

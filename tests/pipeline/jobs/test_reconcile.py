@@ -1,4 +1,6 @@
-"""Links of a real gateway, to its own broker and to ActiveMQ, against what their journal proves of them."""
+"""Links of a real gateway, to its own broker and to ActiveMQ, against what their journal proves of
+them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def connection(running: LinkedGateway, folder: Path) -> Connection:
 def reconciled(
     spark: SparkSession, folder: Path, paths: Sequence[Path], **wanted: Any
 ) -> tuple[bool, dict[str, Any], list[Any]]:
-    """What the job says: whether all agrees, a row for each link by its name, and a row for each message."""
+    """What the job says: whether all agrees, a row for each link by its name, and a row for each
+    message.
+    """
     from pipeline.jobs.reconcile import Wanted, run
 
     out = folder / "reconciled"

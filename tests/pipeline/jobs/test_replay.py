@@ -1,4 +1,6 @@
-"""Dead messages are sent again through a real gateway: as they were, each once, and nothing that was not approved."""
+"""Dead messages are sent again through a real gateway: as they were, each once, and nothing that
+was not approved.
+"""
 
 from __future__ import annotations
 

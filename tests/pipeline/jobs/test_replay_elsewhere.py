@@ -1,4 +1,6 @@
-"""Dead messages are sent to a broker that is not ours: what STOMP can say of them arrives, and what it cannot is listed first."""
+"""Dead messages are sent to a broker that is not ours: what STOMP can say of them arrives, and what
+it cannot is listed first.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ def test_a_replay_that_is_killed_at_any_moment_sends_each_message_once(
 
 
 def killed_at(point: str, times: int, job: Job) -> None:
-    """Carry out the plan in a process of its own, which is killed when it comes to this point for the N-th time."""
+    """Carry out the plan in a process of its own, which is killed when it comes to this point for
+    the N-th time.
+    """
     words = [
         sys.executable,
         "-m",

@@ -1,4 +1,6 @@
-"""The pages that the jobs write with ``--report``, of a journal with a known truth and of a real queue, opened in a browser."""
+"""The pages that the jobs write with ``--report``, of a journal with a known truth and of a real
+queue, opened in a browser.
+"""
 
 from __future__ import annotations
 

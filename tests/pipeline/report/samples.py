@@ -1,4 +1,6 @@
-"""Summaries such as the jobs make, one of each kind, and one of everything that a message may hold."""
+"""Summaries such as the jobs make, one of each kind, and one of everything that a message may
+hold.
+"""
 
 from __future__ import annotations
 

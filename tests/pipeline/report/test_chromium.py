@@ -1,4 +1,6 @@
-"""Reports as a browser shows them: no word on the console, all that should be there, and something to be seen."""
+"""Reports as a browser shows them: no word on the console, all that should be there, and something
+to be seen.
+"""
 
 from __future__ import annotations
 

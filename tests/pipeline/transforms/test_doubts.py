@@ -1,4 +1,6 @@
-"""Of which messages it is not known whether they were sent, and the gateway would not know either."""
+"""Of which messages it is not known whether they were sent, and the gateway would not know
+either.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def doubted(
     others: int = 0,
     to_gateway: bool = True,
 ) -> set[str]:
-    """The keys of those in doubt. :param pending: key and target, in order. :param others: messages that were sent to queue:a half an hour ago."""
+    """The keys of those in doubt. :param pending: key and target, in order. :param others: messages
+    that were sent to queue:a half an hour ago.
+    """
     from pyspark.sql import functions as sql
 
     from pipeline.transforms.doubts import doubtful

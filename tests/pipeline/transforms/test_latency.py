@@ -14,7 +14,9 @@ _MANY, _FEW = 120_000, 1_000
 
 
 def _ms(number: int) -> float:
-    """Some latencies of few milliseconds, few of very many, in no order, and the same one for many."""
+    """Some latencies of few milliseconds, few of very many, in no order, and the same one for
+    many.
+    """
     return (number * 48_271 % 65_537) ** 2 // 1000 / 100
 
 

@@ -1,4 +1,6 @@
-"""What a link received against what it sent: journals made with a known truth, and the answers compared with it exactly."""
+"""What a link received against what it sent: journals made with a known truth, and the answers
+compared with it exactly.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_each_trouble_on_a_link_of_its_own_is_told_and_nothing_else(
 def test_a_link_is_judged_for_the_messages_that_begin_in_the_window(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Each belongs to the window in which a transfer of it began, with all that became of it, whenever that was."""
+    """Each belongs to the window in which a transfer of it began, with all that became of it,
+    whenever that was.
+    """
     journal = LinkJournal(tmp_path, 3)
     linked.moved(journal)
     across = journal.fresh().received()

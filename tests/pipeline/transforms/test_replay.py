@@ -1,4 +1,6 @@
-"""What is chosen, where it goes, what is left out because it was replayed, and what becomes of the rows of all body types."""
+"""What is chosen, where it goes, what is left out because it was replayed, and what becomes of the
+rows of all body types.
+"""
 
 from __future__ import annotations
 

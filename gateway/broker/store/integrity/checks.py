@@ -1,9 +1,12 @@
-"""Checks whether the rows of a store are what the store wrote: the seal of a closed one, values, checksums, orphans, contents.
+"""Checks whether the rows of a store are what the store wrote: the seal of a closed one, values,
+checksums, orphans, contents.
 
-The *seal* is written when a store is closed in order, as the value of ``clean``: for each table a sum over all its rows. It is compared
-when the store is opened, so that a row that was changed or lost since then is noticed at once, without reading any content.
+The *seal* is written when a store is closed in order, as the value of ``clean``: for each table a
+sum over all its rows. It is compared when the store is opened, so that a row that was changed or
+lost since then is noticed at once, without reading any content.
 
-Owns what a sound row is, and the seal. Knows nothing of pages and of SQLite's log, and changes nothing.
+Owns what a sound row is, and the seal. Knows nothing of pages and of SQLite's log, and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ _PRIME: Final = 4294967291
 #: The factor of a table's first column; those of the others follow from it.
 _FACTOR: Final = 1540483477
 
-#: Tables that may be large, and their columns that are numbers: SQLite sums them up. Their other columns have checksums among these.
+#: Tables that may be large, and their columns that are numbers: SQLite sums them up. Their other
+#: columns have checksums among these.
 _NUMBERS: Final = {
     "message": ("seq", "destination", "priority", "expires", "size", "persistent", "crc"),
     "owed": ("seq", "subscription"),
@@ -62,7 +66,8 @@ def _texts(*columns: str) -> str:
     return " AND ".join([f"typeof({column}) = 'text'" for column in columns])
 
 
-#: By table: what a row is called, its key, and what is true of every row that the store has written.
+#: By table: what a row is called, its key, and what is true of every row that the store has
+#: written.
 _SOUND: Final = {
     "destination": (
         "destination",
@@ -113,7 +118,8 @@ def seal(connection: sqlite3.Connection) -> str:
 def check_seal(connection: sqlite3.Connection, path: str, sealed: str) -> None:
     """Compare the tables with what :func:`seal` gave when the store was closed.
 
-    :raises StoreDamaged: names a table that has changed since. :raises sqlite3.Error: as SQLite does.
+    :raises StoreDamaged: names a table that has changed since. :raises sqlite3.Error: as SQLite
+        does.
     """
     written = dict(part.partition("=")[::2] for part in sealed.split(" "))
     found = dict(part.partition("=")[::2] for part in seal(connection).split(" "))
@@ -153,8 +159,8 @@ def check_values(connection: sqlite3.Connection, path: str) -> None:
 def changed(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
     """Destinations and subscriptions that are not as the store wrote them, as place and sentence.
 
-    A row's checksum tells that it was changed. The sum of all checksums, in the table ``meta``, tells that a row was lost. A store of an
-    earlier version has neither.
+    A row's checksum tells that it was changed. The sum of all checksums, in the table ``meta``,
+    tells that a row was lost. A store of an earlier version has neither.
 
     :raises sqlite3.Error: as SQLite does; also where a text is not UTF-8.
     """
@@ -206,7 +212,8 @@ def orphans(
 ) -> Iterator[tuple[str, str]]:
     """Rows that name what is missing, as place and sentence; the first 100 of each kind.
 
-    :param sent: seqs of messages that prepared branches have sent, and :param taken: owner and seq of those they have acknowledged.
+    :param sent: seqs of messages that prepared branches have sent, and :param taken: owner and seq
+        of those they have acknowledged.
     :raises sqlite3.Error: as SQLite does.
     """
     for seq, destination in connection.execute(
@@ -255,10 +262,11 @@ def orphans(
 
 
 class Contents:
-    """Reads all contents, a few at a time, and compares them with their checksums, and with their messages in both directions.
+    """Reads all contents, a few at a time, and compares them with their checksums, and with their
+    messages in both directions.
 
-    :param path: the database, for errors. :param below: the first seq that is not looked at; contents that come later are checked when they are
-        read.
+    :param path: the database, for errors. :param below: the first seq that is not looked at;
+        contents that come later are checked when they are read.
     """
 
     #: Octets of messages, and messages, in one step.
@@ -276,7 +284,8 @@ class Contents:
     def step(self) -> list[StoreDamaged] | None:
         """Look at some.
 
-        :returns: what is wrong with them, each with its seq and, where it is known, its destination; None when all were looked at.
+        :returns: what is wrong with them, each with its seq and, where it is known, its
+            destination; None when all were looked at.
         :raises sqlite3.Error: as SQLite does, where it is not about one row.
         """
         connection, after = self._connection, self._after
@@ -321,7 +330,9 @@ class Contents:
 
 
 def damaged(connection: sqlite3.Connection, path: str, seqs: list[int]) -> list[StoreDamaged]:
-    """Read these messages. :returns: what is wrong, one error for each message that is not whole."""
+    """Read these messages. :returns: what is wrong, one error for each message that is not
+    whole.
+    """
     if not seqs:
         return []
     try:

@@ -1,6 +1,7 @@
 """Looks at everything in a store that nobody has open, and lists what is wrong. Changes no file.
 
-Owns the order of the checks, from the files to the contents. What is wrong with a row is :mod:`gateway.broker.store.integrity.checks`'s.
+Owns the order of the checks, from the files to the contents. What is wrong with a row is
+:mod:`gateway.broker.store.integrity.checks`'s.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _MOST: Final = 100
 class Report(NamedTuple):
     """What was found.
 
-    :param problems: sentences with file and place; none when the store is whole. :param messages: how many there are, as far as they can be read.
+    :param problems: sentences with file and place; none when the store is whole. :param messages:
+        how many there are, as far as they can be read.
     :param clean: whether it was closed in order.
     """
 
@@ -47,7 +49,8 @@ def inspect(path: str, work: Work) -> Report:
     """Check all files, pages and rows of the store at ``path``.
 
     :param work: reads branches, whose encoding is the broker's.
-    :raises StoreError: it is no store, of another version, or held by another process. :raises OSError: a file cannot be read.
+    :raises StoreError: it is no store, of another version, or held by another process. :raises
+        OSError: a file cannot be read.
     """
     try:
         opening.check_header(path)
@@ -67,7 +70,9 @@ def inspect(path: str, work: Work) -> Report:
 
 
 def _in_child(path: str, work: Work) -> Report:
-    """Inspect in a process of its own, which ends without closing the store: SQLite would copy the log back then."""
+    """Inspect in a process of its own, which ends without closing the store: SQLite would copy the
+    log back then.
+    """
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:

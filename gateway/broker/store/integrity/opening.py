@@ -1,6 +1,8 @@
-"""Opens the database file, or makes it; refuses what is damaged, foreign or of another version before anything is changed.
+"""Opens the database file, or makes it; refuses what is damaged, foreign or of another version
+before anything is changed.
 
-Owns the file's identity, its settings and the order of the checks. Knows nothing of batches, threads or callbacks.
+Owns the file's identity, its settings and the order of the checks. Knows nothing of batches,
+threads or callbacks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from gateway.broker.store.statements import CACHED_STATEMENTS, Keys
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
 SCHEMA_VERSION: Final = 4
-#: What makes a store of the version before one of this version, besides the tables that are new; done where it is opened.
+#: What makes a store of the version before one of this version, besides the tables that are new;
+#: done where it is opened.
 _UPGRADES: Final[dict[int, tuple[str, ...]]] = {
     2: ("ALTER TABLE destination ADD COLUMN administered INTEGER NOT NULL DEFAULT 0",),
     3: (),
@@ -35,7 +38,8 @@ _UPGRADES: Final[dict[int, tuple[str, ...]]] = {
         "ALTER TABLE subscription ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
     ),
 }
-#: What systems write at once, so that each of their pages that a power failure kept from the disk is known by a frame's head.
+#: What systems write at once, so that each of their pages that a power failure kept from the disk
+#: is known by a frame's head.
 PAGE_SIZE: Final = 4096
 
 #: The way out when nothing else is left.
@@ -52,7 +56,8 @@ _OLDEST_SQLITE: Final = (3, 32, 0)
 _DELETED_AT_ONCE: Final = 10_000
 _SWEPT_AT_ONCE: Final = 1_000
 
-#: The octets of the file that SQLite's locks are on, whatever their kind (https://www.sqlite.org/src/file?name=src/os.h, PENDING_BYTE).
+#: The octets of the file that SQLite's locks are on, whatever their kind
+#: (https://www.sqlite.org/src/file?name=src/os.h, PENDING_BYTE).
 _LOCKED: Final = 0x40000000
 _LOCKED_OCTETS: Final = 512
 
@@ -60,7 +65,8 @@ _LOCKED_OCTETS: Final = 512
 class Opened(NamedTuple):
     """An open store.
 
-    :param next_seq: the first seq never used. :param clean: whether it had been closed in order. :param log: what its log had, a sentence.
+    :param next_seq: the first seq never used. :param clean: whether it had been closed in order.
+        :param log: what its log had, a sentence.
     """
 
     connection: sqlite3.Connection
@@ -125,9 +131,11 @@ def missing(path: str) -> StoreError:
 
 
 def mark_as_made(marker: str) -> None:
-    """Make the file ``marker``, by which a store that is missing later is known from one that never was. The store is durable before.
+    """Make the file ``marker``, by which a store that is missing later is known from one that never
+    was. The store is durable before.
 
-    Without room for it, the next start makes it. :raises OSError: it cannot be made for another reason.
+    Without room for it, the next start makes it. :raises OSError: it cannot be made for another
+    reason.
     """
     if os.path.exists(marker):
         return
@@ -149,9 +157,11 @@ def sync(path: str) -> None:
 
 
 def open_existing(path: str, check_octets: int) -> Opened:
-    """Check the files, then open them and hold them against every other process. What was not persistent is not yet deleted.
+    """Check the files, then open them and hold them against every other process. What was not
+    persistent is not yet deleted.
 
-    :param check_octets: size up to which a store that was not closed in order is checked page by page.
+    :param check_octets: size up to which a store that was not closed in order is checked page by
+        page.
     :raises StoreDamaged, StoreVersionUnknown, StoreError, sqlite3.Error: the store is not open.
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
@@ -185,7 +195,8 @@ def open_existing(path: str, check_octets: int) -> Opened:
 
 
 def check_log_is_there(path: str) -> None:
-    """A store that was not closed in order has a log, be it an empty one. Without it, commits that were reported as durable are gone.
+    """A store that was not closed in order has a log, be it an empty one. Without it, commits that
+    were reported as durable are gone.
 
     :raises StoreDamaged: the log is missing. :raises StoreError: the database cannot be read.
     """
@@ -211,7 +222,9 @@ def check_log_is_there(path: str) -> None:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that leaves a log beside a store that was not closed in order, whoever closes it."""
+    """A connection that leaves a log beside a store that was not closed in order, whoever closes
+    it.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -219,7 +232,8 @@ class _Connection(sqlite3.Connection):
         self.log = ""
 
     def __del__(self) -> None:
-        # The process ends without having closed it, after a failure. SQLite copies the log back then, and removes it.
+        # The process ends without having closed it, after a failure. SQLite copies the log back
+        # then, and removes it.
         if self.log:
             close_untouched(self)
 
@@ -231,7 +245,8 @@ def connect(path: str) -> sqlite3.Connection:
     """
     log = f"{os.path.abspath(path)}-wal"
     there = os.path.exists(log)
-    # psow=0: the last frame of each commit is written twice, by which a torn commit is known (see wal).
+    # psow=0: the last frame of each commit is written twice, by which a torn commit is known (see
+    # wal).
     connection = sqlite3.connect(
         f"{Path(os.path.abspath(path)).as_uri()}?psow=0",
         factory=_Connection,
@@ -248,12 +263,15 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
-    """Upgrade a store of an earlier version, delete what was not persistent, mark the store as in use, and start with an empty log.
+    """Upgrade a store of an earlier version, delete what was not persistent, mark the store as in
+    use, and start with an empty log.
 
-    That a message is not persistent is believed only when its checksum is right. Reading and deleting a million contents takes ten seconds; so
-    where they are many only what points at them is deleted here, and :func:`sweep` does the rest in idle moments.
+    That a message is not persistent is believed only when its checksum is right. Reading and
+    deleting a million contents takes ten seconds; so where they are many only what points at them
+    is deleted here, and :func:`sweep` does the rest in idle moments.
 
-    :raises StoreDamaged: a checksum is wrong. :raises sqlite3.Error: as SQLite does. A transaction may still be open.
+    :raises StoreDamaged: a checksum is wrong. :raises sqlite3.Error: as SQLite does. A transaction
+        may still be open.
     """
     connection.execute("BEGIN IMMEDIATE")
     _upgrade(connection)
@@ -315,7 +333,9 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
-    """Whether the file has this table; those of earlier versions have not all. :raises sqlite3.Error: as SQLite does."""
+    """Whether the file has this table; those of earlier versions have not all. :raises
+    sqlite3.Error: as SQLite does.
+    """
     return bool(
         connection.execute(
             "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
@@ -339,9 +359,11 @@ def has_contents(connection: sqlite3.Connection) -> bool:
 def sweep(
     connection: sqlite3.Connection, path: str, after: int
 ) -> tuple[int | None, list[StoreDamaged]]:
-    """Delete some of the messages that are not persistent and were there when the store was opened, of seqs above ``after``.
+    """Delete some of the messages that are not persistent and were there when the store was opened,
+    of seqs above ``after``.
 
-    :returns: what to go on after, or None when there are no more; and what is wrong with messages that therefore stay.
+    :returns: what to go on after, or None when there are no more; and what is wrong with messages
+        that therefore stay.
     :raises sqlite3.Error: as SQLite does.
     """
     below = connection.execute("SELECT value FROM meta WHERE key = 'sweep'").fetchall()[0][0]
@@ -371,9 +393,11 @@ def sweep(
 
 
 def check_header(path: str) -> None:
-    """Read the first 100 octets (https://www.sqlite.org/fileformat2.html, section 1.3); they change only with the version of the schema.
+    """Read the first 100 octets (https://www.sqlite.org/fileformat2.html, section 1.3); they change
+    only with the version of the schema.
 
-    :raises StoreDamaged, StoreVersionUnknown, StoreError: it is not a store that this program can read.
+    :raises StoreDamaged, StoreVersionUnknown, StoreError: it is not a store that this program can
+        read.
     """
     try:
         with open(path, "rb") as file:
@@ -411,7 +435,8 @@ def check_header(path: str) -> None:
 
 
 def check_not_held(path: str) -> None:
-    """Another process that writes the log just now would make it look torn, so this is asked before the log is read.
+    """Another process that writes the log just now would make it look torn, so this is asked before
+    the log is read.
 
     :raises StoreError: another process has the store open, or the file cannot be written.
     """
@@ -430,8 +455,8 @@ def check_not_held(path: str) -> None:
 
 
 def close_untouched(connection: sqlite3.Connection) -> None:
-    """Close without marking the store. Python 3.12 can keep SQLite from copying the log back; else an empty log is left in place of
-    the one that was copied.
+    """Close without marking the store. Python 3.12 can keep SQLite from copying the log back; else
+    an empty log is left in place of the one that was copied.
     """
     log = getattr(connection, "log", "")
     if log:
@@ -446,7 +471,9 @@ def close_untouched(connection: sqlite3.Connection) -> None:
 
 
 def close_marked(connection: sqlite3.Connection) -> None:
-    """Close a store that is marked as closed in order; SQLite removes its log. :raises sqlite3.Error: as SQLite does."""
+    """Close a store that is marked as closed in order; SQLite removes its log. :raises
+    sqlite3.Error: as SQLite does.
+    """
     connection.close()
     connection.log = ""  # type: ignore[attr-defined]
 
@@ -478,7 +505,8 @@ def _tables() -> Iterator[tuple[str, str]]:
 def _settle(
     path: str, connection: sqlite3.Connection, log: wal.Log, notes: list[str], check_octets: int
 ) -> Opened:
-    # EXCLUSIVE before the first read: no shared memory file, and the lock is taken with that read and kept.
+    # EXCLUSIVE before the first read: no shared memory file, and the lock is taken with that read
+    # and kept.
     _pragma(connection, "locking_mode = EXCLUSIVE")
     version = _pragma(connection, "user_version")
     if not _readable(version):
@@ -489,11 +517,12 @@ def _settle(
         "checkpoint_fullfsync = ON",
         "wal_autocheckpoint = 0",
         f"journal_size_limit = {128 << 20}",
-        # Octets of deleted messages stay in free pages, as in any log; overwriting them would cost a write per deleted page.
+        # Octets of deleted messages stay in free pages, as in any log; overwriting them would cost
+        # a write per deleted page.
         "secure_delete = OFF",
         f"cache_size = {-(16 << 10)}",
-        # A commit is written in one go, each page once and in order; else a process killed while it commits could leave frames whose
-        # checksums are still to be made.
+        # A commit is written in one go, each page once and in order; else a process killed while it
+        # commits could leave frames whose checksums are still to be made.
         "cache_spill = OFF",
         "temp_store = MEMORY",
     ):

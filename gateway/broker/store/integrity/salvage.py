@@ -1,7 +1,9 @@
-"""Makes a store usable again whose log is damaged, or may be: what is behind the last good commit is given up, knowingly.
+"""Makes a store usable again whose log is damaged, or may be: what is behind the last good commit
+is given up, knowingly.
 
-Owns what would be lost, the copy of the files before anything is changed, the cut, and the proof that the rest is whole. Decides nothing by
-itself: the operator asks for it. Damage in the database file is not its business; there only a backup helps.
+Owns what would be lost, the copy of the files before anything is changed, the cut, and the proof
+that the rest is whole. Decides nothing by itself: the operator asks for it. Damage in the database
+file is not its business; there only a backup helps.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ from gateway.broker.store.integrity.wal import FRAME_HEADER, HEADER, Finding, Su
 from gateway.broker.store.interface import StoreDamaged, StoreError
 
 _FRAME: Final = FRAME_HEADER + PAGE_SIZE
-#: The types of a row of numbers in a record (https://www.sqlite.org/fileformat2.html#record_format); 7 is a float.
+#: The types of a row of numbers in a record
+#: (https://www.sqlite.org/fileformat2.html#record_format); 7 is a float.
 _NUMBERS: Final = frozenset(range(10)) - {7}
 
 
 class Loss(NamedTuple):
     """What is given up.
 
-    :param log: the file. :param survey: what is wrong with it. :param octets: of the log, from the first that is given up on.
-    :param arrivals: messages that were stored by what is given up, and :param departures: those it had deleted, which come again; both
-        as far as its pages can be read.
-    :param all: the whole log is given up: the database has been written with what follows the damage, or the log has no header.
+    :param log: the file. :param survey: what is wrong with it. :param octets: of the log, from the
+        first that is given up on.
+    :param arrivals: messages that were stored by what is given up, and :param departures: those it
+        had deleted, which come again; both as far as its pages can be read.
+    :param all: the whole log is given up: the database has been written with what follows the
+        damage, or the log has no header.
     :param missing: there is no log, and there should be: nobody knows what was in it.
     """
 
@@ -46,7 +51,8 @@ def look(path: str) -> Loss | None:
     """What :func:`recover` would give up; None when the log is in order. Changes nothing.
 
     :param path: the database.
-    :raises StoreDamaged, StoreVersionUnknown, StoreError: the database itself cannot be used. :raises OSError: a file cannot be read.
+    :raises StoreDamaged, StoreVersionUnknown, StoreError: the database itself cannot be used.
+        :raises OSError: a file cannot be read.
     """
     opening.check_header(path)
     opening.check_not_held(path)
@@ -70,11 +76,13 @@ def look(path: str) -> Loss | None:
 
 
 def recover(path: str, loss: Loss, aside: str) -> int:
-    """Copy the files to the folder ``aside``, which is made, then give up what ``loss`` says. When the rest is not whole the files are put back.
+    """Copy the files to the folder ``aside``, which is made, then give up what ``loss`` says. When
+    the rest is not whole the files are put back.
 
     :param loss: what :func:`look` gave for the same files.
     :returns: how many persistent messages there are.
-    :raises StoreError: the rest is not whole, and nothing has changed. :raises OSError: a file cannot be copied or written.
+    :raises StoreError: the rest is not whole, and nothing has changed. :raises OSError: a file
+        cannot be copied or written.
     """
     os.mkdir(aside, 0o700)
     names = (path,) if loss.missing else (path, loss.log)
@@ -106,11 +114,13 @@ def recover(path: str, loss: Loss, aside: str) -> int:
 
 
 def recreate(path: str, aside: str) -> bool:
-    """Make an empty store at ``path``. What is left of the former one is moved to the folder ``aside``, which is made if there is anything.
+    """Make an empty store at ``path``. What is left of the former one is moved to the folder
+    ``aside``, which is made if there is anything.
 
     Where this is interrupted, the rest is done by doing it again.
 
-    :returns: whether anything was moved. :raises StoreError: it cannot be made. :raises OSError: a file cannot be moved.
+    :returns: whether anything was moved. :raises StoreError: it cannot be made. :raises OSError: a
+        file cannot be moved.
     """
     # First the database: without it, what is left is refused.
     left = [name for name in (path, f"{path}-wal", f"{path}-journal") if os.path.lexists(name)]
@@ -133,7 +143,9 @@ def _cut(log: str, end: int) -> None:
 
 
 def _check(path: str) -> int:
-    """Read everything there is. :returns: how many persistent messages. :raises StoreError, sqlite3.Error: it is not whole."""
+    """Read everything there is. :returns: how many persistent messages. :raises StoreError,
+    sqlite3.Error: it is not whole.
+    """
     connection = opening.connect(path)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
@@ -188,7 +200,9 @@ class _Pages:
         self._kept = {page: kept.get(page) for page in self._given_up}
 
     def difference(self) -> tuple[int, int]:
-        """Messages that only the given-up pages have, and those that only their forerunners have."""
+        """Messages that only the given-up pages have, and those that only their forerunners
+        have.
+        """
         before: set[int] = set()
         after: set[int] = set()
         ever: set[int] = set()
@@ -200,7 +214,9 @@ class _Pages:
         return len(ever - before), len(before - after)
 
     def database_is_ahead(self) -> bool:
-        """Whether the log was copied back beyond the cut: the frames before it would then undo a part of that."""
+        """Whether the log was copied back beyond the cut: the frames before it would then undo a
+        part of that.
+        """
         for page, places in self._given_up.items():
             stored = os.pread(self._database, PAGE_SIZE, (page - 1) * PAGE_SIZE)
             kept = self._kept[page]
@@ -223,9 +239,11 @@ class _Pages:
 
 
 def seqs_on(page: bytes) -> set[int]:
-    """The seqs on a page, if it is a leaf of the table of messages (https://www.sqlite.org/fileformat2.html#b_tree_pages).
+    """The seqs on a page, if it is a leaf of the table of messages
+    (https://www.sqlite.org/fileformat2.html#b_tree_pages).
 
-    It is known by its rows: seven columns, the first stands for the row's key, the others are numbers. A damaged page gives what can be read.
+    It is known by its rows: seven columns, the first stands for the row's key, the others are
+    numbers. A damaged page gives what can be read.
     """
     found: set[int] = set()
     if len(page) != PAGE_SIZE or page[0] != 13:

@@ -1,21 +1,25 @@
 """Reads a write-ahead log of SQLite before SQLite does, and tells a torn tail from damage.
 
-SQLite recovers a log up to the first frame whose checksum is wrong and silently passes over all that follows, be it the remains of a write
-that never finished or a thousand commits behind one bad sector. Here the first is noted and the second refused.
+SQLite recovers a log up to the first frame whose checksum is wrong and silently passes over all
+that follows, be it the remains of a write that never finished or a thousand commits behind one bad
+sector. Here the first is noted and the second refused.
 
-The format (https://www.sqlite.org/fileformat2.html#walformat). All numbers are big-endian, 32 bits::
+The format (https://www.sqlite.org/fileformat2.html#walformat). All numbers are big-endian, 32
+bits::
 
     header, 32 octets       magic 0x377f0682 or 0x377f0683, version 3007000, page size, checkpoint number, salt (2), checksum (2)
     frame, 24 + page size   page number, pages in the database after a commit (else 0), salt (2), checksum (2), the page
 
-The checksum runs on from the header through every frame: over the first 24 octets of the header, then over the first 8 of each frame
-and its page, in pairs of words (x, y) whose octet order is the magic's last bit (0: little-endian): ``a += x + b; b += y + a``, modulo 2**32.
-A log that starts again from its beginning gets another salt, its first word one higher and its second random, and frames with an older
-one are what is left of its former use.
+The checksum runs on from the header through every frame: over the first 24 octets of the header,
+then over the first 8 of each frame and its page, in pairs of words (x, y) whose octet order is the
+magic's last bit (0: little-endian): ``a += x + b; b += y + a``, modulo 2**32. A log that starts
+again from its beginning gets another salt, its first word one higher and its second random, and
+frames with an older one are what is left of its former use.
 
-The store has SQLite take it that a sector may be lost while it is written (``psow=0``): the last frame of a commit is then written twice,
-unless it ends with a block of :data:`SYNCED` octets, and the sync follows once the block in which the second begins is full. So the
-second is part of what was synced, and a commit whose last frame is bad and has no second was never reported as durable.
+The store has SQLite take it that a sector may be lost while it is written (``psow=0``): the last
+frame of a commit is then written twice, unless it ends with a block of :data:`SYNCED` octets, and
+the sync follows once the block in which the second begins is full. So the second is part of what
+was synced, and a commit whose last frame is bad and has no second was never reported as durable.
 ``docs/design/003-the-end-of-the-log.rst`` has the whole argument.
 
 Owns the format. Knows nothing of what is in the pages.
@@ -33,7 +37,8 @@ from gateway.broker.store.interface import StoreDamaged
 
 HEADER: Final = 32
 FRAME_HEADER: Final = 24
-#: A commit is written up to a multiple of this many octets before it is synced: SQLite's idea of a sector.
+#: A commit is written up to a multiple of this many octets before it is synced: SQLite's idea of a
+#: sector.
 SYNCED: Final = 4096
 #: What a disk writes whole or not at all; none has less.
 SECTOR: Final = 512
@@ -51,7 +56,8 @@ _LANES: Final = 1024
 class Log(NamedTuple):
     """What a log holds.
 
-    :param frames: frames up to and with the last commit, which SQLite will take. :param note: a sentence on what it will not, or "".
+    :param frames: frames up to and with the last commit, which SQLite will take. :param note: a
+        sentence on what it will not, or "".
     """
 
     frames: int
@@ -74,9 +80,12 @@ class Finding(Enum):
 class Survey(NamedTuple):
     """What was found in a log.
 
-    :param frames: frames up to and with the last commit that SQLite will take. :param end: the offset behind them; 0 when the header is bad.
-    :param size: of the file, in octets. :param place: the offset of the first thing that is wrong, if anything is.
-    :param what: what is wrong there, or "". :param later: frames of this use behind ``end``, good or bad.
+    :param frames: frames up to and with the last commit that SQLite will take. :param end: the
+        offset behind them; 0 when the header is bad.
+    :param size: of the file, in octets. :param place: the offset of the first thing that is wrong,
+        if anything is.
+    :param what: what is wrong there, or "". :param later: frames of this use behind ``end``, good
+        or bad.
     :param commits: commits behind ``end``, as far as can be seen.
     """
 
@@ -94,7 +103,8 @@ def examine(path: str, page_size: int) -> Log:
     """Read the whole log at ``path``; it changes nothing.
 
     :param page_size: the database's, in octets.
-    :raises StoreDamaged: at an offset of the log, which is damaged, or may be. :raises OSError: it cannot be read; not found counts as empty.
+    :raises StoreDamaged: at an offset of the log, which is damaged, or may be. :raises OSError: it
+        cannot be read; not found counts as empty.
     """
     found = survey(path, page_size)
     if found.finding in (Finding.DAMAGED, Finding.UNSURE):
@@ -111,7 +121,8 @@ def examine(path: str, page_size: int) -> Log:
 def survey(path: str, page_size: int) -> Survey:
     """Read the whole log at ``path`` and say what is in it; it changes nothing.
 
-    :param page_size: the database's, in octets. :raises OSError: it cannot be read; not found counts as empty.
+    :param page_size: the database's, in octets. :raises OSError: it cannot be read; not found
+        counts as empty.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115
@@ -129,7 +140,8 @@ def survey(path: str, page_size: int) -> Survey:
 
 
 def passed(file: int, octets: int, page_size: int) -> bool:
-    """Whether the current use of the log has come as far as ``octets``; the file alone may be longer, from a former use.
+    """Whether the current use of the log has come as far as ``octets``; the file alone may be
+    longer, from a former use.
 
     :param file: the log's descriptor. :raises OSError: it cannot be read.
     """
@@ -174,7 +186,9 @@ def _header_damage(header: bytes, page_size: int) -> str:
 def _without_header(
     header: bytes, file: BinaryIO, size: int, damage: str, page_size: int
 ) -> Survey:
-    """A header that cannot be read, when nothing was written behind it, is a log that had only begun."""
+    """A header that cannot be read, when nothing was written behind it, is a log that had only
+    begun.
+    """
     while block := file.read(1 << 20):
         if block.count(0) != len(block):
             frames = (size - HEADER) // (FRAME_HEADER + page_size)
@@ -199,7 +213,9 @@ class _Kind(Enum):
 
 
 class _Slot(NamedTuple):
-    """The place of a frame behind the good ones. :param head: its page number, and the pages after its commit."""
+    """The place of a frame behind the good ones. :param head: its page number, and the pages after
+    its commit.
+    """
 
     kind: _Kind
     head: bytes
@@ -218,7 +234,8 @@ class _Tail:
         self._frame_size = FRAME_HEADER + page_size
         self._salt = header[16:24]
         self._uses = int.from_bytes(header[12:16])
-        #: Frames that follow from one another; of these, the ones up to the last commit; whether that is a second writing of its frame.
+        #: Frames that follow from one another; of these, the ones up to the last commit; whether
+        #: that is a second writing of its frame.
         self.good = self.committed = 0
         self._second = False
         #: Everything behind the good ones.
@@ -259,7 +276,8 @@ class _Tail:
         last = b""
         for block in _blocks(file, self._frame_size):
             count = len(block) // self._frame_size
-            # The frames' own sums are made only while they count; behind the first bad one, salt and commit mark tell.
+            # The frames' own sums are made only while they count; behind the first bad one, salt
+            # and commit mark tell.
             local = iter(
                 () if self._slots else _local_sums(block, count, self._frame_size, _order(header))
             )
@@ -307,7 +325,9 @@ class _Tail:
         return _Kind.STRANGE
 
     def _ends(self) -> list[int]:
-        """The last frame of each commit behind the good ones, from 0; its second writing is none."""
+        """The last frame of each commit behind the good ones, from 0; its second writing is
+        none.
+        """
         ends: list[int] = []
         second = False
         for index, slot in enumerate(self._slots, self.good):
@@ -321,7 +341,8 @@ class _Tail:
         return ends
 
     def _never_written(self, end: int | None) -> bool:
-        """Whether some octets of the first bad frame, or of what must be synced with it, still are what was there before this use.
+        """Whether some octets of the first bad frame, or of what must be synced with it, still are
+        what was there before this use.
 
         :param end: the last frame of the commit it belongs to, if that can be seen.
         """
@@ -338,11 +359,14 @@ class _Tail:
             return missing or follows is _Kind.FORMER or self._hole(after, after + FRAME_HEADER)
         if end is None and (first.kind is not _Kind.CURRENT or first.commits):
             return False
-        # The next frame should have been written, too. Its head shares a sector with the end of this one.
+        # The next frame should have been written, too. Its head shares a sector with the end of
+        # this one.
         return follows is _Kind.FORMER and after % SECTOR != 0
 
     def _hole(self, start: int, stop: int) -> bool:
-        """Whether the file system says that something there was never written; zeros alone do not."""
+        """Whether the file system says that something there was never written; zeros alone do
+        not.
+        """
         if not hasattr(os, "SEEK_HOLE") or start >= self._size:
             return False
         try:
@@ -366,8 +390,9 @@ def _local_sums(
 ) -> Iterator[tuple[int, int]]:
     """The sum of each frame by itself, from (0, 0).
 
-    All frames are summed side by side: each has a lane of 64 bits in two very large integers, and one addition adds a word to every lane.
-    This reads a log of 64 MiB in a fifth of a second, where frame by frame takes 1.5.
+    All frames are summed side by side: each has a lane of 64 bits in two very large integers, and
+    one addition adds a word to every lane. This reads a log of 64 MiB in a fifth of a second, where
+    frame by frame takes 1.5.
     """
     words = memoryview(block).cast("Q")
     stride = frame_size // 8
@@ -393,7 +418,9 @@ def _local_sums(
 
 
 def _carry(pairs: int) -> tuple[int, int, int, int]:
-    """What becomes of a sum (a, b) over that many pairs of zeros: (a * first + b * second, a * third + b * fourth)."""
+    """What becomes of a sum (a, b) over that many pairs of zeros: (a * first + b * second, a *
+    third + b * fourth).
+    """
     zeros = bytes(8 * pairs)
     first, third = checksum(zeros, "big", 1, 0)
     second, fourth = checksum(zeros, "big", 0, 1)
@@ -404,7 +431,9 @@ _CARRY: Final[dict[int, tuple[int, int, int, int]]] = {}
 
 
 def _go_on(sums: tuple[int, int], local: tuple[int, int], page_size: int) -> tuple[int, int]:
-    """The running sum after a frame: the checksum is linear, so what came before and the frame's own add up."""
+    """The running sum after a frame: the checksum is linear, so what came before and the frame's
+    own add up.
+    """
     carry = _CARRY.get(page_size)
     if carry is None:
         carry = _CARRY[page_size] = _carry(1 + page_size // 8)

@@ -1,4 +1,6 @@
-"""What tests of XA sessions against ActiveMQ share: connections of both kinds, and sessions that receive in branches."""
+"""What tests of XA sessions against ActiveMQ share: connections of both kinds, and sessions that
+receive in branches.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ class Branch:
         return self.consumer.acknowledge_through(self.last)
 
     async def worked(self, count: int) -> Xid:
-        """A branch that has received so many more, all acknowledged, and has ended; :attr:`bodies` are those."""
+        """A branch that has received so many more, all acknowledged, and has ended; :attr:`bodies`
+        are those.
+        """
         xid = branch()
         await self.resource.start(xid, Flags.NOFLAGS)
         await self.receive(count)

@@ -17,7 +17,8 @@ _HERE: Final = Path(__file__).parent
 class Program:
     """A program that is compiled and started once in each process of tests, and ends with it.
 
-    :param main: the class. :param sources: folders beside this module, besides that of ``Lines.java``. :param class_path: jars.
+    :param main: the class. :param sources: folders beside this module, besides that of
+        ``Lines.java``. :param class_path: jars.
     """
 
     def __init__(self, main: str, *sources: str, class_path: tuple[Path, ...] = ()) -> None:
@@ -28,7 +29,9 @@ class Program:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, *question: str) -> list[str | None]:
-        """Ask, and wait for the answer; any thread may. :raises RuntimeError: an exception was thrown."""
+        """Ask, and wait for the answer; any thread may. :raises RuntimeError: an exception was
+        thrown.
+        """
         with self._lock:
             process = self._process
             if process is None:

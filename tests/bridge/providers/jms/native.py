@@ -10,7 +10,8 @@ from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination
 from tests.bridge.providers.jms.lines import Program
 
-#: Octets that no body has: as a number it is of more octets than follow, as a type it is none, and it is not compressed.
+#: Octets that no body has: as a number it is of more octets than follow, as a type it is none, and
+#: it is not compressed.
 DAMAGED: Final = b"\x7f\xff\xff\xf0\x99 no body"
 
 _PROGRAM: Final = Program(
@@ -19,7 +20,8 @@ _PROGRAM: Final = Program(
 
 
 def send(there: JMSProvider, destination: Destination, bodies: Sequence[str]) -> list[str]:
-    """Send a text message for each; for ``map``, ``stream``, ``object``, ``text`` and ``properties`` one in which that cannot be read.
+    """Send a text message for each; for ``map``, ``stream``, ``object``, ``text`` and
+    ``properties`` one in which that cannot be read.
 
     :returns: their ids. It may block.
     """

@@ -1,4 +1,6 @@
-"""A provider made of stub classes, compiled by the JDK for either namespace; and what tests of this package share."""
+"""A provider made of stub classes, compiled by the JDK for either namespace; and what tests of this
+package share.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ _SOURCE: Final = Path(__file__).parent / "stub"
 
 
 def compiled(namespace: str) -> Path:
-    """The stub provider and the API it implements, as a folder of classes: all tests of a process share it, and so one Java process.
+    """The stub provider and the API it implements, as a folder of classes: all tests of a process
+    share it, and so one Java process.
 
-    Its queues are there as long as that process; so each test has names of its own, or takes what it has sent.
+    Its queues are there as long as that process; so each test has names of its own, or takes what
+    it has sent.
 
     :param namespace: ``javax`` or ``jakarta``.
     """
@@ -48,7 +52,9 @@ def _compiled(namespace: str) -> TemporaryDirectory[str]:
 
 
 def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMSProvider:
-    """A provider of the stubs. All Java processes together have so much memory, so theirs is small."""
+    """A provider of the stubs. All Java processes together have so much memory, so theirs is
+    small.
+    """
     environment = {
         "java.naming.factory.initial": "stub.StubProvider",
         "java.naming.provider.url": "stub:",
@@ -61,7 +67,9 @@ def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMS
 
 
 async def control(classes: Path, what: str, **options: Any) -> None:
-    """Have the stubs do something: ``release`` lets go of what hangs. :param options: those of the provider whose process it is."""
+    """Have the stubs do something: ``release`` lets go of what hangs. :param options: those of the
+    provider whose process it is.
+    """
     provider = stub_provider(classes, **options)
     await provider.look_up(f"control:{what}", provider.factory.environment)
 
@@ -76,7 +84,9 @@ def told(ask: Callable[[Done], None]) -> Deferred[MessagingError | None]:
 async def received(
     connection: Connection, spec: Subscription, count: int, mode: Mode = Mode.AUTO
 ) -> list[tuple[Message, int]]:
-    """So many messages, with their attempts, from a session of their own that is then closed; automatic ones are settled."""
+    """So many messages, with their attempts, from a session of their own that is then closed;
+    automatic ones are settled.
+    """
     found: list[tuple[Message, int]] = []
     enough: Deferred[None] = Deferred()
 

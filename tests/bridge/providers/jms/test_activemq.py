@@ -1,4 +1,6 @@
-"""Against ActiveMQ, what the contract suite has no words for: its JNDI, what its own client sees, and what it alone can do."""
+"""Against ActiveMQ, what the contract suite has no words for: its JNDI, what its own client sees,
+and what it alone can do.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ async def test_destinations_are_looked_up() -> None:
 
 @on_reactor
 async def test_each_connection_fetches_ahead_what_fits_into_the_heap() -> None:
-    """All connections of a factory share its policy; each begins with one message and then has as many as fit."""
+    """All connections of a factory share its policy; each begins with one message and then has as
+    many as fit.
+    """
     there = await provider()
     for number in range(2):
         connection = await there.connect(GUEST, None, not_lost)

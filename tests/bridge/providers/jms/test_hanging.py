@@ -1,4 +1,6 @@
-"""Java calls that hang are abandoned, and hold up nothing: not the reactor, not a stop, not another connection, not the end of the gateway."""
+"""Java calls that hang are abandoned, and hold up nothing: not the reactor, not a stop, not another
+connection, not the end of the gateway.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ from tests.on_reactor import on_reactor
 
 ROOT = Path(__file__).parents[4]
 
-#: Seconds that a call hangs of which the reactor must not wait for more than the half, by what another process counts.
+#: Seconds that a call hangs of which the reactor must not wait for more than the half, by what
+#: another process counts.
 HANGING: Final = 8.0
 HELD_UP: Final = 400
 
@@ -48,7 +51,9 @@ def not_lost(error: Exception) -> None:
 
 
 class Pulse:
-    """Counts how often another process woke, each 10 ms, while the reactor did nothing else: a machine with much to do delays both."""
+    """Counts how often another process woke, each 10 ms, while the reactor did nothing else: a
+    machine with much to do delays both.
+    """
 
     def __init__(self) -> None:
         self.longest = 0

@@ -1,4 +1,6 @@
-"""Consumers of ActiveMQ share the heap: those that are gone, however they went, leave their share to the others."""
+"""Consumers of ActiveMQ share the heap: those that are gone, however they went, leave their share
+to the others.
+"""
 
 from __future__ import annotations
 

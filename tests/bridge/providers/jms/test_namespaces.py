@@ -167,7 +167,8 @@ async def test_a_header_that_is_no_property_travels_escaped_where_the_provider_r
 @on_reactor
 async def test_a_name_that_escaping_does_not_give_is_a_property(classes: Path) -> None:
     connection = await stub_provider(classes).connect(GUEST, None, not_lost)
-    # That of a name that needs no escape, capital digits, an escape that is cut off, and one that is none.
+    # That of a name that needs no escape, capital digits, an escape that is cut off, and one that
+    # is none.
     names = ("STOMP_plain", "STOMP_a_002Db", "STOMP_a_00", "STOMP_a_b", "stomp_a_002db")
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(Queue("near"), properties=dict.fromkeys(names, "x")), b"")])

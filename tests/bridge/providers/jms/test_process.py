@@ -1,4 +1,6 @@
-"""Java processes as the operating system has them: shared, killed, stopped, full, idle, and gone with the gateway."""
+"""Java processes as the operating system has them: shared, killed, stopped, full, idle, and gone
+with the gateway.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def not_lost(error: Exception) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process is there and has not ended; who has to collect its status may not have done so yet."""
+    """Whether the process is there and has not ended; who has to collect its status may not have
+    done so yet.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,6 @@
-"""When a Java process is started anew, and with which prefetch, over hours and days: the clock and the operating system are replaced."""
+"""When a Java process is started anew, and with which prefetch, over hours and days: the clock and
+the operating system are replaced.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages that a provider has and its client cannot read, at the source of a link and elsewhere: they are dead in the end, and the others go on."""
+"""Messages that a provider has and its client cannot read, at the source of a link and elsewhere:
+they are dead in the end, and the others go on.
+"""
 
 from __future__ import annotations
 

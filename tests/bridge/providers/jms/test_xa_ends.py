@@ -1,4 +1,6 @@
-"""What happens to branches in ActiveMQ when who started them goes: a session, a connection, a process."""
+"""What happens to branches in ActiveMQ when who started them goes: a session, a connection, a
+process.
+"""
 
 from __future__ import annotations
 

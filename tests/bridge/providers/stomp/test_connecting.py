@@ -1,4 +1,6 @@
-"""Connections against a scripted peer: silence, half frames, refusals, heart-beats, and a connection that is lost at each step."""
+"""Connections against a scripted peer: silence, half frames, refusals, heart-beats, and a
+connection that is lost at each step.
+"""
 
 from __future__ import annotations
 

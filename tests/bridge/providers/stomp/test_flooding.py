@@ -1,4 +1,6 @@
-"""Peers that send more than anybody takes, or frames that are larger than they may be: what they can make us hold is bounded."""
+"""Peers that send more than anybody takes, or frames that are larger than they may be: what they
+can make us hold is bounded.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from gateway.messaging.provider import Mode, Subscription
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, until
 from tests.on_reactor import on_reactor
 
-#: What one read from a socket brings at most, and what a message counts at least besides its octets.
+#: What one read from a socket brings at most, and what a message counts at least besides its
+#: octets.
 _READ = 65_536
 _OBJECTS = 500 + 4 * 100
 
@@ -118,7 +121,8 @@ async def test_what_was_asked_for_is_read_for_the_sake_of_a_receipt_behind_it() 
     flooded.consumer.acknowledge_through(1)
     flooded.session.completion(flooded.client.done)
     await until(lambda: "receipt" in peer.frames[-1].headers and peer.of("ACK"))
-    # The credit in octets is used up by the first few. The others wait here, more than max-buffer and max-frame together.
+    # The credit in octets is used up by the first few. The others wait here, more than max-buffer
+    # and max-frame together.
     peer.octets(flooded.frame(bytes(200_000), "content-length:200000\n") * 19)
     peer.receipt(peer.of("ACK")[0])
     await until(lambda: len(flooded.client.told) > told)

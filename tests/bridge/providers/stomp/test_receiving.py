@@ -1,4 +1,6 @@
-"""Consumers against a scripted peer: what is subscribed to, settled, delivered again and given back."""
+"""Consumers against a scripted peer: what is subscribed to, settled, delivered again and given
+back.
+"""
 
 from __future__ import annotations
 

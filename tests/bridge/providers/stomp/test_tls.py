@@ -1,4 +1,6 @@
-"""``stomp+tls://`` against real servers: the chain and the host name are checked, and the client's certificate is shown."""
+"""``stomp+tls://`` against real servers: the chain and the host name are checked, and the client's
+certificate is shown.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ async def test_tls_to_a_plain_port_and_plain_to_a_tls_port(
 
 @pytest.fixture(params=[ActiveMQ, RabbitMQ])
 def another(request: pytest.FixtureRequest) -> ActiveMQ | RabbitMQ:
-    """Another broker, which runs: starting one takes as long as the machine needs, and what is asked of it does not."""
+    """Another broker, which runs: starting one takes as long as the machine needs, and what is
+    asked of it does not.
+    """
     server: type[ActiveMQ] | type[RabbitMQ] = request.param
     return started(server)
 

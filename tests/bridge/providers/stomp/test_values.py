@@ -1,4 +1,6 @@
-"""What has no socket: addresses, options, dialects, encodings, frames, selectors, destinations and refusals."""
+"""What has no socket: addresses, options, dialects, encodings, frames, selectors, destinations and
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -305,7 +307,9 @@ def test_names_that_are_no_encoding_are_passed_over() -> None:
 
 @pytest.mark.parametrize("name", ["JMS_SUN_DMQ_DESTINATION", "JMSMessageID", "colour", "x-foo"])
 def test_names_that_need_no_encoding_do_not_come_in_by_it(name: str) -> None:
-    """A sender cannot hand on, past a broker that drops such a header, what only a provider may say."""
+    """A sender cannot hand on, past a broker that drops such a header, what only a provider may
+    say.
+    """
     forged = {
         f"JMS_STOMP_P_{name.encode().hex()}": "forged",
         f"JMS_STOMP_E_{name.encode().hex().upper()}": "forged",
@@ -441,7 +445,9 @@ def test_headers_of_a_careless_broker() -> None:
 
 
 def test_a_message_id_is_the_messages_own_and_not_the_deliverys() -> None:
-    """As Artemis has it since 2.33: two consumers that get one message are told two ids, and duplicate ids are made of what they have in common."""
+    """As Artemis has it since 2.33: two consumers that get one message are told two ids, and
+    duplicate ids are made of what they have in common.
+    """
     for said in ("4,2147483700", "9,2147483700", "2147483700"):
         assert (
             from_headers(

@@ -1,7 +1,10 @@
-"""A process that has a store open and does what it is told, so that it can be killed, or have its disk fail.
+"""A process that has a store open and does what it is told, so that it can be killed, or have its
+disk fail.
 
-Started as ``python -m tests.gateway.broker.store.child PATH OPTIONS``; reads one JSON command a line and answers each with a line, but ``stream``,
-which writes batches of a :class:`~tests.gateway.broker.store.harness.History` and prints each number once it is reported durable.
+Started as ``python -m tests.gateway.broker.store.child PATH OPTIONS``; reads one JSON command a
+line and answers each with a line, but ``stream``, which writes batches of a
+:class:`~tests.gateway.broker.store.harness.History` and prints each number once it is reported
+durable.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ IN_FLIGHT = 3
 class Child:
     """The store and what is known about it.
 
-    :param options: ``kill``: a crash point and how often it is passed before the process kills itself there;
-        the others are the store's.
+    :param options: ``kill``: a crash point and how often it is passed before the process kills
+        itself there; the others are the store's.
     """
 
     def __init__(self, path: str, options: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""What the store's tests share: a reactor of one queue, a model of what is stored, and the reading of everything there is."""
+"""What the store's tests share: a reactor of one queue, a model of what is stored, and the reading
+of everything there is.
+"""
 
 from __future__ import annotations
 
@@ -183,9 +185,11 @@ def insert(batch: Batch, *rows: Row) -> Batch:
 
 
 class History:
-    """An endless, reproducible run of batches: the same seed gives the same batches, in the writing process and in the one that checks.
+    """An endless, reproducible run of batches: the same seed gives the same batches, in the writing
+    process and in the one that checks.
 
-    :attr:`states` has what the store must hold after each batch; ``states[0]`` is the empty store, batches count from 1.
+    :attr:`states` has what the store must hold after each batch; ``states[0]`` is the empty store,
+    batches count from 1.
     """
 
     def __init__(self, seed: int, *, largest_body: int = 3000) -> None:
@@ -231,7 +235,8 @@ class History:
             batch.forgotten.update(dict.fromkeys(sorted(state.duplicates)[:4]))
         for _ in range(choose.choice((0, 0, 1, 2))):
             id = number * 10 + len(batch.branches)
-            # Mostly numbers, as the rows of messages are; the search for those must not take it for one.
+            # Mostly numbers, as the rows of messages are; the search for those must not take it for
+            # one.
             batch.branches[id] = BranchRow(
                 id,
                 number,

@@ -1,4 +1,6 @@
-"""Starts :mod:`tests.gateway.broker.store.child`, talks to it and kills it; builds the faulty disk."""
+"""Starts :mod:`tests.gateway.broker.store.child`, talks to it and kills it; builds the faulty
+disk.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ class Process:
         return last
 
     def kill(self) -> int:
-        """SIGKILL it, unless it is dead. :returns: the last number it had still printed, 0 for none."""
+        """SIGKILL it, unless it is dead. :returns: the last number it had still printed, 0 for
+        none.
+        """
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGKILL)
         assert self._process.stdout is not None

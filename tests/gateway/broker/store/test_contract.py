@@ -57,7 +57,9 @@ def store(make: Make) -> Iterator[Store]:
 
 
 class Told:
-    """What a callback was given. An error is a value here, and a Deferred would take it for its own failure."""
+    """What a callback was given. An error is a value here, and a Deferred would take it for its own
+    failure.
+    """
 
     def __init__(self, error: StoreError | None, rows: Sequence[Row] = ()) -> None:
         self.error = error
@@ -383,7 +385,9 @@ async def test_an_id_may_be_removed_while_its_name_comes_back(make: Make) -> Non
 
 
 async def remaining_redeliveries(make: Make, store: Store) -> set[tuple[int, int]]:
-    """Scanning is for a store just opened; the memory store can be read at any time, and has nothing after that."""
+    """Scanning is for a store just opened; the memory store can be read at any time, and has
+    nothing after that.
+    """
     if isinstance(store, MemoryStore):
         found = {(each.owner, each.seq) for block in store.scan_redeliveries() for each in block}
         await close(store)

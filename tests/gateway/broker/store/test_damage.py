@@ -1,4 +1,6 @@
-"""One octet of a closed store is changed, anywhere: nothing wrong is ever delivered, and nothing is lost without a word."""
+"""One octet of a closed store is changed, anywhere: nothing wrong is ever delivered, and nothing is
+lost without a word.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def store_at(
 
 
 def batches() -> list[Batch]:
-    """Queues, a topic with two durable subscriptions, a prepared branch; some messages are deleted again, so that pages are free."""
+    """Queues, a topic with two durable subscriptions, a prepared branch; some messages are deleted
+    again, so that pages are free.
+    """
     choose = random.Random(4)
     first, second = Batch(1), Batch(2)
     first.destinations = {

@@ -1,4 +1,6 @@
-"""A full disk and a failing one, by a preloaded library that fails a child's writes and fsyncs; and by a real small disk where there may be one."""
+"""A full disk and a failing one, by a preloaded library that fails a child's writes and fsyncs; and
+by a real small disk where there may be one.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,8 @@ def test_a_full_disk_refuses_inserts_takes_deletes_and_recovers(
             assert answer["error"] is None
             assert len(seqs) < 1000, "the disk was never full"
         assert not reserve.exists()
-        # Where it was the batch that found no room, and not the checkpoint after it, all of it was undone.
+        # Where it was the batch that found no room, and not the checkpoint after it, all of it was
+        # undone.
         assert answer["error"] in (None, "StoreFull")
         assert process.ask("fetch", seqs=list(range(1, 2000)))["seqs"] == seqs
         # With the reserve given up there is room to delete, one by one, as acknowledgements come.

@@ -1,4 +1,6 @@
-"""Random changes against a model of dictionaries, with reopening and with the files as a killed process leaves them."""
+"""Random changes against a model of dictionaries, with reopening and with the files as a killed
+process leaves them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ octets = st.one_of(st.binary(max_size=40), st.integers(3000, 9000).map(bytes))
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A store, the model of what it was told to hold, and what of that it has said to be durable."""
+    """A store, the model of what it was told to hold, and what of that it has said to be
+    durable.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +50,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.next_seq = 1
         self.number = 1
         self.batch = Batch(1)
-        #: What the store holds after each batch submitted since it was opened; the first is what it was opened with.
+        #: What the store holds after each batch submitted since it was opened; the first is what it
+        #: was opened with.
         self.states = [Model()]
         #: Batches of these that were reported.
         self.reported = 0
@@ -60,7 +65,8 @@ class StoreMachine(RuleBasedStateMachine):
             str(self.path), self.reactor.reactor, reserve_octets=0, idle_seconds=600
         )
         self.recovered = self.store.open()
-        # Not what the recovered store says: that depends on the moment of the crash, and a test case must not.
+        # Not what the recovered store says: that depends on the moment of the crash, and a test
+        # case must not.
         assert self.recovered.next_seq <= self.next_seq
         assert self.recovered.next_seq > max(self.states[0].rows, default=0)
 
@@ -187,7 +193,8 @@ class StoreMachine(RuleBasedStateMachine):
         before = self.path
         self.generation += 1
         self.path = self.folder / f"{self.generation}.db"
-        # The database changes at checkpoints only, and there are none while this runs; the log may be cut anywhere.
+        # The database changes at checkpoints only, and there are none while this runs; the log may
+        # be cut anywhere.
         shutil.copy(before, self.path)
         shutil.copy(f"{before}-wal", f"{self.path}-wal")
         self.reactor.close(self.store)

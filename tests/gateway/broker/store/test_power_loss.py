@@ -1,7 +1,9 @@
-"""Power that fails in the middle of a commit, and damage to a commit that was reported: which of the two may be taken for the other.
+"""Power that fails in the middle of a commit, and damage to a commit that was reported: which of
+the two may be taken for the other.
 
-Sectors of the last commit are lost in every way, in a log that grows and in one that is written over; and every block of a commit that
-was reported is spoilt. Nothing reported is ever passed over, and what was not reported is never called damage for certain.
+Sectors of the last commit are lost in every way, in a log that grows and in one that is written
+over; and every block of a commit that was reported is spoilt. Nothing reported is ever passed over,
+and what was not reported is never called damage for certain.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ LAST: Final = (4, 7)
 class Recorded(NamedTuple):
     """One use of a log, batch by batch.
 
-    :param logs: the whole file after each batch of :attr:`numbers`. :param ends: how many frames were committed then.
+    :param logs: the whole file after each batch of :attr:`numbers`. :param ends: how many frames
+        were committed then.
     """
 
     database: bytes
@@ -47,12 +50,16 @@ class Recorded(NamedTuple):
         return f"<batches {self.numbers}>"
 
     def began(self, batch: int) -> int:
-        """From which octet on nothing was synced before this batch's commit: its second writing of the one before is not, behind the block."""
+        """From which octet on nothing was synced before this batch's commit: its second writing of
+        the one before is not, behind the block.
+        """
         before = commit_frame(self.logs[batch - 1], self.ends[batch - 1])
         return -(-at(before + 1) // wal.SYNCED) * wal.SYNCED
 
     def former(self, batch: int) -> bytes:
-        """The file before the commit of this batch, as if nothing not synced had reached the disk."""
+        """The file before the commit of this batch, as if nothing not synced had reached the
+        disk.
+        """
         began, end = self.began(batch), at(self.ends[batch - 1])
         older = self.logs[batch - 2]
         return (
@@ -149,7 +156,9 @@ def write(path: Path, octets: bytes, holes: list[tuple[int, int]] | None = None)
 def torn(
     recorded: Recorded, batch: int, unit: int, reached: list[bool]
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """The file when only some units of a commit's octets have reached the disk, and the units of it that were never written."""
+    """The file when only some units of a commit's octets have reached the disk, and the units of it
+    that were never written.
+    """
     new, old = recorded.logs[batch], recorded.former(batch)
     start, end = recorded.began(batch), at(recorded.ends[batch])
     result = bytearray(old)
@@ -172,7 +181,9 @@ def units(recorded: Recorded, batch: int, unit: int) -> int:
 
 
 def check_unfinished(recorded: Recorded, batch: int, log: Path) -> Finding:
-    """Everything that was reported before is there, or the log is refused without saying that it is damaged for certain."""
+    """Everything that was reported before is there, or the log is refused without saying that it is
+    damaged for certain.
+    """
     found = wal.survey(str(log), PAGE)
     assert found.finding is not Finding.DAMAGED, found
     if found.finding is Finding.UNSURE:
@@ -226,13 +237,16 @@ def test_a_commit_cut_off_at_any_sector(
 def test_a_commit_of_which_one_page_of_the_cache_is_missing_is_known_to_be_unfinished(
     recorded: Recorded, log: Path, batch: int
 ) -> None:
-    """Systems write pages of 4096 octets: one that was not written leaves a head of the former use, or a hole."""
+    """Systems write pages of 4096 octets: one that was not written leaves a head of the former use,
+    or a hole.
+    """
     count = units(recorded, batch, 4096)
     for missing in range(count):
         octets, holes = torn(recorded, batch, 4096, [number != missing for number in range(count)])
         write(log, octets, holes)
         place = (recorded.began(batch) // BLOCK + missing) * BLOCK
-        # Where the file ended there is neither: zeros behind its end, in a block that had been written.
+        # Where the file ended there is neither: zeros behind its end, in a block that had been
+        # written.
         if not place < len(recorded.former(batch)) < place + BLOCK:
             assert check_unfinished(recorded, batch, log) is not Finding.UNSURE, missing
 

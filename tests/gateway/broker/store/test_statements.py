@@ -1,4 +1,6 @@
-"""How many statements a batch costs: as many as it has kinds of change, whatever it holds of each."""
+"""How many statements a batch costs: as many as it has kinds of change, whatever it holds of
+each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A store that an earlier version wrote: upgraded where it is opened, and not before it is known to be whole."""
+"""A store that an earlier version wrote: upgraded where it is opened, and not before it is known to
+be whole.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def earlier(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Model]:
-    """A store of an earlier version, closed in order, and what it holds: written anew with that version's tables."""
+    """A store of an earlier version, closed in order, and what it holds: written anew with that
+    version's tables.
+    """
     new, path = tmp_path / "new.db", tmp_path / "messages.db"
     store = store_at(new, reactor)
     store.open()
@@ -164,7 +168,9 @@ def test_the_seal_of_version_3_is_compared_before_the_upgrade(
 def test_rows_are_checked_after_the_upgrade_and_a_crash(
     old: tuple[Path, Model], reactor: QueueReactor, change: str, place: str
 ) -> None:
-    """Rows that were upgraded, one that was written later, and the version, of a store that was not closed in order."""
+    """Rows that were upgraded, one that was written later, and the version, of a store that was not
+    closed in order.
+    """
     path, _ = old
     store = store_at(path, reactor)
     store.open()
@@ -300,7 +306,9 @@ def test_the_database_command_looks_at_it_as_it_is(
 
 
 def _columns(path: Path) -> dict[str, list[Any]]:
-    """Of every table: the columns, with all that is said of them but in which order tables and columns came."""
+    """Of every table: the columns, with all that is said of them but in which order tables and
+    columns came.
+    """
     connection = sqlite3.connect(path)
     try:
         names = [

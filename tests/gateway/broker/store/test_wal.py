@@ -1,4 +1,6 @@
-"""A catalogue of what can have happened to a write-ahead log, and whether it is a torn tail or damage."""
+"""A catalogue of what can have happened to a write-ahead log, and whether it is a torn tail or
+damage.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +177,8 @@ DAMAGED: dict[str, Damage] = {
     ),
 }
 
-#: name: (what is done, how many batches are there after opening, whether there is something to note)
+#: name: (what is done, how many batches are there after opening, whether there is something to
+#: note)
 TORN: dict[str, tuple[Damage, int, bool]] = {
     "nothing": (lambda log, commits: log, BATCHES, False),
     "cut after a commit": (lambda log, commits: log[: at(commits[7] + 1)], 8, False),

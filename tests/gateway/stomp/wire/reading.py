@@ -1,4 +1,6 @@
-"""How the tests of the wire codec feed a parser: one stream of octets, cut in every way that matters."""
+"""How the tests of the wire codec feed a parser: one stream of octets, cut in every way that
+matters.
+"""
 
 from __future__ import annotations
 

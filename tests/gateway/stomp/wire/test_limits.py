@@ -33,7 +33,8 @@ def block(size: int) -> bytes:
     return front + b"x" * (size - len(front) - 2) + b"\n\n"
 
 
-# The limit, octets that have `size` of it, what is said above it, and how many octets it takes to know.
+# The limit, octets that have `size` of it, what is said above it, and how many octets it takes to
+# know.
 Case = tuple[str, int, Callable[[int], bytes], str]
 CASES: list[Case] = [
     ("command_length", 9, lambda size: b"SUBSCRIBE"[:size] + b"X" * (size - 9) + b"\n\n\0", "the command line is longer than 9 octets"),

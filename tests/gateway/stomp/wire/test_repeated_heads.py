@@ -1,4 +1,6 @@
-"""Heads that come again: which are remembered, for how long, and that nothing else changes by it."""
+"""Heads that come again: which are remembered, for how long, and that nothing else changes by
+it.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ def test_each_version_escapes_what_it_can() -> None:
 def test_blanks_at_the_edges_of_a_name_are_underscores(
     name: str, shown: str, version: Version
 ) -> None:
-    """Peers trim: Java's all up to the space, Python's and JavaScript's what Unicode calls white space, and more."""
+    """Peers trim: Java's all up to the space, Python's and JavaScript's what Unicode calls white
+    space, and more.
+    """
     assert name_escaper(version)(name) == shown
     assert header_lines([(name, " v ")], version) == f"{shown}: v \n".encode()
     assert without_edge_blanks(name) == shown

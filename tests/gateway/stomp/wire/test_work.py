@@ -1,4 +1,6 @@
-"""The work is linear in the octets, whatever they are and however slowly they come. Counted, not timed."""
+"""The work is linear in the octets, whatever they are and however slowly they come. Counted, not
+timed.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def work_of(
     octets: bytes, size: int, version: Version, most: int = 100
 ) -> tuple[int, float, float]:
-    """Frames found, and how often each octet was searched and copied on average, when `size` octets come at a time."""
+    """Frames found, and how often each octet was searched and copied on average, when `size` octets
+    come at a time.
+    """
     WORK.searched = WORK.copied = 0
     wire = FrameParser(Limits(), version)
     frames = 0
@@ -125,8 +129,9 @@ def test_work_is_linear(name: str, size: int, version: Version) -> None:
     octets, frames = STREAMS[name]
     found, searched, copied = work_of(octets, size, version)
     assert found == frames
-    # An octet is looked for as NUL, as LF and as blank line, by the fast reader and by the careful one; a quadratic search gives thousands.
-    # Ids are looked through 128 octets ahead, however short the frame is.
+    # An octet is looked for as NUL, as LF and as blank line, by the fast reader and by the careful
+    # one; a quadratic search gives thousands. Ids are looked through 128 octets ahead, however
+    # short the frame is.
     assert searched < (30 if name.startswith("acknowledgements") else 9)
     assert copied < 9
 
