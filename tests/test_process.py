@@ -1,4 +1,6 @@
-"""The gateway as a process: how it starts, is refused, reloads and ends, by the signals, exit codes and lines that an operator sees."""
+"""The gateway as a process: how it starts, is refused, reloads and ends, by the signals, exit codes
+and lines that an operator sees.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def beat_for(seconds: float, clients: Sequence[Client]) -> None:
 
 
 def test_clients_that_keep_their_promise_outlast_a_pause_of_the_process(tmp_path: Path) -> None:
-    """What they send meanwhile lies in their sockets; the gateway reads it before it calls any of them silent."""
+    """What they send meanwhile lies in their sockets; the gateway reads it before it calls any of
+    them silent.
+    """
     with GatewayProcess(tmp_path) as gateway, ExitStack() as stack:
         clients = [
             stack.enter_context(Client(gateway.port, headers={"heart-beat": "1000,0"}))
@@ -75,7 +79,9 @@ def test_clients_that_keep_their_promise_outlast_a_pause_of_the_process(tmp_path
 
 
 def answers_after(gateway: GatewayProcess, frames: bytes, *, pipelined: bool) -> list[bytes]:
-    """The commands that a client gets which closes its half of the connection behind its last frame."""
+    """The commands that a client gets which closes its half of the connection behind its last
+    frame.
+    """
     hello = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\0"
     answers = b""
     with socket.create_connection((HOST, gateway.port), PATIENCE) as client:
@@ -138,7 +144,9 @@ def test_what_a_client_has_not_acknowledged_goes_back_when_it_sends_no_more(tmp_
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order_under_load(number: signal.Signals, tmp_path: Path) -> None:
-    """Clients get an ERROR, what got a RECEIPT is there at the next start, the exit code is 0, and it takes no more than ten seconds."""
+    """Clients get an ERROR, what got a RECEIPT is there at the next start, the exit code is 0, and
+    it takes no more than ten seconds.
+    """
     promised: list[int] = []
     told: list[str] = []
 
@@ -240,10 +248,10 @@ def test_the_text_of_all_logs_is_at_hand_for_failed_tests(tmp_path: Path) -> Non
 def test_a_gateway_that_is_ready_prepares_for_selectors_by_itself(tmp_path: Path) -> None:
     script = """
 from twisted.internet import reactor
-from gateway.messaging import selector_grammar
+from gateway.messaging.selector import grammar
 
 def look():
-    if selector_grammar._parser.cache_info().currsize:
+    if grammar._parser.cache_info().currsize:
         print("selectors are prepared", flush=True)
     else:
         reactor.callLater(0.02, look)
@@ -500,7 +508,8 @@ def test_without_a_host_name_it_listens_to_both_families(
                 (gateway.port_mapper_port, b"stomp[bridge]"),
             ):
                 with socket.create_connection((host, port), timeout=PATIENCE) as client:
-                    # The user guest may connect from this machine only, and that it is, by either family.
+                    # The user guest may connect from this machine only, and that it is, by either
+                    # family.
                     client.sendall(
                         encode(
                             "CONNECT",
@@ -520,7 +529,9 @@ def test_without_a_host_name_it_listens_to_both_families(
 
 
 def refused(gateway: GatewayProcess) -> str:
-    """It ends with code 2 and says why in one line, besides what it has made by then. :returns: the line."""
+    """It ends with code 2 and says why in one line, besides what it has made by then. :returns: the
+    line.
+    """
     gateway.launch()
     assert gateway.wait() == 2, gateway.said
     lines = [
@@ -831,7 +842,8 @@ def test_twistd_as_a_daemon(tmp_path: Path) -> None:
         assert f"process {pid}" in done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
         assert not (tmp_path / "second.pid").exists()
-        # One in the background has lost its terminal by then, and twistd shows 100 octets of a reason.
+        # One in the background has lost its terminal by then, and twistd shows 100 octets of a
+        # reason.
         third = Daemon(
             tmp_path / "var",
             f"--pidfile={tmp_path / 'third.pid'}",

@@ -1,4 +1,6 @@
-"""What a connection-factory element means, and what is said of one that cannot work. The broker of this instance, STOMP and JMS brokers are real."""
+"""What a connection-factory element means, and what is said of one that cannot work. The broker of
+this instance, STOMP and JMS brokers are real.
+"""
 
 from __future__ import annotations
 
@@ -86,13 +88,13 @@ def test_there_is_one_factory_for_each_ref_name_until_its_element_becomes_anothe
 
 
 def test_no_kind_of_provider_is_imported_before_it_is_used() -> None:
-    # In a process of its own, as this one has imported all of them. Of stompest the bare name is there in every process: it was installed as a
-    # namespace.
+    # In a process of its own, as this one has imported all of them. Of stompest the bare name is
+    # there in every process: it was installed as a namespace.
     code = """
 import sys
 from bridge.config.model import ConnectionFactory
-from bridge.connections import Connections
-from bridge.factories import Embedded, Factories
+from bridge.connections.connections import Connections
+from bridge.connections.factories import Embedded, Factories
 found = Factories(None, Embedded(None, None), None).get(ConnectionFactory("f"))
 Connections(None).for_sending(found, False, None)
 print(sorted(name for name in sys.modules if name.startswith(("stompest.", "bridge.providers"))))
@@ -547,7 +549,9 @@ not_callable = 7
 
 
 def point(name: str) -> EntryPoint:
-    """An entry point as it is installed. :param name: of what is in this module, with ``-`` for ``_``."""
+    """An entry point as it is installed. :param name: of what is in this module, with ``-`` for
+    ``_``.
+    """
     return EntryPoint(name, f"{__name__}:{name}", GROUP)
 
 
