@@ -1,10 +1,12 @@
 """The resource manager's side of XA for one session (``messaging.provider.XAResource``).
 
-Owns which branch the session is associated with, and the flags of ``start`` and ``end``. What a branch may do next is
+Owns which branch the session is associated with, and the flags of ``start`` and ``end``. What a
+branch may do next is
 :mod:`gateway.broker.xa.registry`'s.
 
-A session is associated with one branch at a time, and may have suspended others. Sessions of any connections of this broker may join in one branch, at
-the same time or one after the other; whoever began or joined it, and ends without its having been prepared, ends the branch.
+A session is associated with one branch at a time, and may have suspended others. Sessions of any
+connections of this broker may join in one branch, at the same time or one after the other; whoever
+began or joined it, and ends without its having been prepared, ends the branch.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _ENDS: Final = (Flags.SUCCESS, Flags.SUSPEND, Flags.FAIL)
 
 
 class EmbeddedXAResource:
-    """The XA calls of one session, whose transactions are branches from now on. Made by its XA session."""
+    """The XA calls of one session, whose transactions are branches from now on. Made by its XA
+    session.
+    """
 
     def __init__(self, session: EmbeddedSession) -> None:
         self.session = session
@@ -106,11 +110,11 @@ class EmbeddedXAResource:
         how = branch.resources.get(self)
         if how is None or (how is False and flags == Flags.SUSPEND):
             raise xa_error(XAER_PROTO, xid, "is not associated with this session")
+        if how:
+            collect(branch, self.session)
         if branch.code:
             self._associate(branch, None)
             raise doomed(branch)
-        if how:
-            collect(branch, self.session)
         self._associate(branch, False if flags == Flags.SUSPEND else None)
         if flags == Flags.FAIL:
             branch.code = XA_RBROLLBACK
@@ -125,7 +129,9 @@ class EmbeddedXAResource:
     # --- the session's
 
     def _check_inside(self, what: str) -> None:
-        """:raises NotSupported: there is no branch that this could belong to. :raises XAError: the branch can only be rolled back."""
+        """:raises NotSupported: there is no branch that this could belong to. :raises XAError: the
+        branch can only be rolled back.
+        """
         if self._current is None:
             raise NotSupported(f"{what} outside of a branch")
         if self._current.code:

@@ -151,6 +151,28 @@ def test_a_branch_that_failed_can_only_be_rolled_back(
     assert stepped.empty
 
 
+@pytest.mark.parametrize("end", [Flags.SUCCESS, Flags.SUSPEND, Flags.FAIL])
+def test_work_of_a_failed_branch_does_not_go_into_the_next_of_its_session(
+    stepped: Stepped, xa: Branching, end: Flags
+) -> None:
+    fill(stepped, 1)
+    one, two = xid(1), xid(2)
+    inbox = xa.consume(Q)
+    xa.start(one)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(1)
+    xa.session.send(texts(Q, ["never"]))
+    other = Branching(stepped)
+    other.start(one, Flags.JOIN)
+    other.end(one, Flags.FAIL)
+    assert code(stepped, lambda: xa.resource.end(one, end)) == RBROLLBACK
+    xa.sends(two, Q, ["second"])
+    xa.commit(two, one_phase=True)
+    xa.rollback(one)
+    inbox.consumer.close()
+    assert waiting(stepped, Q) == ["0", "second"]
+
+
 def test_without_work_there_is_no_second_phase(stepped: Stepped, xa: Branching) -> None:
     xa.start(xid(1))
     xa.end(xid(1))
