@@ -89,20 +89,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(wanted, key=tiers.begins)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
     """Have other tests give way to those that share a session or brokers, which take longest."""
     alone = "PYTEST_XDIST_WORKER" not in os.environ
     if not alone and tiers.begins(item) > 1:
         os.setpriority(os.PRIO_PROCESS, 0, max(_GIVES_WAY, os.getpriority(os.PRIO_PROCESS, 0)))
+    with _needs.none(item):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    if tiers.is_quick(item):
-        with _needs.none(item.name):
-            return (yield)
-    return (yield)
+    with _needs.none(item):
+        return (yield)
 
 
 @pytest.fixture(name="free_port")

@@ -40,6 +40,7 @@ def test_what_is_to_be_installed_is_there(page: Path) -> None:
     assert page.parent.name == "design" or re.findall("(?i)jpype|stomp-gateway\\[jms", text) == []
 
 
+@pytest.mark.process
 def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     built = run(
         sys.executable,

@@ -25,6 +25,8 @@ from tests.crash.client import PATIENCE, Client, Gone, Refused, encode
 from tests.crash.waiting import log_of, until, until_logged
 from tests.gateway_process import COMMAND, HOST, ROOT, Certificates, GatewayProcess, free_port
 
+pytestmark = pytest.mark.process
+
 QUEUE = "/queue/process"
 TWISTD = Path(sys.executable).with_name("twistd")
 

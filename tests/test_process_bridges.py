@@ -18,6 +18,8 @@ from tests.crash.client import Client
 from tests.crash.waiting import until
 from tests.gateway_process import COMMAND, HOST, GatewayProcess, free_port
 
+pytestmark = pytest.mark.process
+
 LINK = """\
 <link name="{name}" {attributes}>
   <source connection-factory-ref="here" destination-ref="a"/>

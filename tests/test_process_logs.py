@@ -21,6 +21,8 @@ from tests.crash.client import PATIENCE, Client, Gone, Refused
 from tests.crash.waiting import until, until_logged
 from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, free_port
 
+pytestmark = pytest.mark.process
+
 QUEUE = "/queue/logs"
 SESSION = "[0-9a-f]{32}"
 TWISTD = Path(sys.executable).with_name("twistd")

@@ -18,6 +18,8 @@ import pytest
 import gateway
 from tests.hot_modules import hot_modules
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 COMMANDS = ("stomp-gateway", "imqkeytool", "imqusermgr", "imqdbmgr", "imqbridgemgr")
 NOT_SOURCES = shutil.ignore_patterns(

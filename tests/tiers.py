@@ -37,7 +37,9 @@ MARKS: Final = {
 }
 #: Folders of which every test has this mark. The quick tier does not even import them.
 FOLDERS: Final[dict[str, str]] = {
+    "tests/benchmarks": PROCESS,
     "tests/bridge/providers/jms": PROCESS,
+    "tests/conformance": PROCESS,
     "tests/crash": PROCESS,
     "tests/end_to_end": PROCESS,
     "tests/faults": PROCESS,
@@ -112,16 +114,15 @@ class Needs:
             self._seen.append(f"uses a port ({event} {arguments[1]})")
 
     @contextmanager
-    def none(self, item: str) -> Iterator[None]:
-        """Fail if the block starts a process or uses a port.
-
-        :param item: the test, for the message.
-        """
-        outer, self._seen = self._seen, []
+    def none(self, item: pytest.Item) -> Iterator[None]:
+        """Fail a test of the quick tier if the block starts a process or uses a port."""
+        if not is_quick(item):
+            yield
+            return
+        seen = self._seen = []
         try:
             yield
-            seen = self._seen
         finally:
-            self._seen = outer
+            self._seen = None
         if seen:
-            pytest.fail(f"{item} {seen[0]}; mark it pytest.mark.{PROCESS}", pytrace=False)
+            pytest.fail(f"{item.name} {seen[0]}; mark it pytest.mark.{PROCESS}", pytrace=False)

@@ -87,6 +87,7 @@ def test_there_is_one_factory_for_each_ref_name_until_its_element_becomes_anothe
     )
 
 
+@pytest.mark.process
 def test_no_kind_of_provider_is_imported_before_it_is_used() -> None:
     # In a process of its own, as this one has imported all of them. Of stompest the bare name is
     # there in every process: it was installed as a namespace.
@@ -230,6 +231,7 @@ async def test_destinations_are_found_by_name_and_not_looked_up(bench: Bench) ->
 # --- STOMP
 
 
+@pytest.mark.process
 @on_reactor
 async def test_a_stomp_broker(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path / "var")
@@ -269,6 +271,7 @@ async def test_a_stomp_broker(tmp_path: Path) -> None:
         await deferToThread(gateway.kill)
 
 
+@pytest.mark.process
 @on_reactor
 async def test_a_stomp_broker_that_is_not_there() -> None:
     factory = factories().get(of("there", f"stomp://{HOST}:{free_port()}"))
@@ -416,6 +419,7 @@ async def test_a_missing_jar_is_named() -> None:
         await everywhere.connect(None, ignored)
 
 
+@pytest.mark.brokers
 @on_reactor
 async def test_a_jms_provider_looks_destinations_up_once() -> None:
     server = await deferToThread(activemq)
@@ -450,6 +454,7 @@ async def test_a_jms_provider_looks_destinations_up_once() -> None:
         )
 
 
+@pytest.mark.brokers
 @on_reactor
 async def test_the_first_connection_of_a_jms_provider_tells_its_client_identifier() -> None:
     server = await deferToThread(activemq)

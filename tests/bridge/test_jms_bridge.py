@@ -466,6 +466,7 @@ async def test_links_that_cannot_be_started_harm_no_other(place: Place) -> None:
     await place.moved("C", "D")
 
 
+@pytest.mark.process
 @with_place
 async def test_a_bridge_whose_links_cannot_connect_is_started(place: Place) -> None:
     with nobody() as port:
@@ -480,6 +481,7 @@ async def test_a_bridge_whose_links_cannot_connect_is_started(place: Place) -> N
 # --- pause and resume
 
 
+@pytest.mark.process
 @with_place
 async def test_a_pause_is_over_those_that_run(place: Place) -> None:
     with nobody() as port:
@@ -606,6 +608,7 @@ async def test_it_can_be_stopped_when_it_is_paused(place: Place) -> None:
 # --- one thing after the other
 
 
+@pytest.mark.process
 @with_place
 async def test_a_stop_ends_a_start_that_waits_for_a_provider(place: Place) -> None:
     with nobody() as port:
@@ -621,6 +624,7 @@ async def test_a_stop_ends_a_start_that_waits_for_a_provider(place: Place) -> No
         assert place.bridge.problem == ""
 
 
+@pytest.mark.process
 @with_place
 async def test_a_start_does_not_wait_for_ever(
     place: Place, monkeypatch: pytest.MonkeyPatch

@@ -295,6 +295,7 @@ async def test_a_provider_that_is_not_there_is_tried_until_it_is(brokers: Rig) -
     assert (link.state, link.status().next_try_ms) == (LinkState.STARTED, 0)
 
 
+@pytest.mark.process
 @on_reactor
 async def test_a_source_that_is_lost_just_when_it_was_connected_is_told_of_with_its_reason(
     brokers: Rig,

@@ -49,6 +49,8 @@ from certs.files import (
 )
 from certs.keystore import KeyStore
 
+pytestmark = pytest.mark.process
+
 P = ParamSpec("P")
 
 if TYPE_CHECKING:

@@ -71,6 +71,7 @@ class Instance:
         self.logs.instance.close()
 
 
+@pytest.mark.process
 @on_reactor
 async def test_the_stomp_bridge_is_one_of_the_bridges(tmp_path: Path) -> None:
     instance = Instance(tmp_path)
@@ -105,6 +106,7 @@ async def test_the_stomp_bridge_is_one_of_the_bridges(tmp_path: Path) -> None:
     instance.close()
 
 
+@pytest.mark.process
 @on_reactor
 async def test_a_port_that_is_taken_is_the_stomp_bridges_problem_until_it_is_free(
     tmp_path: Path,

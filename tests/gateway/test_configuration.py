@@ -102,6 +102,7 @@ def test_jdbc_is_not_offered(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_warnings_are_shown_to_whoever_starts_it(tmp_path: Path) -> None:
     made = subprocess.run(
         [
@@ -138,6 +139,7 @@ def test_the_options_show_how_to_call_it() -> None:
     assert (options.overrides, str(options.varhome)) == (["a=1", "b=2", "c=3"], "/x")
 
 
+@pytest.mark.process
 def test_what_is_found_while_the_gateway_is_made_is_shown_and_kept_for_the_log(
     tmp_path: Path,
 ) -> None:

@@ -20,6 +20,8 @@ from tests.pipeline.cluster import Cluster
 from tests.pipeline.datasource.brokers import Broker
 from tests.pipeline.generated import write_journal
 
+pytestmark = pytest.mark.process
+
 _EVENTS = 1_000
 _MESSAGES = 50
 

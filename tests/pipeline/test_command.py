@@ -38,6 +38,7 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.process
 def test_help_names_all_jobs_and_needs_no_spark() -> None:
     done = _run(
         "-c",
@@ -55,6 +56,7 @@ def test_each_job_says_what_it_can_do(job: str, capsys: pytest.CaptureFixture[st
     assert "--report DIR" in said
 
 
+@pytest.mark.process
 def test_without_java_it_says_so_in_one_line() -> None:
     done = _run("-m", "pipeline", "journeys", "/nowhere", JAVA_HOME="/nowhere")
     assert (done.returncode, done.stdout) == (2, "")
@@ -67,6 +69,7 @@ def test_without_java_it_says_so_in_one_line() -> None:
     assert "there is no java on the path" in done.stderr
 
 
+@pytest.mark.process
 def test_without_pyspark_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['pyspark'] = None; from pipeline.command import main; sys.exit(main(['ingest', '--help']))"
     done = _run("-c", program)
@@ -145,6 +148,7 @@ def test_what_a_worker_raises_is_its_own_sentence(spark: SparkSession) -> None:
         assert sentence(raised.value) == said
 
 
+@pytest.mark.process
 def test_a_java_machine_that_is_gone_is_one_line() -> None:
     there = ClientServer(JavaParameters(port=1, auto_convert=False), PythonParameters(port=0))
     try:

@@ -137,6 +137,7 @@ except PipelineError as error:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("room", [10, 1_000])
 def test_a_disk_without_room_is_one_line_and_what_was_said_to_be_there_is(
     room: int, tmp_path: Path

@@ -206,6 +206,7 @@ def test_entities_of_other_files_are_not_read(template: str, tmp_path: Path) -> 
     assert "hidden" not in str(found)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "template",
     [

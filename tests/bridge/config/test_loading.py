@@ -28,6 +28,8 @@ from tests.bridge.config.documents import document, link
 from tests.gateway_process import make_certificates
 from tests.on_reactor import on_reactor
 
+pytestmark = pytest.mark.process
+
 clock: Any = reactor
 DOCUMENT = document(link()).encode()
 FOUND = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"

@@ -308,6 +308,7 @@ async def test_a_link_that_goes_by_xa_later_marks_nothing(brokers: Rig) -> None:
 # --- with ActiveMQ as the source
 
 
+@pytest.mark.process
 @pytest.mark.brokers
 @pytest.mark.parametrize("size", [7, None])
 @pytest.mark.parametrize("says_which", [True, False])

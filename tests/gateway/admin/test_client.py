@@ -22,6 +22,8 @@ from gateway.admin.cli.client import (
     port_mapper_entries,
 )
 
+pytestmark = pytest.mark.process
+
 HOST = "127.0.0.1"
 
 

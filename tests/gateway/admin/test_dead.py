@@ -519,6 +519,7 @@ async def test_one_at_a_time(deployment: Deployment) -> None:
     await deployment.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("commits", [1, 3])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @ensureDeferred

@@ -25,6 +25,8 @@ from gateway.admin.cli import imqbridgemgr, imqcmd
 from tests.gateway.admin.live import Live, send, take, wait
 from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, heed_interrupts
 
+pytestmark = pytest.mark.process
+
 #: Fails with every message, so that the link buries it.
 FAILING = """\
 from gateway.messaging.transformer import MessageTransformer

@@ -161,6 +161,7 @@ async def running(
 # --- destinations
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_a_destination_s_life(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -235,6 +236,7 @@ async def test_a_destination_s_life(tmp_path: Path, capsys: pytest.CaptureFixtur
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_the_list_of_destinations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -276,6 +278,7 @@ async def test_the_list_of_destinations(tmp_path: Path, capsys: pytest.CaptureFi
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_everything_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -343,6 +346,7 @@ async def test_everything_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFixtu
         )
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_everything_of_a_topic_with_wildcards(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -369,6 +373,7 @@ async def test_everything_of_a_topic_with_wildcards(
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_a_purge_by_a_selector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -399,6 +404,7 @@ async def test_a_purge_by_a_selector(tmp_path: Path, capsys: pytest.CaptureFixtu
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_the_messages_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -437,6 +443,7 @@ async def test_the_messages_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFix
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -465,6 +472,7 @@ async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_properties_without_effect_are_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -489,6 +497,7 @@ async def test_properties_without_effect_are_a_warning(
         ] == "administrator"
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_what_is_given_up_can_go_to_the_dead_message_queue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -517,6 +526,7 @@ async def test_what_is_given_up_can_go_to_the_dead_message_queue(
         await client.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("command", "error"),
     [
@@ -565,6 +575,7 @@ async def test_what_the_broker_refuses(
 # --- durable subscriptions and connections
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_durable_subscriptions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -614,6 +625,7 @@ async def test_durable_subscriptions(tmp_path: Path, capsys: pytest.CaptureFixtu
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -701,6 +713,7 @@ async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 # --- the broker
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys, BrokerOptions(name="myBroker", log_dead=True)) as imq:
@@ -760,6 +773,7 @@ async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 # --- confirmation, silence, help
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("command", "otherwise"),
     [
@@ -802,6 +816,7 @@ async def test_without_f_it_asks(
         await client.close()
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys) as imq:
@@ -891,6 +906,7 @@ def test_help_and_version_win_over_everything(
             assert re.search(rf"^  {subcommand} +{argument}\b", out, re.MULTILINE)
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_a_passfile_without_the_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -908,6 +924,7 @@ async def test_a_passfile_without_the_password(
 # --- the resources, as others may ask them
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_names_with_slashes_and_blanks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -919,6 +936,7 @@ async def test_names_with_slashes_and_blanks(
             await imq("destroy", "dst", "-t", "q", "-n", name, "-f")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
@@ -981,6 +999,7 @@ async def test_what_is_asked_wrongly(
         assert text in reply.error[1]
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_a_long_list_of_destinations_is_the_same_json_as_a_short_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -1004,6 +1023,7 @@ async def test_a_long_list_of_destinations_is_the_same_json_as_a_short_one(
         assert one == (await ask(port, "GET", "/v1/destination?type=t&name=t%C3%B6.7")).json
 
 
+@pytest.mark.process
 @ensureDeferred
 async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,8 @@ import pytest
 from tests.conformance.client import Client
 from tests.gateway_process import HOST, ROOT, GatewayProcess
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:

@@ -20,6 +20,8 @@ from tests.gateway.admin.test_imqcmd import Live, running
 from tests.gateway.broker.brokers import text
 from tests.gateway_process import HOST, GatewayProcess
 
+pytestmark = pytest.mark.process
+
 P = ParamSpec("P")
 
 if TYPE_CHECKING:

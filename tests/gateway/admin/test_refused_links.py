@@ -11,6 +11,8 @@ import pytest
 
 from tests.gateway.admin.live import Live
 
+pytestmark = pytest.mark.process
+
 FILE = """\
 <jmsbridge name="odd">
   <link name="good" transacted="false">

@@ -32,6 +32,8 @@ from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
 from tests.gateway.admin.asking import ADMIN, ask, basic, post
 from tests.gateway_process import Certificates
 
+pytestmark = pytest.mark.process
+
 P = ParamSpec("P")
 
 if TYPE_CHECKING:

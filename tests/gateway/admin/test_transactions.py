@@ -30,6 +30,8 @@ from gateway.instance import passfile
 from tests.gateway.admin.live import Live, send, take, wait
 from tests.gateway_process import HOST, INSTANCE
 
+pytestmark = pytest.mark.process
+
 #: Its transactions are of an earlier run, whose file had a factory ``gone`` besides.
 DOUBT = """\
 <jmsbridge name="doubt">

@@ -274,6 +274,7 @@ def test_check_of_a_whole_store(tool: Tool) -> None:
     assert (tool.database.read_bytes(), tool.log.exists()) == (before, False)
 
 
+@pytest.mark.process
 def test_check_of_a_store_that_was_killed_changes_nothing(tool: Tool, killed: Killed) -> None:
     batch = insert(Batch(1), *(row(seq) for seq in range(1, 50)))
     batch.destinations[1] = DestinationRow(1, 0, "q", "")

@@ -125,6 +125,7 @@ def test_releasing_twice_does_no_harm_to_the_next_holder(layout: Layout) -> None
         first.write_pid()
 
 
+@pytest.mark.process
 def test_a_live_process_holds_the_lock_and_a_killed_one_does_not(layout: Layout) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(layout.varhome)],

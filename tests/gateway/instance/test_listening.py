@@ -17,6 +17,8 @@ from twisted.internet.threads import deferToThread
 
 from gateway.instance.listening import peer_host, server_endpoint
 
+pytestmark = pytest.mark.process
+
 
 class Saying(Factory):
     """Says to each client who it is."""

@@ -26,6 +26,8 @@ from zope.interface import implementer
 from gateway.instance import portmapper
 from gateway.instance.portmapper import Entry, PortMapper
 
+pytestmark = pytest.mark.process
+
 P = ParamSpec("P")
 
 if TYPE_CHECKING:

@@ -551,6 +551,7 @@ def test_a_selector_is_a_value_of_its_text() -> None:
     assert repr(parse("a = 1")) == "Selector('a = 1')"
 
 
+@pytest.mark.process
 def test_importing_selectors_does_not_load_the_parser() -> None:
     code = "import sys, gateway.messaging.selector.selector; sys.exit('lark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

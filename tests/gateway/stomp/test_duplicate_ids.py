@@ -10,6 +10,8 @@ import pytest
 from tests.crash.client import Client, Frame, encode
 from tests.gateway_process import GatewayProcess
 
+pytestmark = pytest.mark.process
+
 ID = "_AMQ_DUPL_ID"
 
 

@@ -17,6 +17,8 @@ import pytest
 
 from tests.gateway_process import COMMAND, HOST, PATIENCE, GatewayProcess, make_certificates
 
+pytestmark = pytest.mark.process
+
 _MIB: Final = 1024 * 1024
 _CONNECT: Final = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n\0"
 

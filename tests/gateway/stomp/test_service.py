@@ -35,6 +35,8 @@ from gateway.stomp.wire import Frame, FrameParser, Limits, Version
 from tests.gateway.stomp.recording import RecordingProvider, message
 from tests.on_reactor import on_reactor
 
+pytestmark = pytest.mark.process
+
 clock: Any = reactor
 CONNECT = b"CONNECT\naccept-version:1.2\nlogin:guest\npasscode:secret\n\n\0"
 

@@ -14,6 +14,8 @@ from pipeline.report.page import write_page
 from tests.pipeline.report.chromium import Opened, opened
 from tests.pipeline.report.samples import WHEN, summaries
 
+pytestmark = pytest.mark.process
+
 #: Of the first series, as the style sheet has it.
 LIGHT = (0x2A, 0x78, 0xD6)
 DARK = (0x4C, 0x95, 0xEC)

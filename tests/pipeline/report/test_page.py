@@ -405,6 +405,7 @@ def test_a_job_writes_the_page_of_its_name(tmp_path: Path) -> None:
     assert document.xpath("//h2/text()") == ["Times", "What was asked for"]
 
 
+@pytest.mark.process
 def test_a_page_needs_no_spark() -> None:
     said = "import sys, pipeline.report.page; print('pyspark' in sys.modules)"
     done = subprocess.run(

@@ -26,6 +26,8 @@ from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, u
 from tests.gateway_process import free_port
 from tests.on_reactor import on_reactor
 
+pytestmark = pytest.mark.process
+
 
 @on_reactor
 async def test_a_broker_is_recognised_and_its_capabilities_are_known_from_then_on() -> None:

@@ -15,6 +15,8 @@ from gateway.messaging.provider import Mode, Subscription
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, until
 from tests.on_reactor import on_reactor
 
+pytestmark = pytest.mark.process
+
 #: What one read from a socket brings at most, and what a message counts at least besides its
 #: octets.
 _READ = 65_536

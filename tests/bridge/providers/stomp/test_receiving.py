@@ -19,6 +19,8 @@ from gateway.messaging.redelivery import RedeliveryChanges
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
 from tests.on_reactor import on_reactor
 
+pytestmark = pytest.mark.process
+
 
 async def consuming(
     peer: Peer, client: Client, mode: Mode = Mode.CLIENT, credit: int = 10, **spec: object

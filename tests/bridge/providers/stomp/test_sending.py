@@ -21,6 +21,8 @@ from gateway.messaging.provider import Mode, Subscription
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
 from tests.on_reactor import on_reactor
 
+pytestmark = pytest.mark.process
+
 
 def receipts(frames: list[StompFrame]) -> list[bool]:
     """Which of these asked for a RECEIPT."""

@@ -15,6 +15,8 @@ from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import QueueReactor
 from tests.gateway.broker.store.processes import Process, build_faulty_disk
 
+pytestmark = pytest.mark.process
+
 MIB = 1 << 20
 
 

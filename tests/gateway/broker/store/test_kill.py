@@ -15,6 +15,8 @@ from tests.gateway.broker.store.child import IN_FLIGHT
 from tests.gateway.broker.store.harness import History, QueueReactor, contents
 from tests.gateway.broker.store.processes import Process, build_faulty_disk
 
+pytestmark = pytest.mark.process
+
 
 def check(path: Path, seed: int, reported: int) -> int:
     """Open what is left and compare it with what the seed's history says. :returns: how many

@@ -404,6 +404,7 @@ def test_a_missing_log_of_a_store_that_was_not_closed_in_order_is_refused_again_
         assert "imqdbmgr recover" in str(error)
 
 
+@pytest.mark.process
 def test_a_log_is_not_missed_after_a_failure(path: Path, reactor: QueueReactor) -> None:
     """SQLite removes a log that it could copy back, whoever closes the last connection."""
     leave_killed(path, reactor)
@@ -468,6 +469,7 @@ def holder(closed: History, path: Path) -> Iterator[None]:
         process.communicate()
 
 
+@pytest.mark.process
 def test_a_store_held_by_another_process_is_refused(
     holder: None, path: Path, reactor: QueueReactor
 ) -> None:
@@ -487,6 +489,7 @@ def test_a_store_held_by_this_process_is_refused(
     reactor.close(again)
 
 
+@pytest.mark.process
 def test_another_process_cannot_open_what_we_hold(
     closed: History, path: Path, reactor: QueueReactor
 ) -> None:
