@@ -38,8 +38,9 @@ From Java:
 ==== ======== ======================================================================================================================
 
 Each session has a window of :data:`WINDOW` bytes in each direction, so that one large body, or a
-side that is slow, holds up no other session. Whoever sends may begin a frame as long as its window
-is not used up.
+slow side, holds up no other session. A side may begin a frame as long as its window is not used up.
+The other side tells what it has taken once that is a quarter of the window: each such frame wakes
+its reader.
 """
 
 from __future__ import annotations

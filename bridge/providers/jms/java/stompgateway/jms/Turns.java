@@ -52,6 +52,8 @@ final class Turns implements Channels.Channel, Runnable {
     /** Why nothing more is done. */
     private volatile Failure refusal;
     private int window = WINDOW;
+    /** Bytes of questions that were taken and not told of. */
+    private int untold;
     private boolean ending;
     private boolean abandoned;
 
@@ -220,7 +222,12 @@ final class Turns implements Channels.Channel, Runnable {
                 all.raw(one.octets);
             }
         }
-        wire.write(Wire.TAKEN, number, owed);
+        // Not for each small question: the gateway would be woken for that alone, while it waits for the answer.
+        untold += owed;
+        if (untold >= WINDOW / 4) {
+            wire.write(Wire.TAKEN, number, untold);
+            untold = 0;
+        }
         return ByteBuffer.wrap(taken.size() > 1 ? all.take() : taken.peek().octets);
     }
 
