@@ -31,6 +31,10 @@ _LARGEST_HEAP: Final = 1 << 30
 #: With less than this no client works.
 _SMALLEST_HEAP: Final = 64 * _MIB
 _HEAP: Final = re.compile(r"-Xmx(\d+)([kKmMgGtT]?)|-XX:MaxHeapSize=(\d+)([kKmMgGtT]?)")
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC")
+#: Java's own choice on two processors, G1, needs a quarter more time for a message. It is made for
+#: larger heaps; a full collection of one of this size takes less than a second.
+_SMALL_HEAPS_COLLECTOR: Final = "-XX:+UseSerialGC"
 #: System properties that the list of processes must not show. The others stand on the command line,
 #: as Java reads some of them before anything of ours runs.
 _SECRET: Final = re.compile(r"pass|secret|credential|token", re.IGNORECASE)
@@ -107,9 +111,11 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
     if heap is None:
         heap = _heap(options.heaps, list(taken))
         others.insert(0, f"-Xmx{heap // _MIB}m")
+    if heap <= _LARGEST_HEAP and not any(map(_COLLECTOR.fullmatch, others)):
+        others.insert(0, _SMALL_HEAPS_COLLECTOR)
     launch = [sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid())]
     # Signals are not Java's to handle.
-    arguments = [*launch, java, "-Xrs", *others, "-cp", class_path, _MAIN]
+    arguments = [*launch, java, "-Xrs", *others, "-cp", class_path, _MAIN, str(heap)]
     return Command(arguments, properties, heap)
 
 

@@ -42,7 +42,11 @@ if TYPE_CHECKING:
 else:
     from pytest_twisted import ensureDeferred
 
-HASH = hash_passcode("sesame")
+#: Of "sesame". Always the same, as it is in the names of tests.
+HASH = (
+    "$argon2id$v=19$m=19456,t=2,p=1"
+    "$sGdK5pYeFnDbPriNFpbILQ$f0fcuQZeDpcddTJASYyROMde+9PBWSUIwFTvuFAJl/Y"
+)
 VERSION = "version=StompGatewayUsers/1\n"
 EVERYBODY = [
     User("alice", frozenset({"user", "staff"}), HASH),

@@ -75,7 +75,7 @@ def test_the_gateways_jar_is_the_last_on_the_class_path(home: Path, tmp_path: Pa
     assert (
         arguments[arguments.index("-cp") + 1] == f"{tmp_path}/client.jar:{build.JARS / build.JAR}"
     )
-    assert arguments[-1] == "stompgateway.jms.Main"
+    assert arguments[-2:] == ["stompgateway.jms.Main", str(1024 * MIB)]
 
 
 def test_a_factory_has_its_own_class_path_before_the_common_one() -> None:
@@ -206,6 +206,23 @@ def test_a_heap_that_nobody_asked_for_shares_what_all_may_have(
     found = made(options, tuple(one * MIB for one in taken))
     assert found.heap == heap * MIB
     assert f"-Xmx{heap}m" in found.arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "collectors"),
+    [
+        ((), ["-XX:+UseSerialGC"]),
+        (("-Xmx1g",), ["-XX:+UseSerialGC"]),
+        (("-Xmx1025m",), []),
+        (("-XX:+UseZGC",), ["-XX:+UseZGC"]),
+        (("-Xmx4g", "-XX:+UseParallelGC"), ["-XX:+UseParallelGC"]),
+    ],
+)
+def test_a_small_heap_has_the_serial_collector_where_no_other_is_asked_for(
+    home: Path, options: tuple[str, ...], collectors: list[str]
+) -> None:
+    found = made(JavaOptions(java=str(home), options=options))
+    assert [one for one in found.arguments if one.endswith("GC")] == collectors
 
 
 @pytest.mark.parametrize(("together", "taken"), [(1000, (500, 437)), (127, ()), (1000, (2000,))])

@@ -10,8 +10,16 @@ public final class Heap {
 
     private Heap() {}
 
-    /** To be called while there is memory: a heap that is full has no room for classes, and those by which a process ends are loaded when it does. */
-    static void prepare() {
+    /** Bytes of the heap as an operator sets it. What can be used may be less, by what the collector keeps for itself. */
+    private static long asked;
+
+    /**
+     * To be called while there is memory: a heap that is full has no room for classes, and those by which a process ends are loaded when it does.
+     *
+     * @param heap bytes of the heap as the command line has it
+     */
+    static void prepare(long heap) {
+        asked = heap;
         reserve = new byte[1 << 19];
         try {
             Class.forName("java.lang.Shutdown");
@@ -60,7 +68,7 @@ public final class Heap {
 
     /** What there is, and what to do about it. */
     public static String remedy() {
-        return "the heap is at most " + (largest() >> 20) + " MiB: give it more by -Xmx in imq.jms.jvmOptions, or have the client fetch fewer messages "
+        return "the heap is at most " + (asked >> 20) + " MiB: give it more by -Xmx in imq.jms.jvmOptions, or have the client fetch fewer messages "
                 + "ahead (ActiveMQ: jms.prefetchPolicy.all=N in its URL)";
     }
 

@@ -21,8 +21,9 @@ public final class Main {
 
     private Main() {}
 
+    /** @param arguments the bytes of the heap */
     public static void main(String[] arguments) {
-        Heap.prepare();
+        Heap.prepare(Long.parseLong(arguments[0]));
         // The same socket in both directions. No client can read what is ours.
         InputStream in = new BufferedInputStream(new FileInputStream(FileDescriptor.in), 1 << 16);
         Wire wire = new Wire(in, new FileOutputStream(FileDescriptor.in));
