@@ -14,7 +14,14 @@ from typing import Any, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
@@ -893,7 +900,10 @@ def check_backlog(backlog: Backlog) -> None:
         assert len(level.seqs_behind()) == level.behind
 
 
-BrokerModel.TestCase.settings = settings(
-    max_examples=2 * settings().max_examples, stateful_step_count=80, deadline=None
-)
-TestBroker = BrokerModel.TestCase
+def test_the_broker_is_as_the_model_has_it() -> None:
+    run_state_machine_as_test(
+        BrokerModel,
+        settings=settings(
+            max_examples=2 * settings().max_examples, stateful_step_count=80, deadline=None
+        ),
+    )

@@ -8,7 +8,14 @@ from typing import cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.cursor import Cursor
@@ -315,8 +322,10 @@ class BacklogModel(RuleBasedStateMachine):
         assert self.spill or not behind
 
 
-BacklogModel.TestCase.settings = settings(stateful_step_count=40, deadline=None)
-TestBacklog = BacklogModel.TestCase
+def test_a_backlog_is_as_the_model_has_it() -> None:
+    run_state_machine_as_test(
+        BacklogModel, settings=settings(stateful_step_count=40, deadline=None)
+    )
 
 
 def test_a_run_goes_behind_memory_and_comes_back_in_order() -> None:

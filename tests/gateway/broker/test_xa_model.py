@@ -12,7 +12,14 @@ from typing import Any, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
@@ -679,7 +686,10 @@ def code_now(asked: Deferred[Any]) -> int:
     return 0
 
 
-BranchModel.TestCase.settings = settings(
-    max_examples=2 * settings().max_examples, stateful_step_count=60, deadline=None
-)
-TestBranches = BranchModel.TestCase
+def test_branches_are_as_the_model_has_them() -> None:
+    run_state_machine_as_test(
+        BranchModel,
+        settings=settings(
+            max_examples=2 * settings().max_examples, stateful_step_count=60, deadline=None
+        ),
+    )
