@@ -28,6 +28,9 @@ settings.register_profile(
 
 #: Of a processor that both want it has a third of what the other has.
 _GIVES_WAY: Final = 5
+#: What a test is called by may have that many characters of one argument. pytest spells arguments
+#: out, however large, and pytest-xdist passes these names about.
+_NAME_LIMIT: Final = 80
 #: Whether this run is of the quick tier.
 _QUICK: Final = pytest.StashKey[bool]()
 _needs: Final = tiers.Needs()
@@ -70,6 +73,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     path = collection_path.relative_to(config.rootpath).as_posix()
     return True if tiers.folder_mark(path) else None
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Call a long argument by the name of its parameter; pytest numbers those that are equal."""
+    return argname if isinstance(val, str | bytes) and len(val) > _NAME_LIMIT else None
 
 
 @pytest.hookimpl(tryfirst=True)
