@@ -134,7 +134,7 @@ def test_who_starts_a_process_or_opens_a_port_must_say_so(project: Path) -> None
     expected = {"test_starts", "test_listens", "test_asks_for_a_fixture_that_starts"}
     assert (passed, failed) == ({"test_plain"}, expected), text
     assert "test_starts starts a process (subprocess.Popen); mark it pytest.mark.process" in text
-    assert "test_listens uses a port (socket.bind ('127.0.0.1', 0))" in text
+    assert "test_listens opens a port (socket.bind ('127.0.0.1', 0))" in text
 
 
 def test_a_folder_s_mark_is_that_of_all_below_it() -> None:
