@@ -102,11 +102,10 @@ def test_what_was_moved_is_in_the_journal_whenever_the_gateway_is_killed(
         steps: dict[str, Counter[str]] = {}
         for course in linked.transfers(name):
             steps.setdefault(course[0].id, Counter()).update(event.step for event in course)
-        # Each message at the target was received and sent in the journal, at least as often as it
-        # is there.
+        # The journal has each message as received and sent. It need not have each copy: lines of the
+        # last moment before a kill may be lost, and their messages, not yet acknowledged, come again.
         assert len(steps) == sent
         assert all(counted["received"] and counted["sent"] for counted in steps.values())
-        assert sum(counted["sent"] for counted in steps.values()) >= len(arrived[name])
         assert all(counted["settled"] <= 1 for counted in steps.values())
     assert len(arrived["once"]) == sent
 
