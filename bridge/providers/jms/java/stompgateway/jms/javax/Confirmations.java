@@ -21,6 +21,8 @@ final class Confirmations {
 
     private final Connection connection;
     private final Method closed;
+    private final Method producer;
+    private final Method exception;
     /** By the producer's id, of those that send in branches: how many messages are not confirmed. */
     private final Map<Object, int[]> outstanding = new HashMap<>();
     private Throwable failure;
@@ -28,6 +30,9 @@ final class Confirmations {
     private Confirmations(Connection connection) throws ReflectiveOperationException {
         this.connection = connection;
         closed = connection.getClass().getMethod("isClosed");
+        ClassLoader loader = connection.getClass().getClassLoader();
+        producer = Class.forName("org.apache.activemq.command.ProducerAck", false, loader).getMethod("getProducerId");
+        exception = Class.forName("org.apache.activemq.command.ConnectionError", false, loader).getMethod("getException");
     }
 
     /** @param connection ActiveMQ's, before its first producer. @return null where it is of another version than is known */
@@ -67,11 +72,10 @@ final class Confirmations {
     }
 
     private void told(Object command) throws ReflectiveOperationException {
-        String name = command.getClass().getSimpleName();
-        if (name.equals("ProducerAck")) {
-            taken(command.getClass().getMethod("getProducerId").invoke(command));
-        } else if (name.equals("ConnectionError")) {
-            failed((Throwable) command.getClass().getMethod("getException").invoke(command));
+        if (producer.getDeclaringClass().isInstance(command)) {
+            taken(producer.invoke(command));
+        } else if (exception.getDeclaringClass().isInstance(command)) {
+            failed((Throwable) exception.invoke(command));
         }
     }
 

@@ -125,6 +125,11 @@ final class Resource {
         }
     }
 
+    /** The branch, which was ended, can only be rolled back. @param why is what every call for it but that is told */
+    void doom(BranchId xid, XAException why) {
+        branches.doom(xid, why);
+    }
+
     int prepare(BranchId xid) throws XAException {
         check(xid);
         checkEnded(xid);

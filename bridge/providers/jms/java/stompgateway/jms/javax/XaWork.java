@@ -1,8 +1,10 @@
 package stompgateway.jms.javax;
 
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Iterator;
+import java.util.List;
 import javax.jms.JMSException;
 import javax.jms.XASession;
 import javax.transaction.xa.XAException;
@@ -30,6 +32,10 @@ final class XaWork extends SessionWork {
     private final Resource resource;
     private XASession session;
     private Sender sender;
+    /** How many messages were handed over of which nothing was told yet. */
+    private int handed;
+    /** Who has asked since then whether anything is wrong. */
+    private final List<Integer> asking = new ArrayList<>();
 
     /** @param number what other sessions call this one, in SAME */
     XaWork(JmsLink link, XASession session, int number) {
@@ -50,6 +56,7 @@ final class XaWork extends SessionWork {
 
     @Override
     boolean questioned() {
+        confirm();
         return resource.associated() && failure == null;
     }
 
@@ -74,7 +81,10 @@ final class XaWork extends SessionWork {
                 settle(asked);
                 break;
             case 6:
-                tell(asked.getInt());
+                asking.add(asked.getInt());
+                if (handed == 0) {
+                    confirm();
+                }
                 break;
             case 10:
                 shut(asked.getInt());
@@ -94,10 +104,16 @@ final class XaWork extends SessionWork {
     // --- the branch's work
 
     private void send(ByteBuffer asked) {
+        if (!asking.isEmpty()) {
+            confirm();
+        }
         int count = asked.getInt();
         int end = asked.getInt() + asked.position();
         int done = 0;
-        if (resource.associated() && failure == null) {
+        if (!resource.associated() && failure == null) {
+            fail(new Failure(Failure.OTHER, "the branch was not started", null), sent);
+        }
+        if (failure == null) {
             try {
                 for (; done < count; done++) {
                     sender.send(asked);
@@ -105,26 +121,35 @@ final class XaWork extends SessionWork {
             } catch (JMSException | Failure | RuntimeException | LinkageError error) {
                 fail(error, sent + done);
             }
-            // Also where one could not be sent: one before it may be refused.
-            int left = sender.unconfirmed();
-            if (left > 0) {
-                failure = null;
-                fail(sender.refusal(), sent + Math.max(0, done - left));
-                sender.forget();
-                done = 0;
-            }
-        }
-        if (!resource.associated() && failure == null) {
-            fail(new Failure(Failure.OTHER, "the branch was not started", null), sent);
         }
         asked.position(end);
         sent += done;
-        if (sender.count() > 0) {
-            out.u8(1).u32(sender.count()).raw(sender.committed());
-        }
+        handed += done;
         if (done < count) {
+            // One before it may be refused.
+            confirm();
             out.u8(2).u32(count - done);
         }
+    }
+
+    /**
+     * Wait until the provider has taken what was handed over, where it does not say so with each; tell of that, and answer who has asked since. The
+     * end of a branch comes first where it is asked in the same turn: the provider answers it behind the messages, so that both take one way.
+     */
+    private void confirm() {
+        int left = handed == 0 ? 0 : sender.unconfirmed();
+        if (left > 0) {
+            failure = null;
+            fail(sender.refusal(), Math.max(0, sent - left));
+            sender.forget();
+            sent -= handed;
+            out.u8(2).u32(handed);
+        } else if (handed > 0) {
+            out.u8(1).u32(handed).raw(sender.committed());
+        }
+        handed = 0;
+        asking.forEach(this::tell);
+        asking.clear();
     }
 
     private void fail(Throwable error, int at) {
@@ -246,6 +271,9 @@ final class XaWork extends SessionWork {
         BranchId xid = operation == RECOVER || operation == SAME ? null : BranchId.read(asked);
         int vote = 0;
         Collection<BranchId> found = null;
+        if (operation != END || flags != XAResource.TMSUCCESS) {
+            confirm();
+        }
         try {
             switch (operation) {
                 case START:
@@ -323,12 +351,22 @@ final class XaWork extends SessionWork {
         } else if (ours && flags == XAResource.TMSUCCESS && holdsUnsettled()) {
             doom = Resource.error(XAException.XAER_PROTO, "not everything that was delivered in the branch was acknowledged; it can only be rolled back");
         }
+        XAException refused = null;
         try {
             resource.end(xid, flags, doom);
         } finally {
+            boolean well = failure == null;
+            confirm();
+            if (ours && well && failure != null) {
+                refused = Resource.error(XAException.XA_RBOTHER, failure.getMessage());
+            }
             if (ours && !resource.associated() && (flags != XAResource.TMSUSPEND || doom != null)) {
                 dissociate();
             }
+        }
+        if (refused != null) {
+            resource.doom(xid, refused);
+            throw refused;
         }
     }
 
@@ -353,6 +391,7 @@ final class XaWork extends SessionWork {
     // --- its end
 
     private void close() {
+        confirm();
         closed = true;
         Branches.closed(number);
         resource.leave(this::unresolved);
