@@ -8,7 +8,7 @@ from __future__ import annotations
 from twisted.python.failure import Failure
 
 from bridge.link.target import TargetLost
-from bridge.xa import codes
+from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
 
 
@@ -72,5 +72,5 @@ def target_lost(error: MessagingError) -> TargetLost:
 def is_loss(error: MessagingError) -> bool:
     """Whether a resource manager is gone, rather than unwilling."""
     return isinstance(error, ProviderUnavailable | OutcomeUnknown) or (
-        isinstance(error, XAError) and error.code == codes.XAER_RMFAIL
+        isinstance(error, XAError) and error.code == xa.XAER_RMFAIL
     )

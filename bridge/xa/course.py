@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge import crash_points
-from bridge.xa import codes, xids
+from bridge.xa import xids
 from bridge.xa.entries import entry_of
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.log import DecisionLog
@@ -48,6 +48,7 @@ from bridge.xa.transaction import (
     Remove,
     Tell,
 )
+from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 
@@ -328,7 +329,7 @@ class Course:
         error = ProviderUnavailable(
             f"transaction {before.id}, which comes before, is {before.now.state.value}"
         )
-        self.tell(NotDecided(Cause(codes.XAER_RMFAIL, "", error)))
+        self.tell(NotDecided(Cause(xa.XAER_RMFAIL, "", error)))
 
     def _decide_now(self) -> None:
         self._passed(crash_points.BEFORE_DECISION)
@@ -342,7 +343,7 @@ class Course:
             error = failure.value
             if not isinstance(error, LogFailed):
                 failure.raiseException()
-            cause = Cause(codes.XAER_RMFAIL, "", error)
+            cause = Cause(xa.XAER_RMFAIL, "", error)
             self.tell(NotDecided(cause) if isinstance(error, NotWritten) else DecisionLost(cause))
 
         self._around.decisions.write(entry_of(self)).addCallbacks(decided, failed).addErrback(
@@ -380,9 +381,7 @@ class Course:
         def answered(result: object) -> None:
             self._pass(ask)
             code = (
-                codes.XA_RDONLY
-                if ask.call is Call.PREPARE and result is Vote.READ_ONLY
-                else codes.OK
+                xa.XA_RDONLY if ask.call is Call.PREPARE and result is Vote.READ_ONLY else xa.XA_OK
             )
             self._answered(Answered(ask.call, ask.branch, code))
 
@@ -392,8 +391,8 @@ class Course:
                 self._around.log.failure(
                     "A provider failed to {call} as it must not", failure, call=ask.call.value
                 )
-                error = XAError(codes.XAER_RMFAIL, f"{type(error).__name__}: {error}")
-            self._answered(Answered(ask.call, ask.branch, codes.code_of(error), error))
+                error = XAError(xa.XAER_RMFAIL, f"{type(error).__name__}: {error}")
+            self._answered(Answered(ask.call, ask.branch, xa.code_of(error), error))
 
         answer.addCallbacks(answered, failed).addErrback(self._broken)
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from bridge import crash_points
-from bridge.xa import codes, xids
+from bridge.xa import xids
 from bridge.xa.course import Course
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
 from bridge.xa.sameness import have_one_rm
@@ -32,6 +32,7 @@ from bridge.xa.transaction import (
     Started,
     StartFailed,
 )
+from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, XAError
 from gateway.messaging.provider import Flags, XAResource
 
@@ -271,7 +272,7 @@ class Transaction:
         heuristic = self._heuristic()
         if heuristic is not None:
             raise heuristic
-        cause = now.cause or Cause(codes.XAER_RMFAIL)
+        cause = now.cause or Cause(xa.XAER_RMFAIL)
         why = cause.error or Misuse("nobody said why")
         if now.state is TransactionState.IN_DOUBT:
             raise why
@@ -312,9 +313,9 @@ def _cause(ref_name: str, failed: Exception) -> Cause:
     error = (
         failed
         if isinstance(failed, MessagingError)
-        else XAError(codes.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
+        else XAError(xa.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
     )
-    return Cause(codes.code_of(error), ref_name, error)
+    return Cause(xa.code_of(error), ref_name, error)
 
 
 async def _fired(event: Deferred[None]) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bridge.xa import codes, xids
+from bridge.xa import xids
 from bridge.xa.log.records import Entry, LoggedBranch
 from bridge.xa.status import BranchState, BranchStatus, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction
+from gateway.messaging import xa
 
 if TYPE_CHECKING:
     from bridge.xa.course import Course
@@ -82,6 +83,6 @@ def status_of(course: Course) -> TransactionStatus:
 
 
 def _reason(branch: Branch) -> str:
-    if branch.state is BranchState.WAITING and branch.error == codes.XAER_NOTA:
+    if branch.state is BranchState.WAITING and branch.error == xa.XAER_NOTA:
         return "not known at the broker asked last"
     return ""

@@ -16,12 +16,13 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from bridge.xa import codes, xids
+from bridge.xa import xids
 from bridge.xa.course import Course
 from bridge.xa.presumptions import Presumptions
 from bridge.xa.several import is_one_of_several
 from bridge.xa.status import BranchState
 from bridge.xa.transaction import HEURISTIC, Branch, Found, Missing
+from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import XAResource, Xid
 
@@ -228,7 +229,7 @@ class Recovery:
         self._handled.add((course.unique, index))
         answer = await course.reach(index, self._resource, xid, holds)
         branch, did = course.now.branches[index], self._did
-        if answer.code == codes.XAER_RMFAIL:
+        if answer.code == xa.XAER_RMFAIL:
             raise answer.error or ProviderUnavailable("the resource manager does not answer")
         if branch.state is BranchState.COMMITTED:
             self._did = replace(did, committed=did.committed + 1)
@@ -248,7 +249,7 @@ class Recovery:
 
     def _unknown(self, branch: Branch) -> bool:
         """Whether it may be another resource manager that it waits for."""
-        return branch.error == codes.XAER_NOTA and is_one_of_several(branch.rm)
+        return branch.error == xa.XAER_NOTA and is_one_of_several(branch.rm)
 
     def _once(self, key: str, words: str, **values: object) -> None:
         if (self._rm, key) not in self._told:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.xa import answers, codes
+from bridge.xa import answers
 from bridge.xa.errors import Misuse
 from bridge.xa.several import is_one_of_several
 from bridge.xa.status import BranchState, TransactionState
@@ -60,6 +60,7 @@ from bridge.xa.transaction import (
     StartFailed,
     Tell,
 )
+from gateway.messaging import xa
 
 Step = tuple[GlobalTransaction, list[Action]]
 
@@ -108,9 +109,9 @@ def step(now: GlobalTransaction, event: Event) -> Step:
             return _reached(now, index, holds)
         case Missing(index) if now.branches[index].state is BranchState.WAITING:
             branch = now.branches[index]
-            if branch.error == codes.XAER_NOTA:
+            if branch.error == xa.XAER_NOTA:
                 return now, []
-            return _with(now, index, replace(branch, error=codes.XAER_NOTA)), [Note()]
+            return _with(now, index, replace(branch, error=xa.XAER_NOTA)), [Note()]
         case Found(branch) if state in (
             TransactionState.HEURISTIC,
             TransactionState.FORGETTING,
@@ -207,7 +208,7 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
         asked = branch.asking.value if branch.asking else "nothing"
         raise Misuse(f"an answer to {answer.call.value}, where {asked} was asked")
     # What is answered to forget says nothing of how it ended.
-    same = answer.code in (codes.OK, codes.XA_RDONLY) or answer.call is Call.FORGET
+    same = answer.code in (xa.XA_OK, xa.XA_RDONLY) or answer.call is Call.FORGET
     branch = replace(branch, asking=None, error=branch.error if same else answer.code)
     match answer.call:
         case Call.PREPARE:
@@ -216,14 +217,14 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
         case Call.COMMIT:
             before = now.branches[index].error
             meaning = answers.to_commit(answer.code, before, is_one_of_several(branch.rm))
-            presumed = answer.code == codes.XAER_NOTA and meaning[0] is BranchState.COMMITTED
+            presumed = answer.code == xa.XAER_NOTA and meaning[0] is BranchState.COMMITTED
             first: list[Action] = (
                 [Presume(index, at_first=not now.told and not before)] if presumed else []
             )
             now, actions = _means(now, index, branch, meaning)
             return now, first + actions
         case Call.COMMIT_ONE_PHASE:
-            if answer.code != codes.XA_HEURCOM:
+            if answer.code != xa.XA_HEURCOM:
                 now = _because(now, answer)
             meaning = answers.to_commit_in_one_phase(answer.code)
             if meaning[0] is BranchState.IDLE:
@@ -234,7 +235,7 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
             meaning = read(answer.code)
             if meaning[0] is BranchState.HEURISTIC_HAZARD:
                 # As it is not to be taken for one whose commit was answered so.
-                branch = replace(branch, error=codes.XA_HEURHAZ)
+                branch = replace(branch, error=xa.XA_HEURHAZ)
             return _means(now, index, branch, meaning)
         case Call.FORGET:
             return _forgotten(now, answer, branch)
@@ -282,7 +283,7 @@ def _forget(now: GlobalTransaction, index: int, branch: Branch) -> Step:
 
 
 def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step:
-    forgotten = answer.code in (codes.OK, codes.XAER_NOTA)
+    forgotten = answer.code in (xa.XA_OK, xa.XAER_NOTA)
     actions: list[Action] = []
     if branch.state in HEURISTIC:
         if forgotten and is_unheard_of(now, branch):
@@ -306,7 +307,7 @@ def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
     """
     return (
         now.decided
-        and branch.error == codes.XAER_NOTA
+        and branch.error == xa.XAER_NOTA
         and branch.state in (BranchState.COMMITTED, BranchState.HEURISTIC_HAZARD)
     )
 
@@ -412,7 +413,7 @@ def _end(now: GlobalTransaction) -> TransactionState:
 
 def _because(now: GlobalTransaction, answer: Answered) -> GlobalTransaction:
     """With what went wrong first, where this did."""
-    if answer.code in (codes.OK, codes.XA_RDONLY) or now.cause is not None:
+    if answer.code in (xa.XA_OK, xa.XA_RDONLY) or now.cause is not None:
         return now
     return replace(
         now, cause=Cause(answer.code, now.branches[answer.branch].ref_name, answer.error)

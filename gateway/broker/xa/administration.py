@@ -19,8 +19,8 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.xa.branch import Branch, State
-from gateway.broker.xa.codes import XA_HEURCOM, xid_text
 from gateway.messaging.errors import XAError
+from gateway.messaging.xa import XA_HEURCOM, xid_text
 
 if TYPE_CHECKING:
     from gateway.broker.sessions.provider import EmbeddedProvider

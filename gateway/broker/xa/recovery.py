@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.broker.store.interface import IndexRow, Store, StoreError
 from gateway.broker.xa.branch import Branch, restored
-from gateway.broker.xa.codes import xid_text
+from gateway.messaging.xa import xid_text
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker

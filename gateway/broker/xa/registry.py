@@ -20,7 +20,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from gateway.broker.store.interface import BranchRow, StoreError, StoreFull
 from gateway.broker.xa import work as branch_work
 from gateway.broker.xa.branch import Branch, Part, State
-from gateway.broker.xa.codes import (
+from gateway.broker.xa.reminders import BranchReminders
+from gateway.messaging.errors import MessagingError, XAError
+from gateway.messaging.provider import Vote, Xid
+from gateway.messaging.xa import (
     XA_HEURCOM,
     XA_HEURRB,
     XA_RBROLLBACK,
@@ -33,9 +36,6 @@ from gateway.broker.xa.codes import (
     xa_error,
     xid_text,
 )
-from gateway.broker.xa.reminders import BranchReminders
-from gateway.messaging.errors import MessagingError, XAError
-from gateway.messaging.provider import Vote, Xid
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.broker.xa.branch import Branch, State
-from gateway.broker.xa.codes import xid_text
+from gateway.messaging.xa import xid_text
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.xa.branch import Branch, State
-from gateway.broker.xa.codes import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
 from gateway.broker.xa.registry import collect, doomed
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
+from gateway.messaging.xa import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
 
 if TYPE_CHECKING:
     from gateway.broker.sessions.session import EmbeddedSession

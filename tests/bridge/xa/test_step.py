@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.xa import codes
 from bridge.xa.errors import Misuse
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.step import step
@@ -44,6 +43,7 @@ from bridge.xa.transaction import (
     StartFailed,
     Tell,
 )
+from gateway.messaging import xa
 
 A, B = Branch(b"a", "a", "rm:a"), Branch(b"b", "b", "rm:b")
 CODES = [0, 3, 4, 5, 6, 7, 8, 100, 107, -3, -4, -5, -6, -7]
@@ -356,9 +356,9 @@ def test_whatever_is_answered_it_is_told_once_and_right(
 
 def unheard_of() -> tuple[GlobalTransaction, list[Action]]:
     """A hazard: after an XAER_RMERR the branch was not known."""
-    now, _ = after(*committing(0, codes.XAER_RMERR))
+    now, _ = after(*committing(0, xa.XAER_RMERR))
     now, _ = step(now, Reached(1))
-    return step(now, Answered(Call.COMMIT, 1, codes.XAER_NOTA))
+    return step(now, Answered(Call.COMMIT, 1, xa.XAER_NOTA))
 
 
 def test_a_hazard_that_is_held_after_all_is_committed_and_else_it_is_left() -> None:
@@ -372,7 +372,7 @@ def test_a_hazard_that_is_held_after_all_is_committed_and_else_it_is_left() -> N
     now, actions = step(now, Reached(1, holds=True))
     assert actions == [Ask(Call.COMMIT, 1)]
     assert step(now, Answered(Call.COMMIT, 1))[0].state is TransactionState.COMMITTED
-    again, actions = step(now, Answered(Call.COMMIT, 1, codes.XAER_RMFAIL))
+    again, actions = step(now, Answered(Call.COMMIT, 1, xa.XAER_RMFAIL))
     assert (again.state, again.branches[1].state, actions) == (
         TransactionState.WAITING,
         BranchState.WAITING,
@@ -389,8 +389,8 @@ def test_a_hazard_is_remembered_when_it_is_forgotten_and_what_is_asked_then_chan
     now, actions = step(now, Reached(1))
     assert actions == [Ask(Call.FORGET, 1)]
     assert step(now, Answered(Call.FORGET, 1))[1] == [Presume(1), Remove()]
-    now, _ = step(now, Answered(Call.FORGET, 1, codes.XAER_PROTO))
-    assert now.branches[1].error == codes.XAER_NOTA
+    now, _ = step(now, Answered(Call.FORGET, 1, xa.XAER_PROTO))
+    assert now.branches[1].error == xa.XAER_NOTA
     assert step(now, Reached(1, holds=True))[1] == [Ask(Call.COMMIT, 1)]
 
 

@@ -27,7 +27,6 @@ from twisted.python.failure import Failure
 from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.xa.administration import BranchAdministration
-from gateway.broker.xa.codes import xid_text
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import (
@@ -41,6 +40,7 @@ from gateway.messaging.provider import (
     XASession,
     Xid,
 )
+from gateway.messaging.xa import xid_text
 from tests.gateway.broker.administering import administration, outcome
 from tests.gateway.broker.stepping import Stepped, texts
 
