@@ -81,8 +81,7 @@ class Parts:
     :param embedded: the broker of this instance. :param jvm: how the JVM is started, asked when it
         is needed first.
     :param coordination: of the bridge's transactions.
-    :param instance: tells this instance from all others, for the loop guard. :param passed: called
-        at the points of :mod:`bridge.crash_points`.
+    :param instance: tells this instance from all others, for the loop guard.
     :param lines: tell the journal.
     :raises: what a dead message queue cannot be made for.
     """
@@ -97,7 +96,6 @@ class Parts:
         coordination: Coordination,
         instance: str,
         log: Logger,
-        passed: Callable[[str], None],
         lines: BridgeLines,
     ) -> None:
         self.config = config
@@ -106,7 +104,6 @@ class Parts:
         self.coordination: Final = coordination
         self._instance: Final = instance
         self._log: Final = log
-        self._passed: Final = passed
         self._lines: Final = lines
         self.factories: Final = Factories(reactor, embedded, jvm, log=log)
         self.connections: Final = Connections(reactor, log)
@@ -200,7 +197,6 @@ class Parts:
                     transformer,
                     self._instance,
                     self._log,
-                    self._passed,
                     self._lines,
                 )
             except FactoryError as error:

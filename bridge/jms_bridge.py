@@ -83,8 +83,7 @@ class JMSBridge:
         SettingsError. :param log: what the bridge logs to.
     :param redaction: is told the passwords that the configuration has, as far as
         :func:`~gateway.instance.redaction.hidden_by_value` goes.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: tell the
-        journal.
+    :param lines: tell the journal.
     """
 
     type: Final = "JMS"
@@ -100,7 +99,6 @@ class JMSBridge:
         coordination: Callable[[Settings], Coordination],
         log: Logger,
         redaction: Redaction,
-        passed: Callable[[str], None] = lambda point: None,
         lines: BridgeLines = NO_JOURNAL,
     ) -> None:
         self.name: Final = name
@@ -117,7 +115,6 @@ class JMSBridge:
         self._coordination: Final = coordination
         self._log: Final = log
         self._redaction: Final = redaction
-        self._passed: Final = passed
         self._lines: Final = lines
         self._steps: Final = Steps(reactor, log, self._state_of)
         self._secrets: set[str] = set()
@@ -313,7 +310,6 @@ class JMSBridge:
             self._coordination(settings),
             self._provider.resource,  # unlike the instance's name, no other installation has it
             self._log,
-            self._passed,
             self._lines,
         )
 

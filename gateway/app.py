@@ -44,13 +44,12 @@ from gateway.broker.security.logins import Logins
 from gateway.broker.security.passcodes import Passcodes
 from gateway.broker.security.users import Users, UsersError
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.store import crash_points
 from gateway.broker.store.interface import Store, StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.configuration import Configuration, reread
 from gateway.extension import ExtensionError, load_transformer
-from gateway.instance import machine, settings_general
+from gateway.instance import crashpoints, machine, settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
@@ -278,20 +277,15 @@ class Gateway(Service):
             str(self.configuration.layout.messages),
             str(self.configuration.layout.store_made),
         )
-        point = os.environ.get(crash_points.VARIABLE)
-        if not point:
-            return SqliteStore(path, self._reactor, marker=made)
-        # A hook for tests; CONTRIBUTING.rst has the points.
+        # A hook for tests; CONTRIBUTING.rst says what it is for.
         try:
-            passed = crash_points.crash_point(point)
+            armed = crashpoints.arm_as_asked(crashpoints.STORE_VARIABLE)
         except ValueError as error:
             raise StoreError(str(error)) from error
-        self.log.warn(
-            "{variable}={point}: this process will kill itself there",
-            variable=crash_points.VARIABLE,
-            point=point,
-        )
-        return crash_points.CrashingStore(path, self._reactor, passed)
+        if not armed:
+            return SqliteStore(path, self._reactor, marker=made)
+        early = crashpoints.EARLY_CHECKPOINT_OCTETS
+        return SqliteStore(path, self._reactor, marker=made, checkpoint_octets=early)
 
     async def _listen(self) -> None:
         configuration = self.configuration

@@ -18,7 +18,6 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge import crash_points
 from bridge.config.problems import ConfigurationError, Severity
 from bridge.journal_lines import BridgeLines
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
@@ -26,7 +25,7 @@ from bridge.status import BridgeState, WrongState
 from bridge.together import together
 from gateway.configuration import Configuration, settings_now
 from gateway.extension import load_transformer
-from gateway.instance import settings_general
+from gateway.instance import crashpoints, settings_general
 from gateway.instance.declaration import BRIDGES, is_of_a_bridge
 from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.memory_budget import MemoryBudget
@@ -224,11 +223,9 @@ def load_bridges(
         if settings[settings_general.BRIDGE_ENABLED]
         else ()
     )
-    passed = _crash_point()
+    _arm()
     lines = BridgeLines(journal)
-    bridges = [
-        _made(reactor, name, configuration, logs, provider, stomp, passed, lines) for name in names
-    ]
+    bridges = [_made(reactor, name, configuration, logs, provider, stomp, lines) for name in names]
     # To start one that cannot be made is how it tells why.
     automatic = {
         bridge.name
@@ -246,7 +243,6 @@ def _made(
     logs: Logs,
     provider: Provider,
     stomp: StompParts,
-    passed: Callable[[str], None],
     lines: BridgeLines,
 ) -> Bridge:
     settings = configuration.settings
@@ -265,7 +261,7 @@ def _made(
             wrong = [str(problem) for problem in settings.bridge_problems(name)]
             if wrong:
                 return UnusableBridge(name, kind, "\n".join(wrong))
-            return _jms(reactor, name, configuration, logs, provider, passed, lines)
+            return _jms(reactor, name, configuration, logs, provider, lines)
         if configuration.stomp is None:
             return UnusableBridge(name, kind, "\n".join(configuration.stomp_problems))
         return _stomp(reactor, configuration, configuration.stomp, logs, provider, stomp)
@@ -310,7 +306,6 @@ def _jms(
     configuration: Configuration,
     logs: Logs,
     provider: Provider,
-    passed: Callable[[str], None],
     lines: BridgeLines,
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
@@ -338,7 +333,6 @@ def _jms(
             name,
             layout.instance,
             properties,
-            passed,
             logger,
             os.urandom,
         )
@@ -355,28 +349,16 @@ def _jms(
         coordination,
         logger,
         logs.redaction,
-        passed,
         lines,
     )
 
 
-def _crash_point() -> Callable[[str], None]:
-    """A hook for tests; :mod:`bridge.crash_points` has the points. :raises StartRefused: the
-    environment names one that there is not.
-    """
-    point = os.environ.get(crash_points.VARIABLE)
-    if not point:
-        return lambda passed: None
+def _arm() -> None:
+    """Arm the crash point that a test asks for. :raises StartRefused: there is no such point."""
     try:
-        kills = crash_points.crash_point(point)
+        crashpoints.arm_as_asked(crashpoints.LINK_VARIABLE)
     except ValueError as error:
         raise StartRefused([str(error)]) from error
-    _log.warn(
-        "{variable}={point}: this process will kill itself there",
-        variable=crash_points.VARIABLE,
-        point=point,
-    )
-    return kills
 
 
 def announcements(bridge: Bridge) -> list[str]:

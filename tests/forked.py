@@ -36,7 +36,7 @@ _IMPORTED: Final = (
     "gateway.broker.xa.administration",
     "gateway.broker.sessions.provider",
     "gateway.broker.durability.recovery",
-    "gateway.broker.store.crash_points",
+    "gateway.broker.store.sqlite",
     "gateway.broker.store.memory",
     "gateway.configuration",
     "gateway.instance.portmapper",

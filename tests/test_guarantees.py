@@ -101,7 +101,6 @@ def decided(source: str, target: str) -> tuple[str, str]:
         LinkCounters(),
         nobody,
         log,
-        lambda point: None,
     )
     try:
         passage = passages.choose(lambda lost: None)

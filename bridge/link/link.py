@@ -71,8 +71,7 @@ class JMSLink:
     :param transformer: the target's; None for none.
     :param instance: tells this instance from all others, and with the names of bridge and link this
         link, for the loop guard.
-    :param log: the bridge's. :param passed: called at the points of :mod:`bridge.crash_points`.
-        :param lines: tell the journal.
+    :param log: the bridge's. :param lines: tell the journal.
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class JMSLink:
         transformer: MessageTransformer | None,
         instance: str,
         log: Logger,
-        passed: Callable[[str], None] = lambda point: None,
         lines: BridgeLines = NO_JOURNAL,
     ) -> None:
         self.config: Final = config
@@ -134,7 +132,6 @@ class JMSLink:
             self.counters,
             self._moved,
             log,
-            passed,
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
             refusals,
         )

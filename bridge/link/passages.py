@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from bridge import crash_points
 from bridge.config.model import Link, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
@@ -35,6 +34,7 @@ from bridge.once.passage import OncePassage
 from bridge.once.pump import OncePump
 from bridge.once.undecided import Undecided
 from bridge.status import LinkCounters, OnceBy
+from gateway.instance import crashpoints
 from gateway.messaging.errors import MessagingError
 
 
@@ -44,8 +44,7 @@ class Passages:
 
     :param source: the source's factory. :param target: likewise. :param connections: the bridge's.
         :param coordination: likewise.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in
-        the journal.
+    :param lines: the link's in the journal.
     :param refused: told why the target refuses how many messages, which are dead.
     """
 
@@ -60,7 +59,6 @@ class Passages:
     counters: LinkCounters
     journey: Journey
     log: Logger
-    passed: Callable[[str], None]
     lines: LinkLines = NO_LINES
     refused: Callable[[MessagingError, int], None] = lambda cause, count: None
 
@@ -97,7 +95,6 @@ class Passages:
             self.counters,
             self.journey,
             self.log,
-            self.passed,
             self.lines,
             self.refused,
         )
@@ -108,7 +105,7 @@ class Passages:
             self.connections,
             pump,
             lost,
-            lambda: self.passed(crash_points.AFTER_SEND),
+            lambda: crashpoints.hit(crashpoints.AFTER_SEND),
         )
 
     def _by_xa(self, lost: Callable[[Lost], None]) -> OncePassage:
@@ -129,7 +126,6 @@ class Passages:
             self.counters,
             self.journey,
             self.log,
-            self.passed,
             self.lines,
         )
         return OncePassage(

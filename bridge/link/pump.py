@@ -22,7 +22,6 @@ from typing import Any, Final, Protocol
 
 from twisted.logger import Logger
 
-from bridge import crash_points
 from bridge.config.model import QualityOfService
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.journal_lines import NO_LINES, SOURCE_LOST, STOPPED, LinkLines, known
@@ -43,6 +42,7 @@ from bridge.link.transfer import (
 from bridge.once.errors import BatchRefused
 from bridge.once.poison import MOST, Poison
 from bridge.status import Doing, LinkCounters
+from gateway.instance import crashpoints
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -69,8 +69,7 @@ class Pump:
 
     :param clock: the reactor. :param link: its name, for dead messages. :param quality: not
         ONCE_AND_ONLY_ONCE.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in
-        the journal.
+    :param lines: the link's in the journal.
     :param refused: told why the target refuses how many messages, which are dead.
     """
 
@@ -84,7 +83,6 @@ class Pump:
         counters: LinkCounters,
         journey: Journey,
         log: Logger,
-        passed: Callable[[str], None],
         lines: LinkLines = NO_LINES,
         refused: Callable[[MessagingError, int], None] = lambda cause, count: None,
     ) -> None:
@@ -100,7 +98,6 @@ class Pump:
         self._counters: Final = counters
         self._journey: Final = journey
         self._log: Final = log
-        self._passed: Final = passed
         self._lines: Final = lines
         #: Which messages could not be read, and how often.
         self._unread: Final = Poison(1)
@@ -153,7 +150,7 @@ class Pump:
                     self._check_read(source, received[0].message)
                     self._batch = Batch(source, received, self._lines.transfers(received))
                     self._counters.received += len(received)
-                    self._passed(crash_points.AFTER_RECEIVE)
+                    crashpoints.hit(crashpoints.AFTER_RECEIVE)
                 await self._move(self._batch, target, sides)
                 if isinstance(self._batch.received[0].message, Unreadable):
                     self._unread.transferred()
@@ -264,7 +261,7 @@ class Pump:
                 # If it is known to be away nothing need be lost.
                 await target.open()
                 self._check(batch)
-            self._passed(crash_points.BEFORE_ACKNOWLEDGE)
+            crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
             # Where that fails nothing was sent yet, and it comes again.
             await self._settled(batch)
         self._do(Doing.SENDING)
@@ -300,9 +297,9 @@ class Pump:
                 dead = item.dead
                 if dead is not None:
                     self._do(Doing.BURYING)
-                    self._passed(crash_points.BEFORE_BURY)
+                    crashpoints.hit(crashpoints.BEFORE_BURY)
                     await self._dead_queues.bury(dead)
-                    self._passed(crash_points.AFTER_BURY)
+                    crashpoints.hit(crashpoints.AFTER_BURY)
                     item.dead = None
                     buried.append((item, dead))
                     self._counters.dead[dead.reason] = self._counters.dead.get(dead.reason, 0) + 1
@@ -338,18 +335,18 @@ class Pump:
         began = self._clock.seconds()
         settling = batch.source.settle(batch.received)
         self._share.worked_since(began)
-        self._passed(crash_points.AFTER_ACKNOWLEDGE)
+        crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
         await settling
         batch.acknowledged = True
         batch.transfers.settled()
         self._counters.acknowledged += len(batch.received)
-        self._passed(crash_points.AFTER_SETTLEMENT)
+        crashpoints.hit(crashpoints.AFTER_SETTLEMENT)
 
     async def _acknowledge(self, batch: Batch, sides: Sides) -> None:
         """Step 7; what cannot be acknowledged is dead too, though it has arrived, and comes
         again.
         """
-        self._passed(crash_points.BEFORE_ACKNOWLEDGE)
+        crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
         try:
             await self._settled(batch)
         except SourceLost as error:

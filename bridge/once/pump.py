@@ -21,7 +21,7 @@ that fails it is rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -30,7 +30,6 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge import crash_points
 from bridge.dead.chain import DeadMessage
 from bridge.journal_lines import NO_LINES, LinkLines, Transfers, reason_of
 from bridge.link.arrivals import Received
@@ -53,6 +52,7 @@ from bridge.status import Doing, LinkCounters
 from bridge.xa.coordinator import Coordinator, Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import TransactionState
+from gateway.instance import crashpoints
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable
@@ -85,8 +85,7 @@ class OncePump:
     :param clock: the reactor. :param link: its name, for dead messages. :param size: messages of
         one transaction, at most.
     :param source: the ref-name of the source's connection factory. :param target: likewise.
-    :param passed: called at the points of :mod:`bridge.crash_points`. :param lines: the link's in
-        the journal.
+    :param lines: the link's in the journal.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class OncePump:
         counters: LinkCounters,
         journey: Journey,
         log: Logger,
-        passed: Callable[[str], None],
         lines: LinkLines = NO_LINES,
     ) -> None:
         self._clock: Final = clock
@@ -117,7 +115,6 @@ class OncePump:
         self._counters: Final = counters
         self._tally: Final = Tally(counters, journey)
         self._log: Final = log
-        self._passed: Final = passed
         self._lines: Final = lines
         self._share: Final = FairShare(clock)
         self._poison: Final = Poison(size)
@@ -284,7 +281,7 @@ class OncePump:
         items, target, transfers = one.items, one.target, self._lines.transfers(received)
         one.told.append(transfers)
         self._counters.received += len(received)
-        self._passed(crash_points.AFTER_RECEIVE)
+        crashpoints.hit(crashpoints.AFTER_RECEIVE)
         self._do(Doing.TRANSFORMING)
         await self._transformed(received, one.sides, items)
         transfers.judged(items)
@@ -295,11 +292,11 @@ class OncePump:
             refusal = await self._sent(one, sending, transfers)
         await self._bury(items, transfers)
         self._do(Doing.ACKNOWLEDGING)
-        self._passed(crash_points.BEFORE_ACKNOWLEDGE)
+        crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
         one.source.acknowledge(received)
-        self._passed(crash_points.AFTER_ACKNOWLEDGE)
+        crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
         waiting = await self._committed(one, refusal, transfers)
-        self._passed(crash_points.AFTER_SETTLEMENT)
+        crashpoints.hit(crashpoints.AFTER_SETTLEMENT)
         done = partial(self._done, items, sending, transfers)
         if waiting:
             self._under_way.waits(
@@ -341,7 +338,7 @@ class OncePump:
             raise await unbegun or error from None
         refusal = taken.addErrback(lambda failure: failure.value)
         self._check()
-        self._passed(crash_points.AFTER_SEND)
+        crashpoints.hit(crashpoints.AFTER_SEND)
         why: Deferred[BaseException | None] = unbegun.addCallback(lambda lost: lost or refusal)
         return why
 
@@ -405,9 +402,9 @@ class OncePump:
             message = item.received.message
             if item.dead is not None and message.message_id not in self._buried:
                 self._do(Doing.BURYING)
-                self._passed(crash_points.BEFORE_BURY)
+                crashpoints.hit(crashpoints.BEFORE_BURY)
                 await self._dead_queues.bury(item.dead)
-                self._passed(crash_points.AFTER_BURY)
+                crashpoints.hit(crashpoints.AFTER_BURY)
                 transfers.buried([(item, item.dead)])
                 self._buried.add(message.message_id)
                 self._check()

@@ -60,7 +60,7 @@ class Coordinator:
 
     :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with
         the runs of that log.
-    :param passed: called at the crash points. :param log: for operators.
+    :param log: for operators.
     """
 
     def __init__(
@@ -69,14 +69,12 @@ class Coordinator:
         name: str,
         decisions: DecisionLog,
         ids: xids.Xids,
-        passed: Callable[[str], None],
         log: Logger,
     ) -> None:
         self.name: Final = name
         self._clock: Final = clock
         self._decisions: Final = decisions
         self._ids: Final = ids
-        self._passed: Final = passed
         self._log: Final = log
         #: How its transactions ended.
         self.counts: Final = TransactionCounts()
@@ -84,7 +82,7 @@ class Coordinator:
         #: until then it may hold its messages.
         self.left: Callable[[str], None] = _nobody
         self._around: Final = Surroundings(
-            decisions, log, self._over, self._left, self._presume, passed, self._now_ms, self.counts
+            decisions, log, self._over, self._left, self._presume, self._now_ms, self.counts
         )
         self._presumed: Final = Presumptions(decisions.presumed)
         self._courses: Final[dict[xids.Unique, Course]] = {}
@@ -106,7 +104,7 @@ class Coordinator:
         unique, gtrid = self._ids.next()
         course = Course(self._around, unique, gtrid, self._now_ms(), GlobalTransaction(), True)
         self._courses[unique] = course
-        return Transaction(course, self._passed, self._log)
+        return Transaction(course, self._log)
 
     async def have_one(self, one: XAResource, other: XAResource) -> bool:
         """Whether two sessions, whose resource managers are called the same, have the same. :param

@@ -17,7 +17,6 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge import crash_points
 from bridge.xa import xids
 from bridge.xa.entries import entry_of
 from bridge.xa.errors import LogFailed, NotWritten
@@ -48,6 +47,7 @@ from bridge.xa.transaction import (
     Remove,
     Tell,
 )
+from gateway.instance import crashpoints
 from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
@@ -59,9 +59,9 @@ _NOT_ROLLED_BACK: Final = (BranchState.LEFT, BranchState.ROLLING_BACK)
 _OVER: Final = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.UNKNOWN)
 #: The crash points of the first answer and of the second.
 _POINTS: Final = {
-    Call.PREPARE: (crash_points.AFTER_PREPARE_1, crash_points.AFTER_PREPARE_2),
-    Call.COMMIT: (crash_points.AFTER_COMMIT_1, crash_points.AFTER_COMMIT_2),
-    Call.COMMIT_ONE_PHASE: (crash_points.AFTER_COMMIT_1, crash_points.AFTER_COMMIT_2),
+    Call.PREPARE: (crashpoints.AFTER_PREPARE_1, crashpoints.AFTER_PREPARE_2),
+    Call.COMMIT: (crashpoints.AFTER_COMMIT_1, crashpoints.AFTER_COMMIT_2),
+    Call.COMMIT_ONE_PHASE: (crashpoints.AFTER_COMMIT_1, crashpoints.AFTER_COMMIT_2),
 }
 
 
@@ -81,7 +81,6 @@ class Surroundings:
     over: Callable[[Course], None]
     left: Callable[[Course], None]
     presume: Callable[[Presumed], None]
-    passed: Callable[[str], None]
     now_ms: Callable[[], int]
     counts: TransactionCounts
 
@@ -120,7 +119,7 @@ class Course:
         #: What is to have happened before this one is decided; never fails.
         self.first: Deferred[None] | None = None
         self._around: Final = around
-        self._passed: Final = around.passed if at_points else _nowhere
+        self._hit: Final = crashpoints.hit if at_points else _nowhere
         self._counts: Final[dict[tuple[str, str], int]] = {}
         self._ends = 0
         self._events: Final[deque[tuple[Event, Callable[[LogFailed | None], None] | None]]] = (
@@ -259,7 +258,7 @@ class Course:
                     self._around.decisions.note(entry_of(self))
                 case Remove(now=False):
                     self._around.decisions.note(
-                        Removed(self.gtrid), partial(self._passed, crash_points.AFTER_FORGET)
+                        Removed(self.gtrid), partial(self._hit, crashpoints.AFTER_FORGET)
                     )
                 case Record() | Remove():
                     change = entry_of(self) if isinstance(action, Record) else Removed(self.gtrid)
@@ -332,10 +331,10 @@ class Course:
         self.tell(NotDecided(Cause(xa.XAER_RMFAIL, "", error)))
 
     def _decide_now(self) -> None:
-        self._passed(crash_points.BEFORE_DECISION)
+        self._hit(crashpoints.BEFORE_DECISION)
 
         def decided(_: None) -> None:
-            self._passed(crash_points.AFTER_DECISION)
+            self._hit(crashpoints.AFTER_DECISION)
             self.tell(Decided())
             self._fire_decided()
 
@@ -407,13 +406,13 @@ class Course:
             if not ask.failed and self._ends == sum(
                 branch.associations for branch in self.now.branches
             ):
-                self._passed(crash_points.AFTER_END)
+                self._hit(crashpoints.AFTER_END)
         elif ask.call in _POINTS:
             points = _POINTS[ask.call]
             answered = self._counts.get(points, 0)
             self._counts[points] = answered + 1
             if answered < len(points):
-                self._passed(points[answered])
+                self._hit(points[answered])
 
     def _look_round(self) -> None:
         """Tell those who wait for branches, and whoever has a list of courses."""

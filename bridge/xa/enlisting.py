@@ -6,14 +6,13 @@ Owns who takes part. What commit and rollback do is :mod:`bridge.xa.step`'s to s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from bridge import crash_points
 from bridge.xa import xids
 from bridge.xa.course import Course
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
@@ -32,12 +31,13 @@ from bridge.xa.transaction import (
     Started,
     StartFailed,
 )
+from gateway.instance import crashpoints
 from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, XAError
 from gateway.messaging.provider import Flags, XAResource
 
 #: The crash points of the first association and of the second.
-_POINTS: Final = (crash_points.AFTER_START_1, crash_points.AFTER_START_2)
+_POINTS: Final = (crashpoints.AFTER_START_1, crashpoints.AFTER_START_2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,12 @@ class Transaction:
     """A global transaction. Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`, and over with
     :meth:`commit` or :meth:`rollback`, of which one must be called.
 
-    :param passed: called at the crash points of enlisting; the course has the others.
     """
 
-    def __init__(self, course: Course, passed: Callable[[str], None], log: Logger) -> None:
+    def __init__(self, course: Course, log: Logger) -> None:
         #: As operators see and type it.
         self.id: Final = course.id
         self._course: Final = course
-        self._passed: Final = passed
         self._log: Final = log
         self._turns: Final[dict[str, DeferredLock]] = {}
         #: Whether two sessions have one resource manager.
@@ -208,7 +206,7 @@ class Transaction:
             raise
         self._started += 1
         if self._started <= len(_POINTS):
-            self._passed(_POINTS[self._started - 1])
+            crashpoints.hit(_POINTS[self._started - 1])
 
     async def commit(
         self, after: Transaction | None = None, first: Deferred[None] | None = None

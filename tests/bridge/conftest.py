@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 
+from gateway.instance import crashpoints
 from tests.bridge.journaled import Journaled
 from tests.bridge.linking import Rig, close, rig
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """What one test has called at crash points is not called in the next."""
+    yield
+    crashpoints.disarm()
 
 
 @pytest_twisted.async_yield_fixture

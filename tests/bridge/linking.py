@@ -29,6 +29,7 @@ from bridge.status import LinkState
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.opening import open_coordinator
 from bridge.xa.properties import TransactionProperties
+from gateway.instance import crashpoints
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -220,6 +221,7 @@ class Rig:
         self.points: list[str] = []
         #: Called at the crash points, of the last link that was made and of the coordinator.
         self.passed: Callable[[str], None] = self.points.append
+        crashpoints.arm(crashpoints.POINTS[crashpoints.LINK_VARIABLE], self._at)
         self.coordination = Coordination(clock, self._open, lambda: False, Logger())
         #: What tells the journal, where a test has one.
         self.lines = NO_JOURNAL
@@ -234,7 +236,6 @@ class Rig:
             "bridge",
             "instance",
             TransactionProperties(),
-            self._at,
             Logger(),
             os.urandom,
         )
@@ -285,7 +286,6 @@ class Rig:
             transformer,
             "instance",
             Logger(namespace="bridge.test", observer=_Observer(self)),
-            self.points.append if passed is None else passed,
             self.lines,
         )
         self.coordination.start([self.source.factory, self.target.factory])

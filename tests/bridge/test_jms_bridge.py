@@ -179,7 +179,6 @@ class Place:
             NAME,
             "instance",
             properties,
-            lambda point: None,
             log,
             os.urandom,
         )

@@ -189,7 +189,6 @@ def made(
         counters,
         Journey(),
         Logger(observer=_Nobody()),
-        lambda point: None,
     )
 
 

@@ -18,9 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from bridge.crash_points import VARIABLE
 from gateway.admin.cli.client import AdminError
-from gateway.instance.killing import HELD, HOLD, KILL, ORDER
+from gateway.instance.crashpoints import HELD, HOLD, KILL, LINK_VARIABLE, ORDER
 from tests.crash.client import PATIENCE
 from tests.crash.once_account import ActiveMQsDoubt, account, collect, decided, embedded_doubt
 from tests.crash.once_table import Row
@@ -72,7 +71,7 @@ class Pair:
         }
         self._orders = folder / "orders"
         self._orders.mkdir()
-        environment = {**os.environ, VARIABLE: f"@{self._orders}"}
+        environment = {**os.environ, LINK_VARIABLE: f"@{self._orders}"}
         self.gateway = BridgedGateway(
             folder / "gateway", list(self.links.values()), environment=environment
         )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from bridge.crash_points import AFTER_DECISION, AFTER_PREPARE_2, ONCE_POINTS
+from gateway.instance.crashpoints import AFTER_DECISION, AFTER_PREPARE_2, ONCE_POINTS
 from tests.crash.once_pair import BACK, OUT
 
 _WAYS: Final = (OUT, BACK)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.crash_points import ONCE_POINTS
+from gateway.instance.crashpoints import ONCE_POINTS
 
 #: The name under which a test records a row.
 PROPERTY: Final = "crash matrix"

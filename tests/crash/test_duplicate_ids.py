@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.store.crash_points import VARIABLE
+from gateway.instance.crashpoints import STORE_VARIABLE
 from tests.crash.client import Client, Gone, encode
 from tests.gateway_process import GatewayProcess
 
@@ -78,7 +78,7 @@ def sent_once(varhome: Path, points: Sequence[str], transacted: bool) -> None:
     portions = parts(transacted)
     answered = 0
     for point in points:
-        with GatewayProcess(varhome, environment={**os.environ, VARIABLE: point}) as gateway:
+        with GatewayProcess(varhome, environment={**os.environ, STORE_VARIABLE: point}) as gateway:
             # What was answered is sent again, too: nobody would, but it must not hurt.
             answered = max(answered, send(gateway.port, portions))
             assert gateway.wait() == -signal.SIGKILL, gateway.said

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.store.crash_points import VARIABLE
+from gateway.instance.crashpoints import STORE_VARIABLE
 from tests.crash.accounting import check
 from tests.crash.client import PATIENCE
 from tests.crash.load import Load
@@ -44,7 +44,9 @@ class Instance:
         self.end()
         self._gateway = GatewayProcess(
             self._varhome,
-            environment=dict(os.environ) if point is None else {**os.environ, VARIABLE: point},
+            environment=dict(os.environ)
+            if point is None
+            else {**os.environ, STORE_VARIABLE: point},
         )
         self._gateway.start()
         return self._gateway
@@ -169,7 +171,9 @@ def test_killed_at_any_moment_again_and_again(seed: int, instance: Instance) -> 
 
 
 def test_a_point_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    gateway = GatewayProcess(tmp_path, environment={**os.environ, VARIABLE: "store.before-lunch"})
+    gateway = GatewayProcess(
+        tmp_path, environment={**os.environ, STORE_VARIABLE: "store.before-lunch"}
+    )
     gateway.launch()
     assert gateway.wait() == 2
-    assert VARIABLE in gateway.said
+    assert STORE_VARIABLE in gateway.said

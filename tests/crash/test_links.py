@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from bridge.crash_points import AFTER_BURY, BEFORE_BURY, LINK_POINTS, VARIABLE
+from gateway.instance.crashpoints import AFTER_BURY, BEFORE_BURY, LINK_POINTS, LINK_VARIABLE
 from tests.crash.client import PATIENCE
 from tests.faults.accounting import at_least_once, at_most_once
 from tests.faults.links import AT_MOST_ONCE, DUPLICATES_OK, HERE, BridgedGateway, Link, stomp
@@ -86,7 +86,7 @@ class Instance:
         ending.callback(lambda: self.near.kill())
 
     def _gateway(self, point: str | None = None) -> BridgedGateway:
-        environment = dict(os.environ) if point is None else {**os.environ, VARIABLE: point}
+        environment = dict(os.environ) if point is None else {**os.environ, LINK_VARIABLE: point}
         return BridgedGateway(self._folder, [*self.links, self.burying], environment=environment)
 
     def kill_at(self, point: str, times: int) -> None:
@@ -160,8 +160,8 @@ def test_killed_at_again_and_again(point: str, seed: int, instance: Instance) ->
 def test_a_point_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     links = [Link("one", HERE, HERE)]
     gateway = BridgedGateway(
-        tmp_path, links, environment={**os.environ, VARIABLE: "link.before-lunch"}
+        tmp_path, links, environment={**os.environ, LINK_VARIABLE: "link.before-lunch"}
     )
     gateway.launch()
     assert gateway.wait() == 2
-    assert VARIABLE in gateway.said
+    assert LINK_VARIABLE in gateway.said

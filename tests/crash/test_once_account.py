@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from docutils.core import publish_doctree
 
-from bridge.crash_points import AFTER_DECISION, AFTER_START_1
+from gateway.instance.crashpoints import AFTER_DECISION, AFTER_START_1
 from tests.crash.once_account import Account, account
 from tests.crash.once_table import Row, as_text, write
 

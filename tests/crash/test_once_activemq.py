@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.crash_points import AFTER_DECISION
+from gateway.instance.crashpoints import AFTER_DECISION
 from tests.crash.once_pair import Moves, Pair
 from tests.crash.once_points import ACTIVEMQ_DIES, ACTIVEMQ_FIRST, GATEWAY_FIRST
 from tests.crash.once_table import Row

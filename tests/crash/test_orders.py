@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from bridge import crash_points
-from gateway.instance.killing import HELD, ORDER
+from gateway.instance import crashpoints
+from gateway.instance.crashpoints import HELD, ORDER
 from tests.crash.waiting import until
 from tests.gateway_process import ROOT
 
 PASSES = """\
 import sys
-from bridge.crash_points import crash_point
-passed = crash_point("@" + sys.argv[1])
+from gateway.instance.crashpoints import LINK_VARIABLE, asked
+passed = asked(LINK_VARIABLE, "@" + sys.argv[1])
 for number in range(5):
     passed("link.after-send")
     passed("xa.after-decision")
@@ -27,8 +27,8 @@ for number in range(5):
 
 
 def test_without_an_order_nothing_happens(tmp_path: Path) -> None:
-    passed = crash_points.crash_point(f"@{tmp_path}")
-    passed(crash_points.AFTER_DECISION)
+    passed = crashpoints.asked(crashpoints.LINK_VARIABLE, f"@{tmp_path}")
+    passed(crashpoints.AFTER_DECISION)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -45,14 +45,14 @@ def test_a_process_is_killed_at_the_nth_time_of_its_point(tmp_path: Path) -> Non
 
 
 def test_a_process_is_held_until_the_order_is_taken_away_and_then_goes_on(tmp_path: Path) -> None:
-    passed = crash_points.crash_point(f"@{tmp_path}")
+    passed = crashpoints.asked(crashpoints.LINK_VARIABLE, f"@{tmp_path}")
     (tmp_path / ORDER).write_text("xa.after-prepare-2 hold")
     done = threading.Event()
 
     def work() -> None:
         for _ in range(2):
-            passed(crash_points.AFTER_PREPARE_1)
-            passed(crash_points.AFTER_PREPARE_2)
+            passed(crashpoints.AFTER_PREPARE_1)
+            passed(crashpoints.AFTER_PREPARE_2)
         done.set()
 
     working = threading.Thread(target=work)
@@ -74,12 +74,12 @@ def test_a_process_is_held_until_the_order_is_taken_away_and_then_goes_on(tmp_pa
     ],
 )
 def test_an_order_that_is_not_understood_is_an_error(order: str, said: str, tmp_path: Path) -> None:
-    passed = crash_points.crash_point(f"@{tmp_path}")
+    passed = crashpoints.asked(crashpoints.LINK_VARIABLE, f"@{tmp_path}")
     (tmp_path / ORDER).write_text(order)
     with pytest.raises(ValueError, match=said):
-        passed(crash_points.AFTER_END)
+        passed(crashpoints.AFTER_END)
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a folder"):
-        crash_points.crash_point(f"@{tmp_path / 'nowhere'}")
+        crashpoints.asked(crashpoints.LINK_VARIABLE, f"@{tmp_path / 'nowhere'}")

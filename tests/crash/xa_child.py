@@ -23,8 +23,8 @@ from gateway.broker.durability.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.store.crash_points import CrashingStore, crash_point
 from gateway.broker.store.sqlite import SqliteStore
+from gateway.instance import crashpoints
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -112,9 +112,12 @@ class Mover:
 
 async def run(folder: Path, point: str) -> None:
     path = str(folder / "messages.db")
-    store = (
-        CrashingStore(path, reactor, crash_point(point)) if point else SqliteStore(path, reactor)
-    )
+    store = SqliteStore(path, reactor)
+    if point:
+        act = crashpoints.asked(crashpoints.STORE_VARIABLE, point)
+        crashpoints.arm(crashpoints.STORE_POINTS, act)
+        early = crashpoints.EARLY_CHECKPOINT_OCTETS
+        store = SqliteStore(path, reactor, checkpoint_octets=early)
     broker = open_broker(
         reactor, Turn(reactor), store, BrokerOptions(), lambda error: say(f"failed {error}")
     )

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from bridge import crash_points
 from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.manager import BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
@@ -27,6 +26,7 @@ from gateway.bridges import (
     unlisted,
 )
 from gateway.configuration import configure
+from gateway.instance import crashpoints
 from gateway.instance.logs import open_logs
 from gateway.messaging.turn import Turn
 from gateway.refusal import StartRefused
@@ -268,6 +268,6 @@ def test_disabled_bridges_are_none(tmp_path: Path) -> None:
 def test_a_crash_point_that_there_is_not_ends_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(os.environ, crash_points.VARIABLE, "link.nowhere")
+    monkeypatch.setitem(os.environ, crashpoints.LINK_VARIABLE, "link.nowhere")
     with pytest.raises(StartRefused, match="expected one of"):
         Instance(tmp_path)

@@ -23,9 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.crash_points import BEFORE_ACKNOWLEDGE, VARIABLE
 from gateway.admin.cli.client import AdminError
-from gateway.instance.killing import HELD, HOLD, ORDER
+from gateway.instance.crashpoints import BEFORE_ACKNOWLEDGE, HELD, HOLD, LINK_VARIABLE, ORDER
 from gateway.journal.schema import Step
 from gateway.messaging import dead
 from gateway.messaging.destination import Queue
@@ -133,7 +132,7 @@ class Rig:
                 "imq.journal.segment.size": "64k",
                 "imq.message.expiration.interval": "1",
             },
-            environment={**os.environ, VARIABLE: f"@{self._orders}"},
+            environment={**os.environ, LINK_VARIABLE: f"@{self._orders}"},
         )
         self.passcode_file: Final = folder / "passcode"
         ending.callback(self.gateway.kill)

@@ -30,7 +30,6 @@ def open_coordinator(
     bridge: str,
     instance: str,
     properties: TransactionProperties,
-    passed: Callable[[str], None],
     log: Logger,
     randomness: Callable[[int], bytes],
 ) -> Coordinator:
@@ -38,8 +37,7 @@ def open_coordinator(
 
     :param reactor: Twisted's. :param folder: the bridge's; made if there is none. The log is
         ``txlog.<bridge>`` in it.
-    :param passed: called at the crash points ``xa.…``. :param log: for operators. :param
-        randomness: gives that many random octets.
+    :param log: for operators. :param randomness: gives that many random octets.
     :raises LogDamaged: with file and place; the log is as it was. :raises LogFailed: it cannot be
         read or written.
     """
@@ -72,7 +70,6 @@ def open_coordinator(
         name,
         decisions,
         Xids(name, of.identity, of.generation, of.earlier, of.former),
-        passed,
         log,
     )
     for ref_name, count in coordinator.waits_for().items():

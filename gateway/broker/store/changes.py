@@ -7,7 +7,7 @@ do when a statement fails.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Final
 from zlib import crc32
@@ -22,6 +22,7 @@ from gateway.broker.store.statements import (
     Keys,
     Rows,
 )
+from gateway.instance import crashpoints
 
 
 class _Summed:
@@ -150,17 +151,10 @@ class SeqUsedTwice(Exception):
 
 
 class Changes:
-    """Writes batches over one connection, which must be in autocommit mode.
+    """Writes batches over one connection, which must be in autocommit mode."""
 
-    :param crash_point: called with ``store.mid-batch`` and ``store.before-commit``; for tests that
-        kill the process there.
-    """
-
-    def __init__(
-        self, connection: sqlite3.Connection, crash_point: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._crash_point = crash_point
         # Redelivery counts are rare: while there are none at all, settling and deleting need not
         # look for them.
         self._redeliveries: bool = (
@@ -172,7 +166,7 @@ class Changes:
 
         :raises sqlite3.Error: as SQLite does. :raises SeqUsedTwice: see there.
         """
-        connection, crash_point = self._connection, self._crash_point
+        connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         if batch.destinations or batch.removed_destinations:
             destinations = [(*row, destination_crc(row)) for row in batch.destinations.values()]
@@ -218,8 +212,7 @@ class Changes:
             connection.execute(
                 "UPDATE meta SET value = max(value, ?) WHERE key = 'next_seq'", (batch.reserved,)
             )
-        if crash_point is not None:
-            crash_point("store.before-commit")
+        crashpoints.hit(crashpoints.STORE_BEFORE_COMMIT)
         connection.execute("COMMIT")
 
     def forget_redeliveries(self) -> None:
@@ -259,8 +252,7 @@ class Changes:
         narrow = zip(seqs, destinations, priorities, expiries, sizes, persistent, sums, strict=True)
         count = len(seqs)
         messages = _MESSAGES.run(self._connection, list(chain.from_iterable(narrow)))
-        if self._crash_point is not None:
-            self._crash_point("store.mid-batch")
+        crashpoints.hit(crashpoints.STORE_MID_BATCH)
         contents = _CONTENTS.run(
             self._connection, list(chain.from_iterable(zip(seqs, heads, bodies, strict=True)))
         )

@@ -40,6 +40,7 @@ from gateway.broker.store.interface import (
 from gateway.broker.store.reserve import Reserve
 from gateway.broker.store.thread import JobThread
 from gateway.broker.store.upkeep import Upkeep
+from gateway.instance import crashpoints
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorFromThreads
@@ -90,10 +91,6 @@ class SqliteStore:
     :param random_bytes: where the store id comes from.
     :param marker: a file that is made once there is a store; where it is and the store is not, that
         is refused. "" for none.
-    :param crash_point: called on the thread with the name of each point it passes, for tests that
-        kill the process there: ``store.before-rename``, ``store.after-rename`` (making the file),
-        ``store.mid-batch``, ``store.before-commit``, ``store.after-commit``,
-        ``store.before-checkpoint``, ``store.after-checkpoint``.
     """
 
     _log = Logger()
@@ -109,7 +106,6 @@ class SqliteStore:
         idle_seconds: float = 0.5,
         on_draining: Callable[[bool], None] | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
-        crash_point: Callable[[str], None] | None = None,
         marker: str = "",
     ) -> None:
         self.path: Final = path
@@ -125,7 +121,6 @@ class SqliteStore:
         self._check_octets = check_octets
         self._idle_seconds = idle_seconds
         self._random_bytes = random_bytes
-        self._crash_point = crash_point
         self._marker = marker
         self._connection: sqlite3.Connection | None = None
         self._thread: JobThread | None = None
@@ -160,6 +155,7 @@ class SqliteStore:
         except (OSError, *failures.AT_READING) as error:
             raise failures.at_opening(self.path, error) from error
         _open_here.add(real)
+        crashpoints.hit(crashpoints.BROKER_OPENED)
         return recovered
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
@@ -198,6 +194,7 @@ class SqliteStore:
         """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises
         StoreError: the store is not open.
         """
+        crashpoints.hit(crashpoints.BROKER_BEFORE_SUBMIT)
         self._running().put(partial(self._commit, batch, committed))
 
     def fetch(
@@ -220,6 +217,7 @@ class SqliteStore:
         A store that failed, or whose last change found no room, is closed without the mark. :raises
         StoreError: the store is not open.
         """
+        crashpoints.hit(crashpoints.BROKER_BEFORE_CLOSE)
         thread = self._running()
         self._closing = True
         thread.finish(partial(self._close, closed))
@@ -238,14 +236,14 @@ class SqliteStore:
                 )
             if self._marker and os.path.exists(self._marker):
                 raise opening.missing(path)
-            opening.create(path, self._random_bytes(8).hex(), self._crash_point)
+            opening.create(path, self._random_bytes(8).hex())
         opened = opening.open_existing(path, self._check_octets)
         connection = opened.connection
         try:
             self._begin(connection, opened.next_seq)
             if self._marker:
                 opening.mark_as_made(self._marker)
-            self._changes = Changes(connection, self._crash_point)
+            self._changes = Changes(connection)
             destinations, subscriptions = (
                 reading.destinations(connection),
                 reading.subscriptions(connection),
@@ -257,7 +255,6 @@ class SqliteStore:
                 self._reserve,
                 self._checkpoint_octets,
                 self._waited_for,
-                self._crash_point,
                 opened.next_seq,
                 self._found_damaged,
             )
@@ -336,9 +333,9 @@ class SqliteStore:
             # What makes room is tried once more, now that the reserve has been given up.
             self._guarded(self._make_room)
             error = self._failure or self._guarded(write)
-        if error is None and self._crash_point is not None:
-            self._crash_point("store.after-commit")
-        self._reactor.callFromThread(committed, error)
+        if error is None:
+            crashpoints.hit(crashpoints.STORE_AFTER_COMMIT)
+        self._reactor.callFromThread(self._committed, committed, error)
         # The callback has left; what follows keeps only the next batch waiting.
         if error is None:
             self._guarded(partial(self._upkeep.committed, batch))
@@ -480,6 +477,11 @@ class SqliteStore:
 
     # Back on the reactor's thread.
 
+    def _committed(self, committed: Committed, error: StoreError | None) -> None:
+        crashpoints.hit(crashpoints.BROKER_BEFORE_RECEIPTS)
+        committed(error)
+        crashpoints.hit(crashpoints.BROKER_AFTER_RECEIPTS)
+
     def _draining_changed(self, full: bool, why: str) -> None:
         self.draining = full
         if full:
@@ -500,4 +502,5 @@ class SqliteStore:
     def _closed(self, closed: Callable[[], None]) -> None:
         self._connection = self._thread = None
         _open_here.discard(os.path.realpath(self.path))
+        crashpoints.hit(crashpoints.BROKER_AFTER_CLOSE)
         closed()

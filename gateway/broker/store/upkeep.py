@@ -20,6 +20,7 @@ from gateway.broker.store.integrity import opening, wal
 from gateway.broker.store.integrity.checks import Contents
 from gateway.broker.store.interface import Batch, StoreDamaged, StoreFailed
 from gateway.broker.store.reserve import Reserve
+from gateway.instance import crashpoints
 
 _MIB: Final = 1 << 20
 
@@ -46,7 +47,6 @@ class Upkeep:
     :param path: the database. :param checkpoint_octets: length of the log from which on it is
         copied back.
     :param waited_for: whether somebody waits for the thread, so that what can wait should.
-    :param crash_point: called with ``store.before-checkpoint`` and ``store.after-checkpoint``.
     :param next_seq: messages with lower seqs were there when the store was opened: their contents
         are checked here.
     :param damaged: called with each that is not whole.
@@ -61,7 +61,6 @@ class Upkeep:
         reserve: Reserve,
         checkpoint_octets: int,
         waited_for: Callable[[], bool],
-        crash_point: Callable[[str], None] | None,
         next_seq: int,
         damaged: Callable[[StoreDamaged], None],
     ) -> None:
@@ -72,7 +71,6 @@ class Upkeep:
         self._reserve = reserve
         self._checkpoint_octets = checkpoint_octets
         self._waited_for = waited_for
-        self._crash_point = crash_point
         # Nothing but a look at its length; SQLite has no locks on this file that closing it could
         # lose.
         self._log = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
@@ -211,12 +209,10 @@ class Upkeep:
         """Copy the log back. :param mode: PASSIVE leaves its file as it is, to be written over;
         TRUNCATE gives its space back.
         """
-        if self._crash_point is not None:
-            self._crash_point("store.before-checkpoint")
+        crashpoints.hit(crashpoints.STORE_BEFORE_CHECKPOINT)
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         self._uncopied = False
-        if self._crash_point is not None:
-            self._crash_point("store.after-checkpoint")
+        crashpoints.hit(crashpoints.STORE_AFTER_CHECKPOINT)
 
     def _checkpoint_if_long(self) -> None:
         if wal.passed(self._log, self._checkpoint_octets, opening.PAGE_SIZE):

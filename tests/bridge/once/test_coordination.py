@@ -238,7 +238,6 @@ def test_the_parts_of_a_bridge_tell_which_factories_are_in_force() -> None:
         asking.coordination,
         "instance",
         log,
-        lambda point: None,
         NO_JOURNAL,
     )
     asking.coordination.start(parts.resource_managers())

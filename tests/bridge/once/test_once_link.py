@@ -15,12 +15,12 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 
-from bridge import crash_points
 from bridge.config.model import QualityOfService
 from bridge.link.link import JMSLink, LinkFailed
 from bridge.once import coordination
 from bridge.status import LinkState
 from bridge.xa.log.storage import FileStorage
+from gateway.instance import crashpoints
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
@@ -254,10 +254,10 @@ async def test_what_is_dead_is_buried_once_however_often_its_transaction_is_trie
 
 POINTS = [
     "xa.after-start-1",
-    crash_points.AFTER_RECEIVE,
+    crashpoints.AFTER_RECEIVE,
     "xa.after-start-2",
-    crash_points.AFTER_SEND,
-    crash_points.BEFORE_ACKNOWLEDGE,
+    crashpoints.AFTER_SEND,
+    crashpoints.BEFORE_ACKNOWLEDGE,
     "xa.after-end",
     "xa.after-prepare-1",
     "xa.after-prepare-2",
@@ -334,7 +334,7 @@ async def test_a_target_that_remembers_makes_up_for_a_source_without_xa(brokers:
 
     def passed(at: str) -> None:
         nonlocal seen
-        if at == crash_points.BEFORE_ACKNOWLEDGE:
+        if at == crashpoints.BEFORE_ACKNOWLEDGE:
             seen += 1
             if seen in (2, 4):
                 # It is sent and not acknowledged: it comes again.

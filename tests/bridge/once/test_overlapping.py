@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from bridge import crash_points
 from bridge.config.model import QualityOfService
 from bridge.link.link import JMSLink
+from gateway.instance import crashpoints
 from tests.bridge.linking import Rig, until
 from tests.bridge.once.test_once_link import NUMBERS, nothing_is_left, started
 from tests.on_reactor import on_reactor
 
-BEGUN = crash_points.AFTER_RECEIVE
-COMMITTED = crash_points.AFTER_COMMIT_2
+BEGUN = crashpoints.AFTER_RECEIVE
+COMMITTED = crashpoints.AFTER_COMMIT_2
 
 
 def ahead(points: list[str]) -> int:
     """How often messages were received in a transaction before the one before was committed."""
     found, open_ = 0, False
     for point in points:
-        if point == crash_points.AFTER_DECISION:
+        if point == crashpoints.AFTER_DECISION:
             open_ = True
         elif point == COMMITTED:
             open_ = False
@@ -43,9 +43,9 @@ async def test_the_next_is_received_and_sent_while_one_is_committed_and_decided_
     await link.stop()
     assert ahead(brokers.points) >= 6
     decisions = [
-        point for point in brokers.points if point in (crash_points.BEFORE_DECISION, COMMITTED)
+        point for point in brokers.points if point in (crashpoints.BEFORE_DECISION, COMMITTED)
     ]
-    assert decisions == [crash_points.BEFORE_DECISION, COMMITTED] * 12
+    assert decisions == [crashpoints.BEFORE_DECISION, COMMITTED] * 12
     await nothing_is_left(brokers)
 
 
@@ -64,7 +64,7 @@ async def test_where_the_connection_does_not_stay_one_is_over_before_the_next_be
 
 
 @pytest.mark.parametrize(
-    "at", [crash_points.AFTER_START_1, BEGUN, crash_points.AFTER_SEND, crash_points.AFTER_PREPARE_1]
+    "at", [crashpoints.AFTER_START_1, BEGUN, crashpoints.AFTER_SEND, crashpoints.AFTER_PREPARE_1]
 )
 @pytest.mark.parametrize("cut", ["source", "target"])
 @on_reactor
@@ -78,7 +78,7 @@ async def test_a_commit_that_waits_for_its_broker_is_not_overtaken(
     def passed(point: str) -> None:
         nonlocal decided, times
         brokers.points.append(point)
-        if point == crash_points.AFTER_DECISION:
+        if point == crashpoints.AFTER_DECISION:
             decided = True
         elif point == COMMITTED:
             decided = False
@@ -106,7 +106,7 @@ async def test_it_can_be_stopped_between_a_decision_and_the_next(brokers: Rig, a
         nonlocal decided
         if point == BEGUN and decided and not acted:
             acted.append(getattr(links[0], act)())
-        decided = point == crash_points.AFTER_DECISION or (decided and point != COMMITTED)
+        decided = point == crashpoints.AFTER_DECISION or (decided and point != COMMITTED)
 
     await brokers.source.send(*NUMBERS)
     once = QualityOfService.ONCE_AND_ONLY_ONCE

@@ -18,6 +18,7 @@ from bridge.xa.log.file import LogFile
 from bridge.xa.log.log import DecisionLog
 from bridge.xa.log.storage import SyncFailed
 from bridge.xa.xids import Xids
+from gateway.instance import crashpoints
 
 #: Identities that are drawn are never the same.
 _DRAWN = count(1)
@@ -136,9 +137,8 @@ class Process:
         self.decisions = DecisionLog(self.reactor, self.file, self.jobs)
         header = self.file.header
         ids = Xids("here:bridge", header.identity, header.generation, header.earlier, header.former)
-        self.coordinator = Coordinator(
-            self.reactor, "here:bridge", self.decisions, ids, self.passed.append, log
-        )
+        crashpoints.arm(crashpoints.POINTS[crashpoints.LINK_VARIABLE], self.passed.append)
+        self.coordinator = Coordinator(self.reactor, "here:bridge", self.decisions, ids, log)
 
     def work(self) -> None:
         """Everything that the log's thread and the reactor have to do now."""

@@ -21,15 +21,17 @@ from bridge.xa.log import opening
 from bridge.xa.log.opening import open_coordinator
 from bridge.xa.log.storage import FileStorage
 from bridge.xa.properties import TransactionProperties
+from gateway.instance import crashpoints
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.xa.resource_managers import ResourceManager, Session
 
 
 def opened(folder: Path, events: list[LogEvent], points: list[str] | None = None) -> Coordinator:
     log = Logger(namespace="test", observer=cast(ILogObserver, events.append))
-    passed = (points if points is not None else []).append
+    if points is not None:
+        crashpoints.arm(crashpoints.POINTS[crashpoints.LINK_VARIABLE], points.append)
     return open_coordinator(
-        reactor, folder, "bridge", "here", TransactionProperties(), passed, log, os.urandom
+        reactor, folder, "bridge", "here", TransactionProperties(), log, os.urandom
     )
 
 

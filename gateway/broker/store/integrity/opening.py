@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -24,6 +24,7 @@ from gateway.broker.store.integrity import checks, wal
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
 from gateway.broker.store.reserve import is_lack_of_space
 from gateway.broker.store.statements import CACHED_STATEMENTS, Keys
+from gateway.instance import crashpoints
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
@@ -77,10 +78,9 @@ class Opened(NamedTuple):
     log: str = ""
 
 
-def create(path: str, store_id: str, crash_point: Callable[[str], None] | None = None) -> None:
+def create(path: str, store_id: str) -> None:
     """Make an empty store at ``path``, where there is none; it is there whole or not at all.
 
-    :param crash_point: called with ``store.before-rename`` and ``store.after-rename``.
     :raises StoreError: the folder is missing or cannot be written.
     """
     folder = os.path.dirname(path) or "."
@@ -113,11 +113,9 @@ def create(path: str, store_id: str, crash_point: Callable[[str], None] | None =
             # The only connection: SQLite copies its log back and removes it.
             connection.close()
         sync(unfinished)
-        if crash_point is not None:
-            crash_point("store.before-rename")
+        crashpoints.hit(crashpoints.STORE_BEFORE_RENAME)
         os.rename(unfinished, path)
-        if crash_point is not None:
-            crash_point("store.after-rename")
+        crashpoints.hit(crashpoints.STORE_AFTER_RENAME)
         sync(folder)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"{path} cannot be made: {error}") from error

@@ -17,6 +17,7 @@ from typing import Any
 
 from gateway.broker.store.interface import Batch, Row, StoreError
 from gateway.broker.store.sqlite import SqliteStore
+from gateway.instance import crashpoints
 from tests.gateway.broker.store.harness import History, QueueReactor, insert, row
 
 #: Batches of a stream that are on their way at a time.
@@ -34,9 +35,9 @@ class Child:
         self.reactor = QueueReactor()
         kill = options.pop("kill", None)
         self.left: dict[str, int] = {kill[0]: kill[1]} if kill else {}
-        self.store = SqliteStore(
-            path, self.reactor.reactor, crash_point=self.passed if kill else None, **options
-        )
+        if kill:
+            crashpoints.arm(crashpoints.STORE_POINTS, self.passed)
+        self.store = SqliteStore(path, self.reactor.reactor, **options)
         self.number = 0
 
     def passed(self, point: str) -> None:

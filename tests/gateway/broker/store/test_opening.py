@@ -30,6 +30,7 @@ from gateway.broker.store.interface import (
     SubscriptionRow,
 )
 from gateway.broker.store.sqlite import SqliteStore
+from gateway.instance import crashpoints
 from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
 
 PAGE = opening.PAGE_SIZE
@@ -38,6 +39,15 @@ PAGE = opening.PAGE_SIZE
 @pytest.fixture
 def reactor() -> QueueReactor:
     return QueueReactor()
+
+
+@pytest.fixture
+def points() -> Iterator[Queue[str]]:
+    """The crash points, as they are passed."""
+    passed: Queue[str] = Queue()
+    crashpoints.arm(crashpoints.STORE_POINTS, passed.put)
+    yield passed
+    crashpoints.disarm()
 
 
 @pytest.fixture
@@ -596,7 +606,11 @@ def reserve(seq: int) -> Batch:
 
 @pytest.mark.parametrize("at_once", [10_000, 100])
 def test_what_is_not_persistent_goes_with_all_that_names_it(
-    path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch, at_once: int
+    path: Path,
+    reactor: QueueReactor,
+    points: Queue[str],
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: int,
 ) -> None:
     monkeypatch.setattr(opening, "_DELETED_AT_ONCE", at_once)
     monkeypatch.setattr(opening, "_SWEPT_AT_ONCE", 100)
@@ -615,10 +629,7 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
     reactor.close(store)
 
     monkeypatch.setattr("gateway.broker.store.upkeep._TRIVIAL_LOG", 0)
-    points: Queue[str] = Queue()
-    store = SqliteStore(
-        str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put
-    )
+    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01)
     recovered = store.open()
     assert [each.seq for block in store.scan() for each in block] == list(range(3, 1501, 3))
     assert list(store.scan_owed()) == [[(1, 3)]]
@@ -667,14 +678,11 @@ def test_one_of_many_that_says_it_is_not_persistent_and_is_damaged_stays(
 
 
 def test_free_pages_are_given_back_when_idle(
-    path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch
+    path: Path, reactor: QueueReactor, points: Queue[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.broker.store.upkeep._KEPT_PAGES", 10)
     monkeypatch.setattr("gateway.broker.store.upkeep._TRIVIAL_LOG", 0)
-    points: Queue[str] = Queue()
-    store = SqliteStore(
-        str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01, crash_point=points.put
-    )
+    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01)
     store.open()
     reactor.commit(store, insert(Batch(1), *(row(seq, body=bytes(3000)) for seq in range(1, 1001))))
     while points.get(timeout=60) != "store.after-checkpoint":
