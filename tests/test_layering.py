@@ -164,7 +164,6 @@ CIRCLES = frozenset(
             for name in ["connection", "consumer", "provider", "session", "xa_session"]
         ),
         frozenset({"bridge.journal_lines", "bridge.link.batch"}),
-        frozenset({"bridge.xa.course", "bridge.xa.entries"}),
         frozenset({"gateway.stomp.transport.connection", "gateway.stomp.transport.factory"}),
         frozenset({"pipeline.output", "pipeline.report.page"}),
     }

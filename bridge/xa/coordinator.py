@@ -15,9 +15,8 @@ from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.logger import Logger
 
 from bridge.xa import xids
-from bridge.xa.course import SETTLED, Course, Surroundings
+from bridge.xa.course import SETTLED, Course, Surroundings, transaction_of
 from bridge.xa.enlisting import Committed, Transaction
-from bridge.xa.entries import status_of, transaction_of
 from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
 from bridge.xa.log.log import DecisionLog
 from bridge.xa.log.records import Entry, Presumed, Removed
@@ -160,7 +159,7 @@ class Coordinator:
         heuristic; the oldest first.
         """
         listed = [course for course in self._courses.values() if course.listed]
-        return [status_of(course) for course in sorted(listed, key=lambda course: course.unique)]
+        return [course.status for course in sorted(listed, key=lambda course: course.unique)]
 
     def waits_for(self) -> Mapping[str, int]:
         """How many settled transactions have something left to do, by the ``ref-name`` of the
@@ -243,7 +242,7 @@ class Coordinator:
             order=order.value,
             id=course.id,
             state=state.value,
-            text=status_of(course).text,
+            text=course.status.text,
         )
         if course.now.state is TransactionState.FORGETTING:
             ordered.addCallback(lambda _: self._forget_now(course))

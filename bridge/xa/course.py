@@ -1,8 +1,8 @@
 """The course of one global transaction: its events in their order, and what follows from each done.
 
-Owns the calls of resource managers and what comes back. Which of them are made is
-:mod:`bridge.xa.step`'s to say; why a course goes on is known to those who tell it events: a link's
-transaction, recovery, an operator.
+Owns the calls of resource managers and what comes back, and how the transaction looks in the log
+and to operators. Which calls are made is :mod:`bridge.xa.step`'s to say; why a course goes on is
+known to those who tell it events: a link's transaction, recovery, an operator.
 """
 
 from __future__ import annotations
@@ -18,17 +18,24 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.xa import xids
-from bridge.xa.entries import entry_of
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.log import DecisionLog
-from bridge.xa.log.records import Presumed, Removed
-from bridge.xa.status import BranchState, TransactionCounts, TransactionState
+from bridge.xa.log.records import Entry, LoggedBranch, Presumed, Removed
+from bridge.xa.status import (
+    BranchState,
+    BranchStatus,
+    TransactionCounts,
+    TransactionState,
+    TransactionStatus,
+)
 from bridge.xa.step import is_unheard_of, step
 from bridge.xa.transaction import (
     HEURISTIC,
+    UNFINISHED,
     Action,
     Answered,
     Ask,
+    Branch,
     Call,
     Cause,
     CommitAsked,
@@ -57,6 +64,13 @@ SETTLED: Final = (TransactionState.WAITING, TransactionState.HEURISTIC, Transact
 #: Of a branch of a transaction that is over: its resource manager has not answered.
 _NOT_ROLLED_BACK: Final = (BranchState.LEFT, BranchState.ROLLING_BACK)
 _OVER: Final = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.UNKNOWN)
+#: What the log has of a branch that is being committed: what the next start has to do with it.
+_LOGGED: Final = {
+    BranchState.PREPARED: BranchState.WAITING,
+    BranchState.COMMITTING: BranchState.WAITING,
+}
+#: In the one-line form, what was decided of a branch that is over.
+_DECISIONS: Final = {BranchState.COMMITTED: "COMMIT", BranchState.ROLLED_BACK: "ROLLBACK"}
 #: The crash points of the first answer and of the second.
 _POINTS: Final = {
     Call.PREPARE: (crashpoints.AFTER_PREPARE_1, crashpoints.AFTER_PREPARE_2),
@@ -159,6 +173,29 @@ class Course:
         """Whether there is something of it to be seen."""
         return not self.over or self.left
 
+    @property
+    def status(self) -> TransactionStatus:
+        """What operators see of it."""
+        now = self.now
+        branches = tuple(
+            BranchStatus(
+                branch.ref_name,
+                branch.rm,
+                xids.shown(self.xid(branch.bqual)),
+                branch.state.value,
+                _reason(branch),
+            )
+            for branch in now.branches
+        )
+        state = TransactionState.ROLLING_BACK if self.left else now.state
+        decision = "COMMIT" if now.decided else ""
+        parts = ", ".join(
+            f"{branch.bqual.hex()}({_DECISIONS.get(branch.state, branch.state.value)})"
+            for branch in now.branches
+        )
+        text = f"{self.gtrid.hex()}({decision or state.value})[{parts}]"
+        return TransactionStatus(self.id, state.value, decision, self.since_ms, branches, text)
+
     def xid(self, bqual: bytes) -> Xid:
         """The id of a branch."""
         return Xid(xids.FORMAT_ID, self.gtrid, bqual)
@@ -245,6 +282,24 @@ class Course:
             and is_unheard_of(self.now, branch)
         )
 
+    def _entry(self) -> Entry:
+        """What the log is to have of it: its decision, where it is to commit."""
+        now = self.now
+        decided = now.decided or now.state is TransactionState.DECIDING
+        branches = tuple(
+            LoggedBranch(
+                branch.bqual,
+                branch.ref_name,
+                branch.rm,
+                _LOGGED.get(branch.state, branch.state),
+                branch.error,
+            )
+            for branch in now.branches
+            if branch.state is not BranchState.READ_ONLY
+        )
+        forgetting = now.state is TransactionState.FORGETTING
+        return Entry(self.gtrid, self.since_ms, decided, forgetting, branches)
+
     def _perform(
         self, actions: Sequence[Action], recorded: Callable[[LogFailed | None], None] | None
     ) -> None:
@@ -255,13 +310,13 @@ class Course:
                 case Decide():
                     self._decide()
                 case Note():
-                    self._around.decisions.note(entry_of(self))
+                    self._around.decisions.note(self._entry())
                 case Remove(now=False):
                     self._around.decisions.note(
                         Removed(self.gtrid), partial(self._hit, crashpoints.AFTER_FORGET)
                     )
                 case Record() | Remove():
-                    change = entry_of(self) if isinstance(action, Record) else Removed(self.gtrid)
+                    change = self._entry() if isinstance(action, Record) else Removed(self.gtrid)
                     rest = actions[number + 1 :]
                     self._around.decisions.write(change).addCallbacks(
                         lambda _, rest=rest: self._perform(rest, recorded),
@@ -345,7 +400,7 @@ class Course:
             cause = Cause(xa.XAER_RMFAIL, "", error)
             self.tell(NotDecided(cause) if isinstance(error, NotWritten) else DecisionLost(cause))
 
-        self._around.decisions.write(entry_of(self)).addCallbacks(decided, failed).addErrback(
+        self._around.decisions.write(self._entry()).addCallbacks(decided, failed).addErrback(
             self._broken
         )
 
@@ -449,6 +504,26 @@ class Course:
 
     def _broken(self, failure: Failure) -> None:
         self._around.log.failure("Transaction {id} cannot go on", failure, id=self.id)
+
+
+def transaction_of(entry: Entry) -> GlobalTransaction:
+    """Return how a transaction that the log has goes on after a start."""
+    branches = tuple(
+        Branch(one.bqual, one.ref_name, one.rm, one.state, associations=0, error=one.error)
+        for one in entry.branches
+    )
+    states = {branch.state for branch in branches}
+    if states & UNFINISHED or (entry.decided and not states & HEURISTIC and not entry.forgetting):
+        state = TransactionState.WAITING
+    else:
+        state = TransactionState.FORGETTING if entry.forgetting else TransactionState.HEURISTIC
+    return GlobalTransaction(state, branches, entry.decided, told=True)
+
+
+def _reason(branch: Branch) -> str:
+    if branch.state is BranchState.WAITING and branch.error == xa.XAER_NOTA:
+        return "not known at the broker asked last"
+    return ""
 
 
 def _nowhere(point: str) -> None:
