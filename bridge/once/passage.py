@@ -23,7 +23,7 @@ from bridge.once.target import OnceTarget
 from bridge.once.under_way import UnderWay
 from bridge.status import OnceBy
 from bridge.xa.coordinator import Transaction
-from bridge.xa.several import one_of_several
+from bridge.xa.resource_identity import one_of_several
 from bridge.xa.status import BranchState
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable

@@ -22,7 +22,7 @@ from bridge.xa.log.log import DecisionLog
 from bridge.xa.log.records import Entry, Presumed, Removed
 from bridge.xa.presumptions import Presumptions
 from bridge.xa.recovery import Recovered, Recovery
-from bridge.xa.sameness import have_one_rm
+from bridge.xa.resource_identity import have_one_rm
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
 from gateway.messaging.clocks import wall_ms

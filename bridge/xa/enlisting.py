@@ -16,8 +16,7 @@ from twisted.logger import Logger
 from bridge.xa import xids
 from bridge.xa.course import Course
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
-from bridge.xa.sameness import have_one_rm
-from bridge.xa.several import one_of_several
+from bridge.xa.resource_identity import have_one_rm, one_of_several
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.transaction import (
     HEURISTIC,

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from bridge.xa import xids
 from bridge.xa.course import Course
 from bridge.xa.presumptions import Presumptions
-from bridge.xa.several import is_one_of_several
+from bridge.xa.resource_identity import is_one_of_several
 from bridge.xa.status import BranchState
 from bridge.xa.transaction import HEURISTIC, Branch, Found, Missing
 from gateway.messaging import xa

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from bridge.xa import answers
 from bridge.xa.errors import Misuse
-from bridge.xa.several import is_one_of_several
+from bridge.xa.resource_identity import is_one_of_several
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.transaction import (
     HEURISTIC,
