@@ -2,7 +2,7 @@
 
 Owns the list of all transactions that are live, or decided and not complete, or heuristic. How one
 goes on is :mod:`bridge.xa.step`'s, the calls are
-:mod:`bridge.xa.course`'s.
+:mod:`bridge.xa.transaction_run`'s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.logger import Logger
 
 from bridge.xa import xids
-from bridge.xa.course import SETTLED, Course, Surroundings, transaction_of
 from bridge.xa.enlisting import Committed, Transaction
 from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
 from bridge.xa.log.log import DecisionLog
@@ -25,6 +24,7 @@ from bridge.xa.recovery import Recovered, Recovery
 from bridge.xa.resource_identity import have_one_rm
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
+from bridge.xa.transaction_run import SETTLED, Surroundings, TransactionRun, transaction_of
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.provider import XAResource, Xid
 
@@ -84,7 +84,7 @@ class Coordinator:
             decisions, log, self._over, self._left, self._presume, self._now_ms, self.counts
         )
         self._presumed: Final = Presumptions(decisions.presumed)
-        self._courses: Final[dict[xids.Unique, Course]] = {}
+        self._runs: Final[dict[xids.Unique, TransactionRun]] = {}
         self._turns: Final[dict[str, DeferredLock]] = {}
         self._resources: Final[dict[str, XAResource]] = {}
         self._told: Final[set[tuple[str, str]]] = set()
@@ -101,9 +101,9 @@ class Coordinator:
         if self._closed:
             raise NotWritten(self._decisions.path, "it is closed")
         unique, gtrid = self._ids.next()
-        course = Course(self._around, unique, gtrid, self._now_ms(), GlobalTransaction(), True)
-        self._courses[unique] = course
-        return Transaction(course, self._log)
+        run = TransactionRun(self._around, unique, gtrid, self._now_ms(), GlobalTransaction(), True)
+        self._runs[unique] = run
+        return Transaction(run, self._log)
 
     async def have_one(self, one: XAResource, other: XAResource) -> bool:
         """Whether two sessions, whose resource managers are called the same, have the same. :param
@@ -128,9 +128,9 @@ class Coordinator:
             await turn.acquire()
             try:
                 self._resources[rm] = resource
-                run = Recovery(
+                recovery = Recovery(
                     self._ids,
-                    self._courses,
+                    self._runs,
                     self._adopt,
                     self._presumed,
                     self._log,
@@ -139,7 +139,7 @@ class Coordinator:
                     rm,
                     resource,
                 )
-                did = await run.run()
+                did = await recovery.run()
             finally:
                 turn.release()
             if did != Recovered():
@@ -158,17 +158,17 @@ class Coordinator:
         """Those that are live, decided and waiting, to be rolled back where nobody answers, or
         heuristic; the oldest first.
         """
-        listed = [course for course in self._courses.values() if course.listed]
-        return [course.status for course in sorted(listed, key=lambda course: course.unique)]
+        listed = [run for run in self._runs.values() if run.listed]
+        return [run.status for run in sorted(listed, key=lambda run: run.unique)]
 
     def waits_for(self) -> Mapping[str, int]:
         """How many settled transactions have something left to do, by the ``ref-name`` of the
         resource manager: for a warning at the start, of those that are configured no more.
         """
         counts: dict[str, int] = {}
-        for course in self._courses.values():
-            if course.now.state in SETTLED:
-                for branch in course.now.branches:
+        for run in self._runs.values():
+            if run.now.state in SETTLED:
+                for branch in run.now.branches:
                     if branch.state in UNFINISHED or branch.state in HEURISTIC:
                         counts[branch.ref_name] = counts.get(branch.ref_name, 0) + 1
         return counts
@@ -214,24 +214,24 @@ class Coordinator:
         return self._decisions.close()
 
     def _order(self, id: str, order: Order) -> Deferred[None]:
-        course = self._known(id)
-        if course is None:
+        run = self._known(id)
+        if run is None:
             return fail(UnknownTransaction(id))
         states, said = _ORDERS[order]
-        state = course.now.state
+        state = run.now.state
         if state not in states:
-            return fail(WrongState(course.id, order.value, state.value, said))
-        if any(branch.asking for branch in course.now.branches):
+            return fail(WrongState(run.id, order.value, state.value, said))
+        if any(branch.asking for branch in run.now.branches):
             said = (
                 "a resource manager is being asked about it just now; see what comes of that first"
             )
-            return fail(WrongState(course.id, order.value, state.value, said))
+            return fail(WrongState(run.id, order.value, state.value, said))
         try:
-            ordered = course.order(order)
+            ordered = run.order(order)
         except Misuse:
             return fail(
                 WrongState(
-                    course.id,
+                    run.id,
                     order.value,
                     state.value,
                     "its branches are ordered to roll back already",
@@ -240,28 +240,28 @@ class Coordinator:
         self._log.warn(
             "An operator ordered: {order} transaction {id}, which was {state}: {text}",
             order=order.value,
-            id=course.id,
+            id=run.id,
             state=state.value,
-            text=course.status.text,
+            text=run.status.text,
         )
-        if course.now.state is TransactionState.FORGETTING:
-            ordered.addCallback(lambda _: self._forget_now(course))
+        if run.now.state is TransactionState.FORGETTING:
+            ordered.addCallback(lambda _: self._forget_now(run))
         return ordered
 
-    def _forget_now(self, course: Course) -> None:
+    def _forget_now(self, run: TransactionRun) -> None:
         """Tell those resource managers that were reachable lately; nobody waits for that, and
         recovery does it again where it fails.
         """
-        for index, branch in enumerate(course.now.branches):
+        for index, branch in enumerate(run.now.branches):
             resource = self._resources.get(branch.rm)
-            if resource is not None and course.needs(index):
-                course.reach(index, resource, course.xid(branch.bqual))
+            if resource is not None and run.needs(index):
+                run.reach(index, resource, run.xid(branch.bqual))
 
-    def _known(self, id: str) -> Course | None:
+    def _known(self, id: str) -> TransactionRun | None:
         wanted = id.strip().lower().lstrip("0")
-        return next((course for course in self._courses.values() if course.id == wanted), None)
+        return next((run for run in self._runs.values() if run.id == wanted), None)
 
-    def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> Course | None:
+    def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> TransactionRun | None:
         """One that is known no more, and of which a resource manager has a branch: it was not
         decided, or the branch was taken for committed.
 
@@ -277,19 +277,19 @@ class Coordinator:
             return None
         else:
             now = GlobalTransaction(TransactionState.ROLLED_BACK, (branch,), told=True)
-        course = self._courses[unique] = Course(
+        run = self._runs[unique] = TransactionRun(
             self._around, unique, gtrid, self._now_ms(), now, False
         )
-        return course
+        return run
 
     def _presume(self, presumed: Presumed) -> None:
         # In this order, and before the log drops the decision.
         self._decisions.note(presumed)
         self._presumed.add(presumed)
 
-    def _left(self, course: Course) -> None:
-        for index, branch in enumerate(course.now.branches):
-            if course.needs(index):
+    def _left(self, run: TransactionRun) -> None:
+        for index, branch in enumerate(run.now.branches):
+            if run.needs(index):
                 self.left(branch.ref_name)
 
     def _load(self, entry: Entry) -> None:
@@ -300,11 +300,11 @@ class Coordinator:
         ):
             self._decisions.note(Removed(entry.gtrid))
             return
-        course = Course(self._around, origin.unique, entry.gtrid, entry.since_ms, now, False)
-        self._courses[origin.unique] = course
+        run = TransactionRun(self._around, origin.unique, entry.gtrid, entry.since_ms, now, False)
+        self._runs[origin.unique] = run
 
-    def _over(self, course: Course) -> None:
-        self._courses.pop(course.unique, None)
+    def _over(self, run: TransactionRun) -> None:
+        self._runs.pop(run.unique, None)
 
     def _now_ms(self) -> int:
         return wall_ms(self._clock)

@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from bridge.xa import xids
-from bridge.xa.course import Course
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
 from bridge.xa.resource_identity import have_one_rm, one_of_several
 from bridge.xa.status import BranchState, TransactionState
@@ -30,6 +29,7 @@ from bridge.xa.transaction import (
     Started,
     StartFailed,
 )
+from bridge.xa.transaction_run import TransactionRun
 from gateway.instance import crashpoints
 from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, XAError
@@ -56,10 +56,10 @@ class Transaction:
 
     """
 
-    def __init__(self, course: Course, log: Logger) -> None:
+    def __init__(self, run: TransactionRun, log: Logger) -> None:
         #: As operators see and type it.
-        self.id: Final = course.id
-        self._course: Final = course
+        self.id: Final = run.id
+        self._run: Final = run
         self._log: Final = log
         self._turns: Final[dict[str, DeferredLock]] = {}
         #: Whether two sessions have one resource manager.
@@ -74,12 +74,12 @@ class Transaction:
     @property
     def state(self) -> TransactionState:
         """Where it stands."""
-        return self._course.now.state
+        return self._run.now.state
 
     @property
     def over(self) -> bool:
         """Whether its outcome is told and final."""
-        return self._course.over
+        return self._run.over
 
     @property
     def left(self) -> Sequence[str]:
@@ -87,16 +87,14 @@ class Transaction:
         back: recovery has yet to tell them.
         """
         return [
-            branch.ref_name
-            for branch in self._course.now.branches
-            if branch.state is BranchState.LEFT
+            branch.ref_name for branch in self._run.now.branches if branch.state is BranchState.LEFT
         ]
 
     @property
     def ending(self) -> Heuristic:
         """How each branch ended, of one that has not ended as was decided."""
         return Heuristic(
-            self.id, {branch.ref_name: branch.state.value for branch in self._course.now.branches}
+            self.id, {branch.ref_name: branch.state.value for branch in self._run.now.branches}
         )
 
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
@@ -115,9 +113,9 @@ class Transaction:
             back.
         :raises TooManyBranches: :raises Misuse: commit or rollback was asked before.
         """
-        if self._course.now.state is not TransactionState.ACTIVE:
+        if self._run.now.state is not TransactionState.ACTIVE:
             raise Misuse(
-                f"transaction {self.id} is {self._course.now.state.value}: nobody can take part any more"
+                f"transaction {self.id} is {self._run.now.state.value}: nobody can take part any more"
             )
         self._enlisting += 1
         one = object()
@@ -145,7 +143,7 @@ class Transaction:
         :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
         """
         for index in self._named(rm):
-            pair = resource, self._course.resources[index][0]
+            pair = resource, self._run.resources[index][0]
             if pair not in self._same:
                 self._same[pair] = await have_one_rm(*pair, self._log)
             if self._same[pair]:
@@ -154,7 +152,7 @@ class Transaction:
 
     def _named(self, rm: str) -> list[int]:
         """The branches of resource managers of this name."""
-        branches = self._course.now.branches
+        branches = self._run.now.branches
         return [
             index
             for index, branch in enumerate(branches)
@@ -162,9 +160,9 @@ class Transaction:
         ]
 
     async def _enlist(self, ref_name: str, rm: str, resource: XAResource, one: object) -> None:
-        course = self._course
+        run = self._run
         known = self._named(rm)
-        if any(one is resource for index in known for one in course.resources[index]):
+        if any(one is resource for index in known for one in run.resources[index]):
             return
         index = await self.meet(rm, resource)
         if index is None:
@@ -175,33 +173,31 @@ class Transaction:
             if known:
                 # So one name is that of several.
                 for one_known in known:
-                    course.tell(
-                        Separated(one_known, _named_apart(rm, course.now.branches[one_known].bqual))
+                    run.tell(
+                        Separated(one_known, _named_apart(rm, run.now.branches[one_known].bqual))
                     )
                 rm = _named_apart(rm, bqual)
         else:
-            bqual = course.now.branches[index].bqual
+            bqual = run.now.branches[index].bqual
         try:
-            answer = resource.start(
-                course.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN
-            )
+            answer = resource.start(run.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN)
         except Exception as failed:
-            course.tell(StartFailed(_cause(ref_name, failed)))
+            run.tell(StartFailed(_cause(ref_name, failed)))
             raise
         if index is None:
-            index = len(course.now.branches)
-            course.resources[index] = [resource]
-            course.tell(Started(Branch(bqual, ref_name, rm)))
+            index = len(run.now.branches)
+            run.resources[index] = [resource]
+            run.tell(Started(Branch(bqual, ref_name, rm)))
         else:
-            course.resources[index].append(resource)
-            course.tell(Joined(index))
+            run.resources[index].append(resource)
+            run.tell(Joined(index))
         self._unasked.discard(one)
         try:
             await answer
         except Exception as failed:
-            if course.now.state is TransactionState.ACTIVE:
-                course.resources[index].remove(resource)
-            course.tell(StartFailed(_cause(ref_name, failed), index))
+            if run.now.state is TransactionState.ACTIVE:
+                run.resources[index].remove(resource)
+            run.tell(StartFailed(_cause(ref_name, failed), index))
             raise
         self._started += 1
         if self._started <= len(_POINTS):
@@ -227,12 +223,12 @@ class Transaction:
             raise Misuse(
                 f"transaction {self.id} cannot be committed while somebody is being enlisted"
             )
-        course = self._course
-        course.after = None if after is None else after._course
-        course.first = first
-        if first is not None and len(course.now.branches) < 2:
+        run = self._run
+        run.after = None if after is None else after._run
+        run.first = first
+        if first is not None and len(run.now.branches) < 2:
             await _fired(first)
-        course.tell(CommitAsked())
+        run.tell(CommitAsked())
         await self._outcome()
         return self._committed()
 
@@ -241,8 +237,8 @@ class Transaction:
         commit, and everybody was asked to; what is asked of their sessions from then on is done
         behind that. False where the outcome came first.
         """
-        await _fired(self._course.decided)
-        return not self._course.now.told
+        await _fired(self._run.decided)
+        return not self._run.now.told
 
     async def rollback(self) -> None:
         """Roll back all branches. Never fails: what cannot be reached is left to presumed abort.
@@ -252,8 +248,8 @@ class Transaction:
             done: Deferred[None] = Deferred()
             self._enlisted.append(done)
             await done
-        if self._course.now.state is TransactionState.ACTIVE:
-            self._course.tell(RollbackAsked())
+        if self._run.now.state is TransactionState.ACTIVE:
+            self._run.tell(RollbackAsked())
             await self._outcome()
             self._heuristic()
         else:
@@ -261,11 +257,11 @@ class Transaction:
 
     async def _outcome(self) -> None:
         """Wait for it. Whoever waits may be cancelled, and the transaction goes on."""
-        await _fired(self._course.told)
+        await _fired(self._run.told)
 
     def _committed(self) -> Committed:
         """What commit says, by the state."""
-        now = self._course.now
+        now = self._run.now
         heuristic = self._heuristic()
         if heuristic is not None:
             raise heuristic
@@ -290,7 +286,7 @@ class Transaction:
         """What there is to say, and to log, of branches that a resource manager completed on its
         own against the others.
         """
-        if not any(branch.state in HEURISTIC for branch in self._course.now.branches):
+        if not any(branch.state in HEURISTIC for branch in self._run.now.branches):
             return None
         heuristic = self.ending
         self._log.error(

@@ -17,11 +17,11 @@ from typing import Final
 from twisted.logger import Logger
 
 from bridge.xa import xids
-from bridge.xa.course import Course
 from bridge.xa.presumptions import Presumptions
 from bridge.xa.resource_identity import is_one_of_several
 from bridge.xa.status import BranchState
 from bridge.xa.transaction import HEURISTIC, Branch, Found, Missing
+from bridge.xa.transaction_run import TransactionRun
 from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import XAResource, Xid
@@ -49,17 +49,17 @@ class Recovered:
 class Recovery:
     """One run over one resource manager.
 
-    :param ids: the coordinator's. :param presumed: likewise. :param courses: all that are known, as
-        it changes. :param adopt: makes the course of a transaction that is known no more; None is
-        one that was decided and did not have this branch. :param told: what was said before, as
-        (rm, words); each is said once.
+    :param ids: the coordinator's. :param presumed: likewise.
+    :param runs: all transactions that are known, as they change.
+    :param adopt: makes a transaction known again; None is one that was decided and did not have
+        this branch. :param told: what was said before, as (rm, words); each is said once.
     """
 
     def __init__(
         self,
         ids: xids.Xids,
-        courses: Mapping[xids.Unique, Course],
-        adopt: Callable[[xids.Unique, bytes, Branch], Course | None],
+        runs: Mapping[xids.Unique, TransactionRun],
+        adopt: Callable[[xids.Unique, bytes, Branch], TransactionRun | None],
         presumed: Presumptions,
         log: Logger,
         told: set[tuple[str, str]],
@@ -68,7 +68,7 @@ class Recovery:
         resource: XAResource,
     ) -> None:
         self._ids = ids
-        self._courses = courses
+        self._runs = runs
         self._adopt = adopt
         self._presumed = presumed
         self._log = log
@@ -91,8 +91,8 @@ class Recovery:
         for unique in sorted(scanned):
             for xid in scanned[unique]:
                 await self._found(unique, xid)
-        for course in sorted(self._courses.values(), key=lambda course: course.unique):
-            await self._not_found(course)
+        for run in sorted(self._runs.values(), key=lambda run: run.unique):
+            await self._not_found(run)
         if self._left is not None:
             raise self._left
         return self._did
@@ -102,10 +102,10 @@ class Recovery:
         if origin is None:
             return None
         gtrid = xids.gtrid_without_padding(xid.gtrid)
-        course = self._courses.get(origin.unique)
+        run = self._runs.get(origin.unique)
         # What is known of one is known, whichever run it is of, and wherever that was.
         if (
-            (course is not None and course.gtrid == gtrid)
+            (run is not None and run.gtrid == gtrid)
             or self._presumed.of(gtrid)
             or self._ids.made(origin)
         ):
@@ -140,40 +140,40 @@ class Recovery:
             associations=0,
         )
         gtrid = xids.gtrid_without_padding(xid.gtrid)
-        course = self._courses.get(unique) or self._adopt(unique, gtrid, branch)
-        if course is None:
+        run = self._runs.get(unique) or self._adopt(unique, gtrid, branch)
+        if run is None:
             self._not_its_own(unique.id, xid)
             return
-        if not course.settled:
+        if not run.settled:
             return
         index = next(
-            (index for index, branch in enumerate(course.now.branches) if branch.bqual == bqual),
+            (index for index, branch in enumerate(run.now.branches) if branch.bqual == bqual),
             None,
         )
         if index is None:
-            if course.now.decided:
-                self._not_its_own(course.id, xid)
+            if run.now.decided:
+                self._not_its_own(run.id, xid)
                 return
-            index = len(course.now.branches)
-            course.tell(Found(branch))
-        branch = course.now.branches[index]
+            index = len(run.now.branches)
+            run.tell(Found(branch))
+        branch = run.now.branches[index]
         # Taken for committed on an operator's word, or for rolled back as another broker did not
         # know it, and it was not.
         again = (
             branch.state in (BranchState.COMMITTED, BranchState.ROLLED_BACK)
             and branch.asking is None
         )
-        hazard = course.unheard_of(index)
+        hazard = run.unheard_of(index)
         if hazard:
             self._log.warn(
                 "Transaction {id}: '{ref_name}' holds branch {xid} after all, which was not known there when it was asked to commit it; it is committed, as was "
                 "decided. What was to be sent in this transaction is in the dead message queues, too",
-                id=course.id,
+                id=run.id,
                 ref_name=self._ref_name,
                 xid=xids.shown(xid),
             )
-        if course.needs(index) or again or hazard:
-            await self._reach(course, index, xid, holds=True)
+        if run.needs(index) or again or hazard:
+            await self._reach(run, index, xid, holds=True)
 
     def _not_its_own(self, id: str, xid: Xid) -> None:
         self._once(
@@ -184,51 +184,51 @@ class Recovery:
             remedy=_REMEDY,
         )
 
-    async def _not_found(self, course: Course) -> None:
+    async def _not_found(self, run: TransactionRun) -> None:
         """Those that wait for this resource manager and that it does not list: it may have
         completed them, and the answer was lost.
         """
-        for index, branch in enumerate(course.now.branches):
-            if (course.unique, index) in self._handled or not course.needs(index):
+        for index, branch in enumerate(run.now.branches):
+            if (run.unique, index) in self._handled or not run.needs(index):
                 continue
             if branch.state is BranchState.LEFT:
                 if branch.rm == self._rm or branch.ref_name == self._ref_name:
-                    await self._reach(course, index, course.xid(branch.bqual), listed=False)
+                    await self._reach(run, index, run.xid(branch.bqual), listed=False)
             elif is_one_of_several(branch.rm) and (
                 branch.rm == self._rm or branch.ref_name == self._ref_name
             ):
-                self._missing(course, index, branch)
+                self._missing(run, index, branch)
             elif branch.rm == self._rm:
-                await self._reach(course, index, course.xid(branch.bqual))
+                await self._reach(run, index, run.xid(branch.bqual))
             elif branch.ref_name == self._ref_name:
                 self._once(
-                    course.id + branch.rm,
+                    run.id + branch.rm,
                     "Transaction {id} waits for '{ref_name}', which was {before} and is {rm} now, and does not hold its branch; it goes on waiting. "
                     "If its branch is committed or lost, order: imqbridgemgr commit transaction",
-                    id=course.id,
+                    id=run.id,
                     before=branch.rm,
                 )
 
-    def _missing(self, course: Course, index: int, branch: Branch) -> None:
+    def _missing(self, run: TransactionRun, index: int, branch: Branch) -> None:
         """It may have completed the branch, or be another than the one that holds it."""
         if branch.state is BranchState.WAITING:
-            course.tell(Missing(index))
+            run.tell(Missing(index))
         self._once(
-            xids.shown(course.xid(branch.bqual)),
+            xids.shown(run.xid(branch.bqual)),
             "Transaction {id} waits for '{ref_name}', which may lead to several brokers, and the one that is connected now does not hold its "
             "branch; it goes on waiting. If its branch is committed or lost, order: imqbridgemgr commit transaction",
-            id=course.id,
+            id=run.id,
         )
 
     async def _reach(
-        self, course: Course, index: int, xid: Xid, listed: bool = True, holds: bool = False
+        self, run: TransactionRun, index: int, xid: Xid, listed: bool = True, holds: bool = False
     ) -> None:
         """:param listed: whether it holds messages, as far as is known; if not, nobody need wait
         for it. :param holds: whether it says that it has the branch.
         """
-        self._handled.add((course.unique, index))
-        answer = await course.reach(index, self._resource, xid, holds)
-        branch, did = course.now.branches[index], self._did
+        self._handled.add((run.unique, index))
+        answer = await run.reach(index, self._resource, xid, holds)
+        branch, did = run.now.branches[index], self._did
         if answer.code == xa.XAER_RMFAIL:
             raise answer.error or ProviderUnavailable("the resource manager does not answer")
         if branch.state is BranchState.COMMITTED:
@@ -244,7 +244,7 @@ class Recovery:
             and self._left is None
         ):
             self._left = answer.error or XAError(
-                answer.code, f"transaction {course.id} is not completed"
+                answer.code, f"transaction {run.id} is not completed"
             )
 
     def _unknown(self, branch: Branch) -> bool:

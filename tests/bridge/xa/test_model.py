@@ -302,7 +302,7 @@ class TransactionsModel(RuleBasedStateMachine):
         batch: int,
         together: bool,
     ) -> None:
-        moved = self.transactions[transaction.id] = Moved(link.ends, transaction._course.gtrid)
+        moved = self.transactions[transaction.id] = Moved(link.ends, transaction._run.gtrid)
         sessions = link.sessions
         try:
             await self.enlist(transaction, link.ends, sessions, together)

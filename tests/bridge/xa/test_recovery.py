@@ -117,7 +117,7 @@ def test_a_transaction_that_begins_during_the_scan_is_left_alone() -> None:
     recovering = two.coordinator.recover("target", "rm:b", link)
     transaction = two.moved()
     slow = Session(two.a, at_once=False)
-    transaction._course.resources[0] = [slow]
+    transaction._run.resources[0] = [slow]
     committing = begin(transaction.commit())
     assert two.b.prepared
     link.arrive()
@@ -140,7 +140,7 @@ def test_a_transaction_that_is_decided_during_the_scan() -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     link = Session(two.b, at_once=False)
     slow = Session(two.b, at_once=False)
-    transaction._course.resources[1] = [slow]
+    transaction._run.resources[1] = [slow]
     committing = begin(transaction.commit())
     two.target.end(next(iter(two.b.active)), Flags.SUCCESS)
     slow.requests.popleft().answer.callback(None)  # type: ignore[union-attr]

@@ -49,7 +49,7 @@ def test_what_a_later_run_prepared_is_left_alone_for_ever_and_no_id_comes_twice(
     for _ in range(8):
         assert two.recover() == (Recovered(), Recovered())
         transaction = two.moved()
-        assert transaction._course.gtrid != decided
+        assert transaction._run.gtrid != decided
         assert done(transaction.commit()) == Committed()
     assert two.b.prepared == before
     [told] = [
@@ -126,7 +126,7 @@ def test_ids_of_logs_whose_runs_had_one_identity_are_known() -> None:
         with pytest.raises(RolledBack):
             done(transaction.commit())
         two.reconnect()
-        prepared.append(transaction._course.gtrid)
+        prepared.append(transaction._run.gtrid)
     two.process = Process(log_from_before(identity, 5), at_once=True)
     two.restart()
     assert two.process.file.header.generation == 7

@@ -1,8 +1,8 @@
-"""The course of one global transaction: its events in their order, and what follows from each done.
+"""Runs one global transaction: takes its events in order, and does what follows from each.
 
 Owns the calls of resource managers and what comes back, and how the transaction looks in the log
-and to operators. Which calls are made is :mod:`bridge.xa.step`'s to say; why a course goes on is
-known to those who tell it events: a link's transaction, recovery, an operator.
+and to operators. Which calls are made is :mod:`bridge.xa.step`'s to say; why it goes on is known to
+those who tell it events: a link's transaction, recovery, an operator.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ _POINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all courses of a coordinator share.
+    """What all transactions of a coordinator share.
 
-    :param over: called with a course that nobody need know any more. :param left: called with one
-        that a resource manager has yet to hear of.
+    :param over: called with one that nobody need know any more. :param left: called with one that a
+        resource manager has yet to hear of.
     :param presume: called with a branch that is taken for committed without its resource manager's
         word. :param now_ms: the time.
     :param counts: of those that ended.
@@ -92,15 +92,15 @@ class Surroundings:
 
     decisions: DecisionLog
     log: Logger
-    over: Callable[[Course], None]
-    left: Callable[[Course], None]
+    over: Callable[[TransactionRun], None]
+    left: Callable[[TransactionRun], None]
     presume: Callable[[Presumed], None]
     now_ms: Callable[[], int]
     counts: TransactionCounts
 
 
-class Course:
-    """One global transaction on its way.
+class TransactionRun:
+    """One global transaction on its way, from its first event until nothing of it is left to do.
 
     :param now: where it stands. :param at_points: whether the crash points are passed: for those of
         links.
@@ -129,7 +129,7 @@ class Course:
         self.decided: Final[Deferred[None]] = Deferred()
         #: The one before this, where its messages are before these: unless that is committed clean,
         #: this one is not decided.
-        self.after: Course | None = None
+        self.after: TransactionRun | None = None
         #: What is to have happened before this one is decided; never fails.
         self.first: Deferred[None] | None = None
         self._around: Final = around
@@ -376,7 +376,7 @@ class Course:
         else:
             before.told.addCallback(lambda _: self._decide_after(before)).addErrback(self._broken)
 
-    def _decide_after(self, before: Course) -> None:
+    def _decide_after(self, before: TransactionRun) -> None:
         if before.now.state is TransactionState.COMMITTED:
             self._decide_now()
             return
@@ -470,7 +470,7 @@ class Course:
                 self._hit(points[answered])
 
     def _look_round(self) -> None:
-        """Tell those who wait for branches, and whoever has a list of courses."""
+        """Tell those who wait for branches, and whoever has a list of them."""
         for index, (_, _, done) in list(self._reached.items()):
             if (
                 self.now.branches[index].asking is None
