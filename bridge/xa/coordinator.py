@@ -24,7 +24,7 @@ from bridge.xa.recovery import Recovered, Recovery
 from bridge.xa.resource_identity import have_one_rm
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
-from bridge.xa.transaction_run import SETTLED, Surroundings, TransactionRun, transaction_of
+from bridge.xa.transaction_run import SETTLED, RunContext, TransactionRun, transaction_of
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.provider import XAResource, Xid
 
@@ -80,7 +80,7 @@ class Coordinator:
         #: Called with the ``ref-name`` of a resource manager that has yet to hear of a transaction:
         #: until then it may hold its messages.
         self.left: Callable[[str], None] = _nobody
-        self._around: Final = Surroundings(
+        self._context: Final = RunContext(
             decisions, log, self._over, self._left, self._presume, self._now_ms, self.counts
         )
         self._presumed: Final = Presumptions(decisions.presumed)
@@ -101,7 +101,9 @@ class Coordinator:
         if self._closed:
             raise NotWritten(self._decisions.path, "it is closed")
         unique, gtrid = self._ids.next()
-        run = TransactionRun(self._around, unique, gtrid, self._now_ms(), GlobalTransaction(), True)
+        run = TransactionRun(
+            self._context, unique, gtrid, self._now_ms(), GlobalTransaction(), True
+        )
         self._runs[unique] = run
         return Transaction(run, self._log)
 
@@ -278,7 +280,7 @@ class Coordinator:
         else:
             now = GlobalTransaction(TransactionState.ROLLED_BACK, (branch,), told=True)
         run = self._runs[unique] = TransactionRun(
-            self._around, unique, gtrid, self._now_ms(), now, False
+            self._context, unique, gtrid, self._now_ms(), now, False
         )
         return run
 
@@ -300,7 +302,7 @@ class Coordinator:
         ):
             self._decisions.note(Removed(entry.gtrid))
             return
-        run = TransactionRun(self._around, origin.unique, entry.gtrid, entry.since_ms, now, False)
+        run = TransactionRun(self._context, origin.unique, entry.gtrid, entry.since_ms, now, False)
         self._runs[origin.unique] = run
 
     def _over(self, run: TransactionRun) -> None:

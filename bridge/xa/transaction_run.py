@@ -80,7 +80,7 @@ _POINTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunContext:
     """What all transactions of a coordinator share.
 
     :param over: called with one that nobody need know any more. :param left: called with one that a
@@ -108,7 +108,7 @@ class TransactionRun:
 
     def __init__(
         self,
-        around: Surroundings,
+        context: RunContext,
         unique: xids.Unique,
         gtrid: bytes,
         since_ms: int,
@@ -132,7 +132,7 @@ class TransactionRun:
         self.after: TransactionRun | None = None
         #: What is to have happened before this one is decided; never fails.
         self.first: Deferred[None] | None = None
-        self._around: Final = around
+        self._context: Final = context
         self._hit: Final = crashpoints.hit if at_points else _nowhere
         self._counts: Final[dict[tuple[str, str], int]] = {}
         self._ends = 0
@@ -219,7 +219,7 @@ class TransactionRun:
                 event, recorded = self._events.popleft()
                 if isinstance(event, CommitAsked):
                     # Until then it may have waited for messages.
-                    self.since_ms = self._around.now_ms()
+                    self.since_ms = self._context.now_ms()
                 self.now, actions = step(self.now, event)
                 self._perform(actions, recorded)
         finally:
@@ -310,15 +310,15 @@ class TransactionRun:
                 case Decide():
                     self._decide()
                 case Note():
-                    self._around.decisions.note(self._entry())
+                    self._context.decisions.note(self._entry())
                 case Remove(now=False):
-                    self._around.decisions.note(
+                    self._context.decisions.note(
                         Removed(self.gtrid), partial(self._hit, crashpoints.AFTER_FORGET)
                     )
                 case Record() | Remove():
                     change = self._entry() if isinstance(action, Record) else Removed(self.gtrid)
                     rest = actions[number + 1 :]
-                    self._around.decisions.write(change).addCallbacks(
+                    self._context.decisions.write(change).addCallbacks(
                         lambda _, rest=rest: self._perform(rest, recorded),
                         lambda failure, rest=rest: self._unrecorded(failure, rest, recorded),
                     ).addErrback(self._broken)
@@ -340,7 +340,7 @@ class TransactionRun:
         failed = failure.value
         if not isinstance(failed, LogFailed):
             failure.raiseException()
-        self._around.log.error(
+        self._context.log.error(
             "Transaction {id}, {state}, could not be recorded, and a restart would not know it: {error}",
             id=self.id,
             state=self.now.state.value,
@@ -352,9 +352,9 @@ class TransactionRun:
 
     def _presume(self, action: Presume) -> None:
         branch = self.now.branches[action.branch]
-        self._around.presume(Presumed(self.gtrid, branch.bqual, self._around.now_ms()))
+        self._context.presume(Presumed(self.gtrid, branch.bqual, self._context.now_ms()))
         if action.at_first:
-            self._around.log.warn(
+            self._context.log.warn(
                 "Transaction {id}: '{ref_name}' does not know branch {xid}, which it has prepared and was asked to commit for the first time. It is taken for "
                 "committed, as its client may have asked before on its own. But if its administrator has ended the branch, or the connection has gone to "
                 "another broker, the messages of this transaction may be missing or double: see there",
@@ -400,7 +400,7 @@ class TransactionRun:
             cause = Cause(xa.XAER_RMFAIL, "", error)
             self.tell(NotDecided(cause) if isinstance(error, NotWritten) else DecisionLost(cause))
 
-        self._around.decisions.write(self._entry()).addCallbacks(decided, failed).addErrback(
+        self._context.decisions.write(self._entry()).addCallbacks(decided, failed).addErrback(
             self._broken
         )
 
@@ -442,7 +442,7 @@ class TransactionRun:
         def failed(failure: Failure) -> None:
             error = failure.value
             if not isinstance(error, MessagingError):
-                self._around.log.failure(
+                self._context.log.failure(
                     "A provider failed to {call} as it must not", failure, call=ask.call.value
                 )
                 error = XAError(xa.XAER_RMFAIL, f"{type(error).__name__}: {error}")
@@ -479,12 +479,12 @@ class TransactionRun:
                 done.callback(self._last[index])
         self._count()
         if not self.listed and not self._reached:
-            self._around.over(self)
+            self._context.over(self)
         elif self.settled and any(self.needs(index) for index in range(len(self.now.branches))):
-            self._around.left(self)
+            self._context.left(self)
 
     def _count(self) -> None:
-        now, counts = self.now, self._around.counts
+        now, counts = self.now, self._context.counts
         if (
             self._counted
             or not now.branches
@@ -503,7 +503,7 @@ class TransactionRun:
                 counts.unknown += 1
 
     def _broken(self, failure: Failure) -> None:
-        self._around.log.failure("Transaction {id} cannot go on", failure, id=self.id)
+        self._context.log.failure("Transaction {id} cannot go on", failure, id=self.id)
 
 
 def transaction_of(entry: Entry) -> GlobalTransaction:
