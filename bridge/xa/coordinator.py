@@ -15,11 +15,9 @@ from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.logger import Logger
 
 from bridge.xa import xids
+from bridge.xa.decision_log import DecisionLog, Entry, Presumed, Presumptions, Removed
 from bridge.xa.enlisting import Committed, Transaction
 from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
-from bridge.xa.log.log import DecisionLog
-from bridge.xa.log.records import Entry, Presumed, Removed
-from bridge.xa.presumptions import Presumptions
 from bridge.xa.recovery import Recovered, Recovery
 from bridge.xa.resource_identity import have_one_rm
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus

@@ -17,7 +17,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from bridge.xa import xids
-from bridge.xa.presumptions import Presumptions
+from bridge.xa.decision_log import Presumptions
 from bridge.xa.resource_identity import is_one_of_several
 from bridge.xa.status import BranchState
 from bridge.xa.transaction import HEURISTIC, Branch, Found, Missing

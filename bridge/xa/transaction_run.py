@@ -18,9 +18,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.xa import xids
+from bridge.xa.decision_log import DecisionLog, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.errors import LogFailed, NotWritten
-from bridge.xa.log.log import DecisionLog
-from bridge.xa.log.records import Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.status import (
     BranchState,
     BranchStatus,

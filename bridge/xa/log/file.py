@@ -12,13 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from bridge.xa.decision_log import Change, Entry, Presumed, Presumptions, Removed
 from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
 from bridge.xa.log.records import (
-    Change,
-    Entry,
     Header,
-    Presumed,
-    Removed,
     frame,
     header,
     live,
@@ -26,7 +23,6 @@ from bridge.xa.log.records import (
     read_header,
 )
 from bridge.xa.log.storage import Storage, SyncFailed
-from bridge.xa.presumptions import Presumptions
 from bridge.xa.xids import IDENTITY_OCTETS, Run
 
 #: Earlier runs that are remembered, and as many at other places. What one of them decided is known

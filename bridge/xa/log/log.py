@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 
+from bridge.xa.decision_log import Change, Entry, Presumed
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.file import LogFile
-from bridge.xa.log.records import Change, Entry, Presumed
 
 #: Seconds that a change nobody waits for may wait for one that is synced.
 LAZY_S: Final = 0.2
@@ -74,8 +74,8 @@ class _Waiting:
     written: Callable[[LogFailed | None], None] | None
 
 
-class DecisionLog:
-    """The log of one coordinator.
+class FileDecisionLog:
+    """A :class:`~bridge.xa.decision_log.DecisionLog` in a file that a thread of its own writes.
 
     :param file: open; the worker's alone from now on. :param worker: where it is written.
     """
@@ -98,13 +98,9 @@ class DecisionLog:
 
     @property
     def path(self) -> str:
-        """The file."""
         return self._file.path
 
     def write(self, change: Change) -> Deferred[None]:
-        """Write a change. Fires when it is on the disk; fails with NotWritten, where it certainly
-        is not, or with LogFailed.
-        """
         done: Deferred[None] = Deferred()
 
         def written(failed: LogFailed | None) -> None:
@@ -117,12 +113,6 @@ class DecisionLog:
         return done
 
     def note(self, change: Change, written: Callable[[], None] | None = None) -> None:
-        """Write a change some time: with the next that is synced, or a moment later. It may be lost
-        by a crash.
-
-        :param written: called when it is in the file; never, if it cannot be.
-        """
-
         def told(failed: LogFailed | None) -> None:
             if failed is None and written is not None:
                 written()
@@ -130,7 +120,6 @@ class DecisionLog:
         self._put(_Waiting(change, False, told if written is not None else None))
 
     def close(self) -> Deferred[None]:
-        """Write what waits, and let go of the file. Never fails; idempotent."""
         done: Deferred[None] = Deferred()
         if self._ended:
             return succeed(None)

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.file import LogFile
-from bridge.xa.log.log import DecisionLog, LogThread
+from bridge.xa.log.log import FileDecisionLog, LogThread
 from bridge.xa.log.storage import FileStorage
 from bridge.xa.properties import TransactionProperties
 from bridge.xa.xids import Xids
@@ -51,7 +51,7 @@ def open_coordinator(
         randomness,
         place_of(folder),
     )
-    decisions = DecisionLog(reactor, file, LogThread(f"txlog.{bridge}"))
+    decisions = FileDecisionLog(reactor, file, LogThread(f"txlog.{bridge}"))
     if file.cut:
         log.info(
             "{file}: {octets} octets at its end had not been synced, and are cut",

@@ -21,8 +21,9 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from bridge.xa.decision_log import Change, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.errors import LogDamaged
 from bridge.xa.status import BranchState
 from bridge.xa.xids import IDENTITY_OCTETS, Run
@@ -32,56 +33,6 @@ _MAGIC_OF_ANY_VERSION: Final = MAGIC[:-1]
 _MARK: Final = b"\xa7\xf4"
 _HEAD: Final = struct.Struct(">2sIQI")
 _PLACE: Final = struct.Struct(">IQQ")
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedBranch:
-    """A branch of a logged transaction. :param error: the last code of XA, or 0."""
-
-    bqual: bytes
-    ref_name: str
-    rm: str
-    state: BranchState
-    error: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A transaction in the log: one that is decided, or ended heuristically.
-
-    :param since_ms: when it was first written. :param decided: to commit. :param forgetting: an
-        operator has ordered it.
-    """
-
-    gtrid: bytes
-    since_ms: int
-    decided: bool
-    forgetting: bool
-    branches: tuple[LoggedBranch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The transaction is over: the log need not have it any more."""
-
-    gtrid: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Presumed:
-    """A branch of a transaction that was decided is taken for committed, though its resource
-    manager did not say so: it did not know it, or an operator waits for it no more. Should it come
-    to light, it is committed.
-
-    :param at_ms: since when.
-    """
-
-    gtrid: bytes
-    bqual: bytes
-    at_ms: int
-
-
-Change: TypeAlias = Entry | Removed | Presumed
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from bridge.link.link import JMSLink
 from bridge.once import coordination
 from bridge.once.coordination import AGAIN_S, Coordination
 from bridge.status import LinkState
+from bridge.xa.log.log import FileDecisionLog
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
 from tests.bridge.linking import SOURCE, Rig, until
@@ -41,7 +42,9 @@ async def test_what_a_stopped_link_left_undecided_is_listed_until_it_is_rolled_b
             # Both are prepared. The source is away, and the disk takes no decision.
             brokers.source.provider.error = ProviderUnavailable("it is away")
             brokers.source.provider.cut()
-            brokers.coordinator()._decisions._file._storage.append = full  # type: ignore[method-assign]
+            decisions = brokers.coordinator()._decisions
+            assert isinstance(decisions, FileDecisionLog)
+            decisions._file._storage.append = full  # type: ignore[method-assign]
             links.pop().stop()
 
     def full(data: bytes) -> None:

@@ -15,7 +15,7 @@ from twisted.logger import ILogObserver, LogEvent, Logger
 
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.file import LogFile
-from bridge.xa.log.log import DecisionLog
+from bridge.xa.log.log import FileDecisionLog
 from bridge.xa.log.storage import SyncFailed
 from bridge.xa.xids import Xids
 from gateway.instance import crashpoints
@@ -134,7 +134,7 @@ class Process:
         self.events: list[LogEvent] = []
         log = Logger(namespace="test", observer=cast(ILogObserver, self.events.append))
         self.file = LogFile(storage, "here:bridge", size, True, drawn)
-        self.decisions = DecisionLog(self.reactor, self.file, self.jobs)
+        self.decisions = FileDecisionLog(self.reactor, self.file, self.jobs)
         header = self.file.header
         ids = Xids("here:bridge", header.identity, header.generation, header.earlier, header.former)
         crashpoints.arm(crashpoints.POINTS[crashpoints.LINK_VARIABLE], self.passed.append)

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bridge.xa import presumptions
+from bridge.xa import decision_log
 from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.decision_log import Presumed, Presumptions
 from bridge.xa.errors import RolledBack
-from bridge.xa.log.records import Presumed
-from bridge.xa.presumptions import Presumptions
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Xid
 from tests.bridge.xa.resource_managers import (
@@ -186,15 +185,15 @@ def test_what_an_operator_took_for_committed_is_committed_when_it_comes_to_light
 
 
 def test_so_many_are_remembered_and_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presumptions, "MOST", 3)
+    monkeypatch.setattr(decision_log, "MOST_PRESUMED", 3)
     known = Presumptions(Presumed(bytes((number,)), b"b", number) for number in range(5))
     assert [one.gtrid for one in known] == [b"\2", b"\3", b"\4"]
     assert (list(known.of(b"\1")), list(known.of(b"\2"))) == ([], [b"b"])
     known.add(Presumed(b"\2", b"b", 5))
     assert [one.gtrid for one in known] == [b"\3", b"\4", b"\2"]
-    known.add(Presumed(b"\2", b"c", presumptions.KEPT_MS + 5))
+    known.add(Presumed(b"\2", b"c", decision_log.PRESUMED_KEPT_MS + 5))
     assert [(one.gtrid, one.bqual) for one in known] == [(b"\2", b"b"), (b"\2", b"c")]
-    known.add(Presumed(b"\5", b"c", 3 * presumptions.KEPT_MS))
+    known.add(Presumed(b"\5", b"c", 3 * decision_log.PRESUMED_KEPT_MS))
     assert [one.gtrid for one in known] == [b"\5"]
 
 

@@ -6,10 +6,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent
 
-from bridge.xa import presumptions
+from bridge.xa import decision_log
 from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.decision_log import Presumed
 from bridge.xa.errors import Heuristic, NotWritten, RolledBack, UnknownTransaction, WrongState
-from bridge.xa.log.records import Presumed
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Xid
 from tests.bridge.xa.resource_managers import (
@@ -328,8 +328,10 @@ def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is
     with pytest.raises(Heuristic):
         done(transaction.commit())
     two.b.decide(next(iter(two.b.prepared)), XA_HEURMIX)
-    two.process.coordinator._presumed.add(Presumed(b"another", b"b", 2 * presumptions.KEPT_MS))
-    two.process.reactor.advance(2 * presumptions.KEPT_MS / 1000)
+    two.process.coordinator._presumed.add(
+        Presumed(b"another", b"b", 2 * decision_log.PRESUMED_KEPT_MS)
+    )
+    two.process.reactor.advance(2 * decision_log.PRESUMED_KEPT_MS / 1000)
     result(two.coordinator.forget(transaction.id))
     result(two.coordinator.forget(transaction.id))
     assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(

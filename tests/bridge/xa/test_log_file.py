@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.xa.decision_log import Change, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
 from bridge.xa.log.file import LogFile
-from bridge.xa.log.records import Change, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.log.storage import FileStorage, Storage, SyncFailed
 from bridge.xa.status import BranchState
 from bridge.xa.xids import Run

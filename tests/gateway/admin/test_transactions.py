@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bridge.xa.decision_log import Entry, LoggedBranch
 from bridge.xa.log.file import LogFile
-from bridge.xa.log.records import Entry, LoggedBranch
 from bridge.xa.log.storage import FileStorage
 from bridge.xa.status import BranchState
 from bridge.xa.xids import Xids, bqual
