@@ -4,8 +4,7 @@ names has its address.
 
 import os
 
-from bridge.providers.stomp.address import StompAddress
-from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.options import StompAddress, StompOptions
 from bridge.providers.stomp.provider import StompProvider
 
 

@@ -151,10 +151,9 @@ CIRCLES = frozenset(
                 "connection",
                 "consumer",
                 "provider",
-                "rabbitmq",
                 "redelivery",
                 "session",
-                "slices",
+                "subscriptions",
                 "transaction",
                 "window",
             ]

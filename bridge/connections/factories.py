@@ -166,8 +166,13 @@ class Factories:
         )
 
     def _stomp(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
-        from bridge.providers.stomp.address import InvalidAddress, StompAddress
-        from bridge.providers.stomp.options import PREFIX, InvalidOption, StompOptions
+        from bridge.providers.stomp.options import (
+            PREFIX,
+            InvalidAddress,
+            InvalidOption,
+            StompAddress,
+            StompOptions,
+        )
         from bridge.providers.stomp.provider import StompProvider
 
         try:

@@ -16,14 +16,13 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
 from bridge.providers.stomp.consumer import StompConsumer
-from bridge.providers.stomp.destinations import spell
 from bridge.providers.stomp.dialect import Dialect
 from bridge.providers.stomp.frames import Received
+from bridge.providers.stomp.mapping import spell
 from bridge.providers.stomp.options import StompOptions
-from bridge.providers.stomp.rabbitmq import remove_durable
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.session import StompSession
-from bridge.providers.stomp.slices import Slice, durable_headers
+from bridge.providers.stomp.subscriptions import Slice, durable_headers, remove_durable
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (

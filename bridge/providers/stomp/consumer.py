@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
-from bridge.providers.stomp.destinations import covers, is_wild
 from bridge.providers.stomp.frames import Received
-from bridge.providers.stomp.mapping import from_headers
+from bridge.providers.stomp.mapping import covers, from_headers, is_wild
 from bridge.providers.stomp.redelivery import Redelivery
-from bridge.providers.stomp.slices import Delivery, Slice
+from bridge.providers.stomp.subscriptions import Delivery, Slice
 from bridge.providers.stomp.window import Window
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind

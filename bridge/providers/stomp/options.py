@@ -1,7 +1,8 @@
-"""How to treat a STOMP broker: time limits, heart-beats, TLS, and which dialect it speaks.
+"""Where a STOMP broker is and how to treat it: what a connection factory of a bridge gives.
 
-Owns the names under which the XML configuration of a bridge gives them, as ``property`` children of
-a connection factory. Knows no sockets.
+Owns the form of its ``lookup-name``, ``stomp://HOST:PORT`` or ``stomp+tls://HOST:PORT`` with an
+optional ``/VHOST``, and the names of its ``property`` children: time limits, heart-beats, TLS and
+the dialect. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -10,17 +11,86 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 
-from bridge.providers.stomp.address import StompAddress
 from bridge.providers.stomp.dialect import DIALECTS, Dialect
+
+PLAIN: Final = "stomp"
+TLS: Final = "stomp+tls"
+#: The ports that ActiveMQ, RabbitMQ and Artemis use, where the name gives none.
+PORTS: Final = {PLAIN: 61613, TLS: 61614}
 
 PREFIX: Final = "stomp."
 _SECONDS: Final = frozenset(("connect_timeout", "receipt_timeout", "close_timeout"))
 _COUNTS: Final = frozenset(("heart_beat_ms", "topic_prefetch", "max_frame", "max_buffer"))
 _FILES: Final = frozenset(("ca", "certificate", "key"))
+
+
+class InvalidAddress(ValueError):
+    """The text is no address of a STOMP broker.
+
+    :param text: as it was given. :param reason: what is wrong with it.
+    """
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(
+            f"'{text}' is no address of a STOMP broker: {reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
+        )
+        self.text = text
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class StompAddress:
+    """A broker's address.
+
+    :param host: a name or an IP address, without brackets. :param port: 1 to 65535. :param tls: TLS
+        from the first octet.
+    :param virtual_host: the ``host`` header of CONNECT. It is ``/`` where the address gives none:
+        RabbitMQ's default, and all one to others.
+    """
+
+    host: str
+    port: int
+    tls: bool = False
+    virtual_host: str = "/"
+
+    @classmethod
+    def parse(cls, text: str) -> StompAddress:
+        """The address that a ``lookup-name`` means.
+
+        :raises InvalidAddress: it is none, or holds a user, a query or a fragment; who connects is
+            not the address's to say.
+        """
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError as error:
+            raise InvalidAddress(text, str(error)) from None
+        if parts.scheme not in PORTS:
+            raise InvalidAddress(text, f"the scheme is '{parts.scheme}'")
+        if "@" in parts.netloc:
+            # Its text may hold a passcode, which no error shows.
+            raise InvalidAddress(f"{parts.scheme}://...@...", "a user name does not belong there")
+        if not parts.hostname:
+            raise InvalidAddress(text, "there is no host")
+        if port == 0:
+            raise InvalidAddress(text, "port 0 is none")
+        if parts.query or parts.fragment:
+            raise InvalidAddress(text, "nothing may follow the virtual host")
+        return cls(
+            parts.hostname,
+            port or PORTS[parts.scheme],
+            parts.scheme == TLS,
+            unquote(parts.path[1:]) or "/",
+        )
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{TLS if self.tls else PLAIN}://{host}:{self.port}"
 
 
 class InvalidOption(ValueError):

@@ -21,10 +21,9 @@ from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.providers.stomp.address import StompAddress
 from bridge.providers.stomp.connection import StompConnection
 from bridge.providers.stomp.dialect import GENERIC, product, recognise
-from bridge.providers.stomp.options import InvalidOption, StompOptions
+from bridge.providers.stomp.options import InvalidOption, StompAddress, StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.clocks import TimeLimit, wall_ms

@@ -11,7 +11,7 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from bridge.providers.stomp.slices import Delivery
+from bridge.providers.stomp.subscriptions import Delivery
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 #: Milliseconds between tries of what the policy would have dead, and the broker would lose; the

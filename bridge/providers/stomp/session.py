@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.providers.stomp.consumer import StompConsumer
-from bridge.providers.stomp.destinations import is_wild
 from bridge.providers.stomp.dialect import Dialect, Vouching
-from bridge.providers.stomp.mapping import to_headers
+from bridge.providers.stomp.mapping import is_wild, to_headers
 from bridge.providers.stomp.promises import Promise, Promises
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.transaction import Outgoing, Transaction

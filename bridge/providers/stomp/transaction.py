@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from bridge.providers.stomp.refusals import Asked, Operation
-from bridge.providers.stomp.slices import Delivery
+from bridge.providers.stomp.subscriptions import Delivery
 from bridge.providers.stomp.wire import Pairs
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown

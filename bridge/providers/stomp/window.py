@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from bridge.providers.stomp.refusals import Asked, Operation
-from bridge.providers.stomp.slices import Delivery, Slice
+from bridge.providers.stomp.subscriptions import Delivery, Slice
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Mode

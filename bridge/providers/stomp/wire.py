@@ -6,19 +6,19 @@ sessions nor messages nor what a dialect is; it is told whether an ERROR leaves 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
 from bridge.providers.stomp.options import StompOptions
-from bridge.providers.stomp.promptness import PromptSocket
 from bridge.providers.stomp.refusals import Asked, Operation, is_refusal, refusal, sentence
 from gateway.messaging.clocks import AWAY_S
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -36,6 +36,9 @@ _CROWDED: Final = 262_144
 _TICK: Final = 0.5
 #: Seconds that the broker has for closing the socket after its RECEIPT for DISCONNECT.
 _LINGER: Final = 1.0
+
+#: Linux has it; elsewhere the kernel decides when it acknowledges.
+_QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
 class _Waiting:
@@ -100,7 +103,7 @@ class Wire(Protocol):
         self._sends_every = 0.0
         self._hears_every = 0.0
         self._sent_at = self._heard_at = self._tick_due = clock.seconds()
-        self._socket: PromptSocket | None = None
+        self._socket: _PromptSocket | None = None
 
     # --- out
 
@@ -220,7 +223,7 @@ class Wire(Protocol):
             self._abort()
             return
         self.transport.registerProducer(self, True)  # type: ignore[attr-defined]
-        self._socket = PromptSocket(self.transport)
+        self._socket = _PromptSocket(self.transport)
         beat = self._options.heart_beat_ms
         headers = [("accept-version", _VERSIONS), *self._connect, ("heart-beat", f"{beat},{beat}")]
         try:
@@ -438,3 +441,28 @@ def _no_message(frame: Received) -> None:
 
 def _no_loss(error: MessagingError) -> None:
     """Nobody has the connection yet."""
+
+
+class _PromptSocket:
+    """The socket behind a transport, TLS or not; nothing where there is none."""
+
+    def __init__(self, transport: Any) -> None:
+        below = transport
+        while not ITCPTransport.providedBy(below) or hasattr(below, "transport"):
+            below = getattr(below, "transport", None)
+            if below is None:
+                break
+        self._socket: Any = None if below is None else below.getHandle()
+        if below is not None:
+            below.setTcpNoDelay(True)
+
+    def acknowledge(self) -> None:
+        """What has been read is acknowledged now. The kernel forgets it, so this is for each
+        time.
+        """
+        if self._socket is not None and _QUICKACK is not None:
+            try:
+                self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+            except OSError:
+                # It is gone, which the transport notices by itself.
+                self._socket = None

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Final
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
-from bridge.providers.stomp.address import StompAddress
-from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.options import StompAddress, StompOptions
 from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.provider import Credentials, Provider

@@ -13,8 +13,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
-from bridge.providers.stomp.address import StompAddress
-from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.options import StompAddress, StompOptions
 from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError

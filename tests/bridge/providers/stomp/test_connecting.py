@@ -10,9 +10,8 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
-from bridge.providers.stomp.address import StompAddress
 from bridge.providers.stomp.dialect import ACTIVEMQ, GENERIC, RABBITMQ
-from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.options import StompAddress, StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.errors import (

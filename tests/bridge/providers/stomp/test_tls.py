@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.providers.stomp.address import StompAddress
-from bridge.providers.stomp.options import StompOptions
+from bridge.providers.stomp.options import StompAddress, StompOptions
 from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable

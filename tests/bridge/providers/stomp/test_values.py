@@ -11,8 +11,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge.providers.stomp.address import InvalidAddress, StompAddress
-from bridge.providers.stomp.destinations import covers, parse, pattern, spell
 from bridge.providers.stomp.dialect import (
     ACTIVEMQ,
     ARTEMIS,
@@ -27,11 +25,19 @@ from bridge.providers.stomp.dialect import (
 )
 from bridge.providers.stomp.encoding import decode_headers, encode_headers
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, write
-from bridge.providers.stomp.mapping import RESERVED, from_headers, to_headers
-from bridge.providers.stomp.options import InvalidOption, StompOptions
+from bridge.providers.stomp.mapping import (
+    RESERVED,
+    covers,
+    from_headers,
+    parse,
+    pattern,
+    spell,
+    to_headers,
+)
+from bridge.providers.stomp.options import InvalidAddress, InvalidOption, StompAddress, StompOptions
 from bridge.providers.stomp.promises import Promises
 from bridge.providers.stomp.refusals import Asked, Operation, refusal, sentence
-from bridge.providers.stomp.selectors import with_decimals
+from bridge.providers.stomp.subscriptions import with_decimals
 from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, Topic
 from gateway.messaging.errors import (
     AccessDenied,

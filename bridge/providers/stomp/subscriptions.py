@@ -16,14 +16,14 @@ sends to, until all is settled: the slice is *parked*.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
-from bridge.providers.stomp.destinations import pattern
-from bridge.providers.stomp.dialect import Dialect
+from bridge.providers.stomp.dialect import RABBITMQ, Dialect
+from bridge.providers.stomp.mapping import pattern
 from bridge.providers.stomp.refusals import Asked, Operation
-from bridge.providers.stomp.selectors import with_decimals
-from bridge.providers.stomp.wire import Pairs
+from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -31,8 +31,14 @@ from gateway.messaging.provider import Subscription
 
 if TYPE_CHECKING:
     from bridge.providers.stomp.consumer import StompConsumer
-    from bridge.providers.stomp.wire import Answer
 
+
+# Strings and names first, so that no number is found inside of them.
+_TOKEN: Final = re.compile(
+    r"(?s)'(?:[^']|'')*'|[^\W\d][\w$.]*|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?[lLfFdD]?|."
+)
+#: Above this a double does not tell neighbours apart.
+_EXACT: Final = 1 << 53
 
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9-]")
 
@@ -251,4 +257,45 @@ def _spelt(found: re.Match[str]) -> str:
     return "".join(f"_{octet:02x}" for octet in found[0].encode("utf-8", "surrogatepass"))
 
 
-__all__ = ["Delivery", "Line", "Slice", "durable_headers", "parking"]
+async def remove_durable(
+    open: Callable[[], Awaitable[Wire]], username: str, client_id: str, name: str
+) -> None:
+    """Remove it; durable when this returns.
+
+    :param open: opens a connection to the broker, of the same user.
+    :raises UnknownSubscription: there is none. :raises MessagingError: the broker cannot be
+        reached, or refuses.
+    """
+    asked = Asked(Operation.UNSUBSCRIBE, username, None, None, client_id, name)
+    durable = durable_headers(RABBITMQ, client_id, name)
+    queue = dict(durable)[RABBITMQ.durable]
+    wire = await open()
+    try:
+        one = ("prefetch-count", "1")
+        looking: Pairs = [
+            ("id", "look"),
+            ("destination", f"/amq/queue/{queue}"),
+            ("ack", "client-individual"),
+            one,
+        ]
+        await wire.request("SUBSCRIBE", looking, asked)
+        # Which topic the queue is bound to is all one to the removal, and the binding goes with the
+        # queue.
+        wire.write("SUBSCRIBE", [*parking("remove"), one, *durable])
+        removed = wire.request("UNSUBSCRIBE", [("id", "remove"), *durable], asked)
+        wire.write("SUBSCRIBE", parking("remove"))
+        await removed
+    finally:
+        await wire.close()
+
+
+def with_decimals(selector: str) -> str:
+    """The same selector with its whole numbers written as decimals. One that divides is left as it
+    is, since a quotient would change.
+    """
+    tokens = _TOKEN.findall(selector)
+    if "/" in tokens:
+        return selector
+    return "".join(
+        f"{token}.0" if token.isdecimal() and int(token) <= _EXACT else token for token in tokens
+    )
