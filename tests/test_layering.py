@@ -146,19 +146,6 @@ CIRCLES = frozenset(
             ]
         ),
         frozenset(
-            f"bridge.providers.stomp.{name}"
-            for name in [
-                "connection",
-                "consumer",
-                "provider",
-                "redelivery",
-                "session",
-                "subscriptions",
-                "transaction",
-                "window",
-            ]
-        ),
-        frozenset(
             f"bridge.providers.jms.{name}"
             for name in ["connection", "consumer", "provider", "session", "xa_session"]
         ),

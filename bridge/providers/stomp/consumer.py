@@ -1,42 +1,57 @@
-"""A consumer (``messaging.provider.Consumer``): credit, delivery numbers, what is outstanding, and
-what is delivered again.
+"""A consumer (``messaging.provider.Consumer``): credit, deliveries and redelivery.
 
-Owns what the broker has sent for one consumer until it is settled. The frames are its slices'
-business, when a settlement takes effect its session's.
+Owns what the broker has sent for one consumer until it is settled. Its subscriptions write the
+frames, its session says when a settlement takes effect.
 
-STOMP has no way to give a message back while its subscription lasts. What is recovered or rejected
-is therefore delivered again from here, by the redelivery policy, as JMS clients do it. Only when
-nobody could be given it, because the consumer has no credit and nothing outstanding, the slices of
-a queue are released, so that the broker gives it to others. Attempts are counted from what the
-broker said of the first.
+STOMP cannot give a message back while its subscription lasts. So the consumer itself redelivers
+recovered and rejected messages, by the redelivery policy, as JMS clients do. It releases the
+subscriptions of a queue, so that the broker gives the messages to others, only when it has no
+credit and nothing outstanding. Attempts are counted from what the broker said of the first.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import covers, from_headers, is_wild
-from bridge.providers.stomp.redelivery import Redelivery
-from bridge.providers.stomp.subscriptions import Delivery, Slice
-from bridge.providers.stomp.window import Window
+from bridge.providers.stomp.state import ConnectionState
+from bridge.providers.stomp.subscriptions import Delivery, WireSubscription
+from bridge.providers.stomp.transaction import Transaction
+from bridge.providers.stomp.window import SubscribingSession, Window
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
+from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
-if TYPE_CHECKING:
-    from bridge.providers.stomp.session import StompSession
-    from bridge.providers.stomp.transaction import Transaction
+#: Bytes of memory of a message's objects, and of those of one of its headers, besides the bytes of
+#: both.
+_MESSAGE_BYTES: Final = 500
+_HEADER_BYTES: Final = 100
+#: Milliseconds between attempts of messages that the policy would declare dead and the broker would
+#: lose, unless the policy's longest pause is longer.
+_SHORTEST_PAUSE: Final = 1000
 
-#: Octets of memory of a message's objects, and of those of one of its headers, besides the octets
-#: of both.
-_MESSAGE_OCTETS: Final = 500
-_HEADER_OCTETS: Final = 100
+
+class ConsumerSession(SubscribingSession, Protocol):
+    """The session of a consumer."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def transaction_for(self, within: Session | None) -> Transaction | None:
+        """The transaction in which a settlement takes effect; None where it takes effect at
+        once.
+        """
+
+    def forget(self, consumer: StompConsumer) -> None:
+        """Drop a consumer that is closed and has nothing outstanding."""
 
 
 class StompConsumer:
@@ -49,7 +64,8 @@ class StompConsumer:
 
     def __init__(
         self,
-        session: StompSession,
+        session: ConsumerSession,
+        connection: ConnectionState,
         spec: Subscription,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
@@ -59,8 +75,8 @@ class StompConsumer:
         self.closed = False
         self._deliver = deliver
         self._failed = failed
-        self._connection = session.connection
-        self._dialect = session.connection.dialect
+        self._connection = connection
+        self._dialect = connection.dialect
         queue = spec.destination.kind is Kind.QUEUE
         #: Others may get what it does not.
         self._shared = queue and not spec.browse
@@ -68,7 +84,7 @@ class StompConsumer:
             spec.destination.name if not queue and is_wild(spec.destination.name) else None
         )
         self._redelivery = Redelivery(
-            self._connection.clock, spec.redelivery, self._dialect.keeps_dead, self._again
+            connection.clock, spec.redelivery, self._dialect.keeps_dead, self._again
         )
         self._buffer: deque[Delivery] = deque()
         self._outstanding: dict[int, Delivery] = {}
@@ -79,24 +95,24 @@ class StompConsumer:
         self._octets: int | None = None
         self._running = False
         self._browsed = False
-        #: What an earlier consumer of the durable subscription was given and did not settle, which
-        #: ActiveMQ does not tell.
-        self._given = session.connection.given(spec.durable_name)
-        #: Octets of memory, about, of the messages that wait here.
-        self.buffered = 0
-        self._window = Window(self)
+        #: Ids of messages that an earlier consumer of the durable subscription was given and did
+        #: not settle.
+        self._attempted = connection.durables.attempted.pop(spec.durable_name or "", set())
+        #: Bytes of memory, estimated, of the messages that wait here.
+        self._buffered = 0
+        self._window = Window(self, spec, session, connection)
 
     # --- the seam
 
     def start(self) -> None:
         if not self.closed:
             self._running = True
-            self._connection.touch(self)
+            self._connection.turn.touch(self)
 
     def stop(self) -> None:
         self._running = False
         if not self.closed:
-            self._connection.touch(self)
+            self._connection.turn.touch(self)
 
     def grant(self, messages: int, octets: int = 0) -> None:
         if messages < 0 or octets < 0:
@@ -105,10 +121,10 @@ class StompConsumer:
         if octets:
             self._octets = octets + (self._octets or 0)
         if not self.closed:
-            self._connection.touch(self)
+            self._connection.turn.touch(self)
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
-        transaction = self._transaction(within)
+        transaction = self.session.transaction_for(within)
         if number not in self._outstanding:
             raise UnknownDelivery(number)
         numbers = []
@@ -122,7 +138,7 @@ class StompConsumer:
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         if not self._dialect.capabilities.individual:
             raise NotSupported("acknowledgement one by one")
-        transaction = self._transaction(within)
+        transaction = self.session.transaction_for(within)
         self._check(numbers)
         self._settle(numbers, transaction)
 
@@ -137,7 +153,7 @@ class StompConsumer:
             raise NotSupported("rejection")
         if delay_ms is not None and delay_ms < 0:
             raise ValueError(f"a delay is not negative: {delay_ms} ms")
-        transaction = self._transaction(within)
+        transaction = self.session.transaction_for(within)
         self._check(numbers)
         if transaction is not None and not self._dialect.acknowledges_within:
             if delay_ms is not None:
@@ -154,7 +170,7 @@ class StompConsumer:
         if not self.closed:
             self.closed = True
             self._running = False
-            self._connection.consumer_closed(self)
+            self._connection.durables.closed(self.spec.durable_name, self)
             if not requeue:
                 self._keep()
         if requeue:
@@ -167,12 +183,12 @@ class StompConsumer:
 
     # --- for the connection
 
-    def arrived(self, slice: Slice, frame: Received) -> None:
-        """A MESSAGE came for one of the slices."""
+    def arrived(self, subscription: WireSubscription, frame: Received) -> None:
+        """A MESSAGE arrived for one of its subscriptions."""
         _, headers, body, head = frame
         name = headers.get("ack") or headers.get("message-id", "")
-        if slice.over:
-            slice.arrived_late(name)
+        if subscription.over:
+            subscription.arrived_late(name)
             return
         if headers.get("browser") == "end":
             self._browsed = True
@@ -181,10 +197,10 @@ class StompConsumer:
                 headers, body, self._dialect, self.spec.destination.kind, self.spec.destination
             )
             attempts = received.attempts
-            if self._given and received.message.message_id in self._given:
+            if self._attempted and received.message.message_id in self._attempted:
                 attempts = max(attempts, 2)
-            size = len(body) + head + _MESSAGE_OCTETS + _HEADER_OCTETS * len(headers)
-            delivery = Delivery(slice, name, received.message, attempts, size)
+            size = len(body) + head + _MESSAGE_BYTES + _HEADER_BYTES * len(headers)
+            delivery = Delivery(subscription, name, received.message, attempts, size)
             own = (
                 self.spec.no_local
                 and not self._dialect.no_local
@@ -198,20 +214,16 @@ class StompConsumer:
                 return
             self._buffer.append(delivery)
             self._count(size)
-        self._connection.touched(self)
-
-    def gone(self, slice: Slice) -> None:
-        """Nothing arrives for a slice any more."""
-        self._connection.forget_slice(slice)
+        self._connection.turn.touched(self)
 
     @property
     def waiting(self) -> int:
-        """Messages that have come and were not delivered."""
+        """Messages that have arrived and were not delivered."""
         return len(self._buffer)
 
     def pump(self) -> None:
-        """Deliver what may be delivered; then see to it that the broker sends as much as may be,
-        and no more. Never called from inside a call.
+        """Deliver what may be delivered, then have the broker send as much as it may, and no more.
+        Never called from inside a call.
         """
         while (
             self._running
@@ -234,7 +246,7 @@ class StompConsumer:
             self._fit()
 
     def subscribe(self) -> None:
-        """Ask the broker now for what would be asked at the end of the turn. Delivers nothing."""
+        """Ask the broker now for what the end of the turn would ask. Delivers nothing."""
         if self._running and self._credit > 0 and not self._connection.ending:
             self._fit()
 
@@ -243,37 +255,35 @@ class StompConsumer:
         if not self.closed:
             self.closed = True
             self._running = False
-            self._connection.consumer_closed(self)
+            self._connection.durables.closed(self.spec.durable_name, self)
             self.session.forget(self)
             self._failed(error)
 
     def abandon(self) -> None:
-        """The connection is over: whatever it has, the broker gives to others."""
+        """The connection has ended: the broker gives whatever this has to others."""
         self.closed = True
         self._running = False
         self._redelivery.take()
         self._outstanding.clear()
         self._buffer.clear()
-        self._count(-self.buffered)
-        self._window.forget()
+        self._count(-self._buffered)
+        self._window.drop()
 
     # --- for sessions and transactions
 
     def recover(self) -> None:
-        """Everything outstanding is to be delivered again; its numbers are void."""
+        """Redeliver everything outstanding; its numbers are void."""
         self.given_up([])
 
     def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """A transaction gave these settlements up: they are delivered again, with everything
-        outstanding.
-        """
+        """Its session's transaction was undone: redeliver these, and everything outstanding."""
         self._held -= len(deliveries)
         again = dict(sorted([*deliveries, *self._outstanding.items()]))
         self._outstanding.clear()
         self._again(list(again.values()))
 
     def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Settlements of these, in another session's transaction, were undone: they are outstanding
+        """Settlements of these in another session's transaction were undone: they are outstanding
         again.
         """
         self._held -= len(deliveries)
@@ -297,7 +307,7 @@ class StompConsumer:
             self._redelivery.sort(deliveries, delay_ms) if dead is None else ({}, deliveries)
         )
         for delivery in buried:
-            delivery.slice.bury(delivery)
+            delivery.bury()
         for pause, group in pauses.items():
             if self.closed:
                 self._buffer.extend(group)
@@ -308,8 +318,8 @@ class StompConsumer:
     # --- within
 
     def _attempts(self, run: list[Delivery]) -> list[int] | None:
-        """What is told of them: a number of which only the part on this side is known is told as
-        2.
+        """The attempts to report; None where all are first ones. Where the broker does not count
+        them, only the attempts on this side are known, and any number above 1 is reported as 2.
         """
         if all(delivery.attempts == 1 for delivery in run):
             return None
@@ -320,7 +330,7 @@ class StompConsumer:
         try:
             self._deliver(self, first, [delivery.message for delivery in run], attempts)
         except Exception:  # noqa: BLE001
-            # Its user broke the contract. What it was given stays outstanding, and others get
+            # Its user broke the contract. The deliveries stay outstanding, and other consumers get
             # theirs.
             self._log.failure(
                 "a consumer of {destination} failed on delivery",
@@ -333,12 +343,10 @@ class StompConsumer:
             for number in range(first, first + len(run)):
                 delivery = self._outstanding.pop(number, None)
                 if delivery is not None:
-                    delivery.slice.acknowledge(delivery)
+                    delivery.acknowledge()
 
     def _run(self) -> list[Delivery]:
-        """As many as credit allows of what waits, without those that have expired; those are
-        acknowledged.
-        """
+        """Take as many waiting messages as credit allows; acknowledge those that have expired."""
         now = self._connection.now_ms()
         run: list[Delivery] = []
         while (
@@ -347,7 +355,7 @@ class StompConsumer:
             delivery = self._buffer.popleft()
             size = len(delivery.message.body)
             self._count(-delivery.size)
-            # Of a transacted subscription, ACK would settle what came before, too.
+            # ACK of a transacted subscription would settle everything before it, too.
             if 0 < delivery.message.expires <= now and self.session.wire_transaction() is None:
                 self._drop(delivery)
                 continue
@@ -360,8 +368,8 @@ class StompConsumer:
         return run
 
     def _fit(self) -> None:
-        """Have as many slices as credit and unsettled deliveries need, and none when what waits had
-        better go to others.
+        """Have as many subscriptions as credit and unsettled deliveries need, and none when the
+        waiting messages should go to others.
         """
         if self._credit > 0 and self._running:
             self._window.fit(self._unsettled, self._credit, self._octets)
@@ -374,14 +382,8 @@ class StompConsumer:
 
     @property
     def _unsettled(self) -> int:
-        """How many deliveries the broker has not been told the outcome of, besides those that wait
-        for credit.
-        """
+        """Deliveries whose outcome the broker does not know, besides those that wait for credit."""
         return len(self._outstanding) + len(self._redelivery) + self._held
-
-    def _transaction(self, within: Session | None) -> Transaction | None:
-        """The transaction in which a settlement takes effect."""
-        return self.session.transaction_for(within)
 
     def _check(self, numbers: Sequence[int]) -> None:
         seen: set[int] = set()
@@ -391,7 +393,7 @@ class StompConsumer:
             seen.add(number)
 
     def _check_prefix(self, numbers: Sequence[int]) -> None:
-        """Brokers whose transacted subscriptions acknowledge cumulatively know nothing else."""
+        """Transacted subscriptions of some brokers acknowledge cumulatively and not otherwise."""
         first = list(self._outstanding)[: len(numbers)]
         if sorted(numbers) != first:
             raise NotSupported("acknowledgement one by one in a transaction, except in order")
@@ -402,7 +404,7 @@ class StompConsumer:
     def _settle(self, numbers: Sequence[int], transaction: Transaction | None) -> None:
         if transaction is None:
             for delivery in self._take(numbers):
-                delivery.slice.acknowledge(delivery)
+                delivery.acknowledge()
             self._retire()
             return
         if not self._dialect.acknowledges_within:
@@ -420,17 +422,15 @@ class StompConsumer:
         if self.closed:
             self._retire()
         else:
-            self._connection.touch(self)
+            self._connection.turn.touch(self)
 
     def _keep(self) -> None:
-        """Closed, and what is outstanding may still be settled: take no more."""
+        """Closed, and outstanding deliveries may still be settled: accept no more."""
         if not self._held and not self._redelivery:
-            self._window.narrow({delivery.slice for delivery in self._outstanding.values()})
+            self._window.narrow({delivery.subscription for delivery in self._outstanding.values()})
 
     def _retire(self) -> None:
-        """Have nothing more to do with the broker, once it is closed and nothing can be settled any
-        more.
-        """
+        """Release the subscriptions once it is closed and nothing can be settled any more."""
         if self.closed and not self._outstanding and not self._held and not self._connection.ending:
             self._buffer.extend(self._redelivery.take())
             self._release()
@@ -443,15 +443,78 @@ class StompConsumer:
                 for delivery in self._buffer
                 if delivery.again or delivery.attempts > 1
             }
-            self._connection.gave(self.spec.durable_name, attempted)
+            self._connection.durables.attempted[self.spec.durable_name] = attempted
         held, self._buffer = self._buffer, deque()
-        self._count(-self.buffered)
+        self._count(-self._buffered)
         self._window.release(held)
 
     def _drop(self, delivery: Delivery) -> None:
         if not self.spec.browse:
-            delivery.slice.acknowledge(delivery)
+            delivery.acknowledge()
 
     def _count(self, octets: int) -> None:
-        self.buffered += octets
+        self._buffered += octets
         self._connection.buffered += octets
+
+
+class Redelivery:
+    """The rejected deliveries of one consumer that wait for their redelivery.
+
+    :param changes: the consumer's own changes of the default policy.
+    :param keeps_dead: the broker keeps dead messages. A broker that discards them unless it is
+        configured otherwise gets none by the policy; only the user declares a message dead.
+    :param again: called with those whose pause is over.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        changes: RedeliveryChanges | None,
+        keeps_dead: bool,
+        again: Callable[[Sequence[Delivery]], None],
+    ) -> None:
+        policy = RedeliveryPolicy()
+        self._clock = clock
+        self._policy = policy if changes is None else changes.over(policy)
+        self._keeps_dead = keeps_dead
+        self._again = again
+        self._waiting: dict[IDelayedCall, list[Delivery]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def sort(
+        self, deliveries: Sequence[Delivery], delay_ms: int | None
+    ) -> tuple[dict[int, list[Delivery]], list[Delivery]]:
+        """Return those that are to wait, by their pause in milliseconds, and the dead ones.
+
+        :param delay_ms: of ``Consumer.reject``.
+        """
+        pauses: dict[int, list[Delivery]] = {}
+        dead: list[Delivery] = []
+        for delivery in deliveries:
+            pause = self._policy.delay(delivery.attempts) if delay_ms is None else delay_ms
+            if pause is None and not self._keeps_dead:
+                pause = max(self._policy.maximum_redelivery_delay, _SHORTEST_PAUSE)
+            if pause is None:
+                dead.append(delivery)
+            else:
+                pauses.setdefault(pause, []).append(delivery)
+        return pauses, dead
+
+    def delay(self, pause: int, deliveries: list[Delivery]) -> None:
+        """Redeliver these after so many milliseconds."""
+
+        def due() -> None:
+            self._waiting.pop(call, None)
+            self._again(deliveries)
+
+        call = self._clock.callLater(pause / 1000, due)
+        self._waiting[call] = deliveries
+
+    def take(self) -> list[Delivery]:
+        """Take out all that wait, without waiting longer."""
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting:
+            call.cancel()
+        return [delivery for deliveries in waiting.values() for delivery in deliveries]

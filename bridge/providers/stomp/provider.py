@@ -3,11 +3,10 @@
 Owns opening connections, and what is known of the broker from one connection to the next: its
 dialect, and which client identifiers are in use here.
 
-:attr:`StompProvider.capabilities` is knowledge about a dialect. Where the dialect was declared
-(``stomp.dialect``) it is known from the start; else it is that of an unknown broker, which can do
-nothing of all this, until the first connection has been answered, and from then on that of the
-broker which answered. Should another one answer later, it changes; what a connection can do never
-does.
+:attr:`StompProvider.capabilities` are those of the broker's dialect. A declared dialect
+(``stomp.dialect``) is known from the start. Otherwise the broker counts as unknown, without any
+capability, until it has answered the first connection. If another broker answers a later
+connection, the capabilities change; those of an open connection never do.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from bridge.providers.stomp.dialect import GENERIC, product, recognise
 from bridge.providers.stomp.options import InvalidOption, StompAddress, StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
-from gateway.messaging.clocks import TimeLimit, wall_ms
+from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
 
@@ -34,7 +33,7 @@ _log: Final = Logger(namespace="bridge.stomp")
 
 
 class StompProvider:
-    """The way to one broker.
+    """Connections to one broker.
 
     :param address: where it is; a ``lookup-name`` by :meth:`StompAddress.parse`.
     :param options: how to treat it.
@@ -46,8 +45,8 @@ class StompProvider:
         self.options = options
         self._reactor = reactor
         self._dialect = options.declared
-        #: Those in use, by client identifier; None while it is connecting.
-        self._client_ids: dict[str, StompConnection | None] = {}
+        #: Client identifiers of the connections that are open or being opened.
+        self._client_ids: set[str] = set()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -74,12 +73,16 @@ class StompProvider:
         if client_id is not None:
             if client_id in self._client_ids:
                 raise ClientIdInUse(client_id)
-            self._client_ids[client_id] = None
+            self._client_ids.add(client_id)
+
+        def ended() -> None:
+            if client_id is not None:
+                self._client_ids.discard(client_id)
+
         try:
             wire, headers = await self._open(credentials, client_id)
         except BaseException:
-            if client_id is not None:
-                del self._client_ids[client_id]
+            ended()
             raise
         dialect = self.options.declared or recognise(headers.get("server", ""))
         if dialect is not self._dialect:
@@ -94,20 +97,19 @@ class StompProvider:
         async def another() -> Wire:
             return (await self._open(credentials, None))[0]
 
+        name = product(headers.get("server", "")) or dialect.name
         connection = StompConnection(
-            self,
             wire,
             dialect,
-            product(headers.get("server", "")) or dialect.name,
+            self.options,
+            self._reactor,
             credentials.username,
             client_id,
+            name,
             lost,
+            ended,
             another,
-            self._reactor,
-            self.options,
         )
-        if client_id is not None:
-            self._client_ids[client_id] = connection
         return cast(Connection, connection)
 
     async def _open(
@@ -161,15 +163,3 @@ class StompProvider:
         else:
             reason = f"{type(error).__name__}: {error}"
         wire.fail(ProviderUnavailable(f"{self.address}: {reason}"))
-
-    # --- what connections tell
-
-    def now_ms(self) -> int:
-        """The time in epoch milliseconds."""
-        return wall_ms(self._reactor)
-
-    def disconnected(self, connection: StompConnection) -> None:
-        """A connection has ended."""
-        client_id = connection.client_id
-        if client_id is not None and self._client_ids.get(client_id) is connection:
-            del self._client_ids[client_id]

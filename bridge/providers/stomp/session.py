@@ -1,21 +1,22 @@
 """A session (``messaging.provider.Session``): the order of frames, completions and commits.
 
 Owns what one session was asked and has not finished. All sessions of a connection share its socket.
-Frames gather until the end of the turn, and then those RECEIPTs are asked for that tell all of
-them: how few that takes, the dialect says.
+Frames gather until the end of the turn. Then as few RECEIPTs are asked for as confirm all of them;
+how few, the dialect says.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, NamedTuple
 
 from bridge.providers.stomp.consumer import StompConsumer
-from bridge.providers.stomp.dialect import Dialect, Vouching
-from bridge.providers.stomp.mapping import is_wild, to_headers
+from bridge.providers.stomp.dialect import Vouching
+from bridge.providers.stomp.mapping import is_wild, spell, to_headers
 from bridge.providers.stomp.promises import Promise, Promises
 from bridge.providers.stomp.refusals import Asked, Operation
+from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.transaction import Outgoing, Transaction
 from bridge.providers.stomp.wire import Answer, Pairs
 from gateway.messaging.destination import Kind
@@ -32,15 +33,12 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
 from gateway.messaging.selector.selector import parse as parse_selector
 
-if TYPE_CHECKING:
-    from bridge.providers.stomp.connection import StompConnection
-
 _SETTLED = "settled"
 
 
 class _Frame(NamedTuple):
-    """One to be written. :param alike: what its RECEIPT vouches for has the same; None needs
-    none.
+    """A frame to be written. :param alike: its RECEIPT confirms all earlier frames with an equal
+    value; None needs no RECEIPT.
     """
 
     command: str
@@ -53,36 +51,35 @@ class _Frame(NamedTuple):
 class StompSession:
     """One session. Made by its connection."""
 
-    def __init__(self, connection: StompConnection, mode: Mode) -> None:
-        self.connection = connection
-        self.mode = mode
+    def __init__(self, connection: ConnectionState, sessions: Sessions, mode: Mode) -> None:
+        self.mode: Final = mode
+        self.dialect: Final = connection.dialect
         self.closed = False
-        self.consumers: dict[StompConsumer, None] = {}
+        self._connection = connection
+        self._sessions = sessions
+        self._consumers: dict[StompConsumer, None] = {}
         self._frames: list[_Frame] = []
-        self._promises = Promises(connection.soon)
-        self._transaction = Transaction(self)
+        self._promises = Promises(connection.turn.soon)
+        self._transaction = Transaction(self.dialect)
         #: Transactions that the user has committed, and their promises; the first is with the
         #: broker.
         self._commits: deque[tuple[Transaction, Promise]] = deque()
         self._committing = False
-        #: The name of the transaction that its subscriptions are born in, where the dialect has
-        #: such.
+        #: The name of the open transaction that its subscriptions begin in, for dialects that need
+        #: one.
         self._opened: str | None = None
-
-    @property
-    def dialect(self) -> Dialect:
-        return self.connection.dialect
+        sessions.open[self] = None
 
     # --- sending
 
     def send(self, messages: Sequence[Message]) -> None:
         self._check_open()
-        now = self.connection.now_ms()
+        now = self._connection.now_ms()
         outgoing: list[Outgoing] = []
         unset = [(message, message.message_id, message.timestamp) for message in messages]
         try:
             for index, message in enumerate(messages):
-                message.message_id = message.message_id or self.connection.new_message_id()
+                message.message_id = message.message_id or self._connection.new_message_id()
                 message.timestamp = message.timestamp or now
                 outgoing.append(self._outgoing(index, message, now))
         except MessageRejected:
@@ -95,13 +92,13 @@ class StompSession:
         self._frames += [
             _Frame("SEND", one.headers, one.body, one.asked, one.alike) for one in outgoing
         ]
-        self.connection.gathered += sum([len(one.body) for one in outgoing])
-        self.connection.flush_later(self)
+        self._connection.turn.gathered += sum([len(one.body) for one in outgoing])
+        self._connection.turn.flush_later(self)
 
     def _outgoing(self, index: int, message: Message, now: int) -> Outgoing:
         destination = message.headers.destination
         topic = destination.kind is Kind.TOPIC
-        origin = self.connection.origin if topic and not self.dialect.no_local else ""
+        origin = self._connection.origin if topic and not self.dialect.no_local else ""
         try:
             if topic and is_wild(destination.name):
                 raise InvalidDestination(
@@ -114,7 +111,7 @@ class StompSession:
             raise MessageRejected(
                 index, InvalidDestination(destination, f"the message cannot be sent there: {error}")
             ) from error
-        asked = Asked(Operation.SEND, self.connection.username, destination)
+        asked = Asked(Operation.SEND, self._connection.username, destination)
         vouching = self.dialect.vouching
         alike: object = (
             (destination.kind, message.headers.persistent)
@@ -126,13 +123,13 @@ class StompSession:
         )
 
     def writable(self) -> bool:
-        return not self.connection.crowded
+        return not self._connection.turn.crowded
 
     def on_writable(self, resume: Callable[[], None]) -> None:
-        if self.connection.crowded:
-            self.connection.on_relief(resume)
+        if self._connection.turn.crowded:
+            self._connection.turn.on_relief(resume)
         else:
-            self.connection.soon(resume)
+            self._connection.turn.soon(resume)
 
     # --- frames
 
@@ -142,11 +139,11 @@ class StompSession:
         self._frames.append(
             _Frame(command, headers, b"", Asked(Operation.SETTLE), _SETTLED if settles else None)
         )
-        self.connection.flush_later(self)
+        self._connection.turn.flush_later(self)
 
     def ask(self, command: str, headers: Pairs, asked: Asked, answer: Answer) -> None:
-        """The same with a RECEIPT, for which completions wait. :param answer: is told the outcome,
-        before they are.
+        """Write a frame with a RECEIPT, for which completions wait. :param answer: called with the
+        outcome, before the completions are.
         """
         self.flush()
         self._ask(command, headers, b"", asked, answer)
@@ -161,7 +158,7 @@ class StompSession:
                 answer(error)
             self._promises.come(number, error)
 
-        self.connection.wire.ask(command, headers, body, asked, answered)
+        self._connection.wire.ask(command, headers, body, asked, answered)
 
     def flush(self) -> None:
         """Hand what has gathered to the socket."""
@@ -171,7 +168,7 @@ class StompSession:
         for frame in reversed(frames):
             asking.append(frame.alike is not None and frame.alike not in vouched)
             vouched.add(frame.alike)
-        wire = self.connection.wire
+        wire = self._connection.wire
         for frame, asks in zip(frames, reversed(asking), strict=True):
             if asks:
                 self._ask(frame.command, frame.headers, frame.body, frame.asked, None)
@@ -205,16 +202,16 @@ class StompSession:
             )
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
-        self.connection.check_name(destination)
+        spell(self.dialect, destination)
         if (
             self.mode is Mode.TRANSACTED
             and not self.dialect.acknowledges_within
             and not spec.browse
         ):
             self._open_transaction()
-        consumer = StompConsumer(self, spec, deliver, failed)
-        self.consumers[consumer] = None
-        self.connection.consumer_made(consumer)
+        consumer = StompConsumer(self, self._connection, spec, deliver, failed)
+        self._consumers[consumer] = None
+        self._connection.durables.opened(spec.durable_name, consumer)
         return consumer
 
     def _check_durable(self, name: str, spec: Subscription) -> None:
@@ -222,34 +219,34 @@ class StompSession:
             raise NotSupported("durable")
         if spec.destination.kind is not Kind.TOPIC:
             raise InvalidDestination(spec.destination, "only topics have durable subscriptions")
-        client_id = self.connection.client_id
+        client_id = self._connection.client_id
         if client_id is None:
             raise ClientIdRequired(name)
-        if self.connection.durable_in_use(name):
+        if name in self._connection.durables.in_use:
             raise DurableInUse(client_id, name)
 
     def forget(self, consumer: StompConsumer) -> None:
-        """A consumer is closed and has nothing outstanding any more."""
-        self.consumers.pop(consumer, None)
+        """Drop a consumer that is closed and has nothing outstanding."""
+        self._consumers.pop(consumer, None)
 
     # --- completions and transactions
 
     def completion(self, done: Done) -> None:
         self._check_open()
-        for consumer in self.consumers:
+        for consumer in self._consumers:
             consumer.subscribe()
         self.flush()
         self._promises.complete(done)
 
     def transaction_for(self, within: Session | None) -> Transaction | None:
-        """The transaction in which a settlement of one of its consumers takes effect; None: at
-        once.
+        """The transaction in which a settlement of one of its consumers takes effect; None where it
+        takes effect at once.
         """
         if within is None or within is self:
             return self._transaction if self.mode is Mode.TRANSACTED else None
         if not self.dialect.capabilities.joined:
             raise NotSupported("joined")
-        session = self.connection.own_session(within)
+        session = self._sessions.own(within)
         if session is None or session.mode is not Mode.TRANSACTED:
             raise ProviderUnavailable(
                 "an acknowledgement can only join a transacted session of its own connection"
@@ -257,32 +254,32 @@ class StompSession:
         return session._transaction
 
     def wire_transaction(self) -> str | None:
-        """The transaction that subscriptions are to be born in; None where they are not."""
+        """The transaction that subscriptions begin in; None where they do not."""
         return self._opened
 
     def _open_transaction(self) -> None:
-        """Have a transaction open at the broker; it has one at a time for a connection."""
+        """Open a transaction at the broker, which allows one at a time for a connection."""
         if self._opened is None:
-            if not self.connection.take_transaction(self):
+            if not self._sessions.take_transaction(self):
                 raise NotSupported(
                     "more than one transacted session with consumers in a connection"
                 )
             self._begin()
 
     def _begin(self) -> None:
-        self._opened = self.connection.new_id()
+        self._opened = self._connection.new_id()
         self.put("BEGIN", [("transaction", self._opened)])
 
     def commit(self, done: Done) -> None:
         self._check_transacted("commit")
         promise = self._promises.make(done)
-        transaction, self._transaction = self._transaction, Transaction(self)
+        transaction, self._transaction = self._transaction, Transaction(self.dialect)
         self._commits.append((transaction, promise))
         if not self._committing:
             self._commit_next()
 
     def _commit_next(self) -> None:
-        """Have the next transaction carried out. Those without content need no broker."""
+        """Have the broker carry out the next transaction. Empty ones need no broker."""
         while self._commits and self._commits[0][0].empty:
             _, promise = self._commits.popleft()
             self._promises.keep_soon(promise, None)
@@ -294,10 +291,11 @@ class StompSession:
         self._committing = True
         self.flush()
         transaction, promise = self._commits[0]
-        wire = self.connection.wire
+        wire = self._connection.wire
         transaction.write(
             wire,
-            self._opened or self.connection.new_id(),
+            self._opened or self._connection.new_id(),
+            self._opened is not None,
             lambda error: self._outcome(transaction, promise, error),
         )
         if self._opened is not None:
@@ -309,24 +307,24 @@ class StompSession:
         self._commits.popleft()
         if error is None:
             transaction.committed()
-        elif not self.connection.ending:
-            transaction.undo()
-        # What follows may be told only if it is not asked of a connection that has ended.
-        if not self.connection.ending:
+        elif not self._connection.ending:
+            transaction.undo(self, self._consumers)
+        # The next one must not be asked of a connection that has ended.
+        if not self._connection.ending:
             self._commit_next()
         self._promises.keep(promise, error)
 
     def rollback(self, done: Done) -> None:
         self._check_transacted("rollback")
         promise = self._promises.make(done)
-        self._transaction.undo()
+        self._transaction.undo(self, self._consumers)
         self._promises.keep_soon(promise, None)
 
     def recover(self) -> None:
         self._check_open()
         if self.mode is Mode.TRANSACTED:
             raise NotSupported("recover in a transacted session")
-        for consumer in list(self.consumers):
+        for consumer in list(self._consumers):
             consumer.recover()
 
     def _check_transacted(self, what: str) -> None:
@@ -339,11 +337,11 @@ class StompSession:
     def close(self) -> None:
         if self.closed:
             return
-        if self.connection.ended:
+        if self._connection.ended:
             self.closed = True
             return
-        self._transaction.undo()
-        for consumer in list(self.consumers):
+        self._transaction.undo(self, self._consumers)
+        for consumer in list(self._consumers):
             consumer.close()
         self.closed = True
         if not self._committing:
@@ -355,12 +353,12 @@ class StompSession:
             self.put("ABORT", [("transaction", self._opened)])
             self._opened = None
         self.flush()
-        self.connection.release_transaction(self)
-        self.connection.forget(self)
+        self._sessions.release_transaction(self)
+        self._sessions.forget(self)
 
     @property
     def waiting(self) -> bool:
-        """Whether there is somebody to be told something."""
+        """Whether completions are pending."""
         return bool(self._promises)
 
     def lost(self, error: MessagingError) -> None:
@@ -374,17 +372,64 @@ class StompSession:
         outstanding.
         """
         self._frames.clear()
-        for consumer in list(self.consumers):
+        for consumer in list(self._consumers):
             consumer.abandon()
-        self.consumers.clear()
+        self._consumers.clear()
 
     def _check_open(self) -> None:
         if self.closed:
             raise ProviderUnavailable("the session is closed")
-        self.connection.check_open()
+        self._connection.check_open()
 
 
 def _without_selector(spec: Subscription) -> Subscription:
     return Subscription(
         spec.destination, None, spec.no_local, spec.durable_name, spec.browse, spec.redelivery
     )
+
+
+class Sessions:
+    """The sessions of one connection."""
+
+    def __init__(self) -> None:
+        self.open: dict[StompSession, None] = {}
+        #: Those that are closed and have completions pending.
+        self._closed: dict[StompSession, None] = {}
+        self._transacted: StompSession | None = None
+
+    def all(self) -> list[StompSession]:
+        """Those that have something under way or pending."""
+        return [*self.open, *self._closed]
+
+    def own(self, session: Session) -> StompSession | None:
+        """The session, if it is one of these and open."""
+        return next((each for each in self.open if each is session and not each.closed), None)
+
+    def take_transaction(self, session: StompSession) -> bool:
+        """Give the connection's one transaction to a session. :returns: whether it was free, and no
+        other session may need it.
+        """
+        others = [
+            each
+            for each in self.open
+            if each is not session and each.mode is Mode.TRANSACTED and not each.closed
+        ]
+        if self._transacted is not None or others:
+            return self._transacted is session
+        self._transacted = session
+        return True
+
+    def release_transaction(self, session: StompSession) -> None:
+        """Undo :meth:`take_transaction`. Idempotent."""
+        if self._transacted is session:
+            self._transacted = None
+
+    def forget(self, session: StompSession) -> None:
+        """Drop a closed session; its pending completions are still told."""
+        self.open.pop(session, None)
+        self._closed = {each: None for each in [*self._closed, session] if each.waiting}
+
+    def clear(self) -> None:
+        """Drop all: the connection has ended."""
+        self.open.clear()
+        self._closed.clear()

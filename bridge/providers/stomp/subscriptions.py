@@ -1,26 +1,25 @@
-"""Subscriptions on the wire: what a consumer has SUBSCRIBEd to, and how many messages the broker
-may send for it.
+"""Subscriptions on the wire: what a consumer has SUBSCRIBEd to.
 
 Owns the SUBSCRIBE, UNSUBSCRIBE, ACK and NACK frames of one subscription, and what becomes of
-messages that arrive when it is over.
+messages that arrive when it is over. How many subscriptions a consumer has is decided by its
+window.
 
-STOMP cannot raise the prefetch of a subscription. So a consumer of a queue has one *slice* for the
-credit it began with, and another for each time that it wants more at once; together they are as
-much as it may have. All are of one connection, which keeps their messages in order.
+RabbitMQ keeps delivered messages with the connection after UNSUBSCRIBE, and accepts no ACK or NACK
+for a subscription that is over. There the id is subscribed again, to a topic that nobody sends to,
+until everything is settled: the subscription is *parked*.
 
-RabbitMQ keeps what was delivered with the connection after UNSUBSCRIBE, and takes no ACK or NACK
-for a subscription that is over. There the identifier is subscribed again, to a topic that nobody
-sends to, until all is settled: the slice is *parked*.
+RabbitMQ has no durable subscriptions either: there one is a queue that is bound to the topic.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 from uuid import uuid4
 
 from bridge.providers.stomp.dialect import RABBITMQ, Dialect
+from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import pattern
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Answer, Pairs, Wire
@@ -29,22 +28,17 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Subscription
 
-if TYPE_CHECKING:
-    from bridge.providers.stomp.consumer import StompConsumer
-
-
 # Strings and names first, so that no number is found inside of them.
 _TOKEN: Final = re.compile(
     r"(?s)'(?:[^']|'')*'|[^\W\d][\w$.]*|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?[lLfFdD]?|."
 )
 #: Above this a double does not tell neighbours apart.
 _EXACT: Final = 1 << 53
-
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9-]")
 
 
 class Line(Protocol):
-    """Where frames of a session go, in order."""
+    """Where a session's frames go, in order."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -54,67 +48,105 @@ class Line(Protocol):
     def ask(self, command: str, headers: Pairs, asked: Asked, answer: Answer) -> None: ...
 
 
+class Receiver(Protocol):
+    """The consumer that the messages of a subscription are for."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have arrived and were not delivered."""
+
+    def arrived(self, subscription: WireSubscription, frame: Received) -> None:
+        """A MESSAGE arrived for one of its subscriptions."""
+
+    def fail(self, error: MessagingError) -> None:
+        """The broker refused or ended a subscription."""
+
+
 class Delivery:
     """A message that the broker sent for a subscription, until it is settled.
 
-    :ivar name: what ACK calls it. :ivar attempts: how often it is being delivered, from 1.
-    :ivar again: it was delivered to the user before and waits to be so again. :ivar size: the
-        octets of memory that it takes, about.
+    :ivar name: what ACK calls it. :ivar attempts: the delivery attempt, counted from 1.
+    :ivar again: it was delivered to the user before and waits for its redelivery. :ivar size: bytes
+        of memory that it takes, estimated.
     """
 
-    __slots__ = ("again", "attempts", "message", "name", "size", "slice")
+    __slots__ = ("again", "attempts", "message", "name", "size", "subscription")
 
-    def __init__(self, slice: Slice, name: str, message: Message, attempts: int, size: int) -> None:
-        self.slice: Final = slice
+    def __init__(
+        self,
+        subscription: WireSubscription,
+        name: str,
+        message: Message,
+        attempts: int,
+        size: int,
+    ) -> None:
+        self.subscription: Final = subscription
         self.name: Final = name
         self.message: Final = message
         self.attempts = attempts
         self.size: Final = size
         self.again = False
 
+    def acknowledge(self) -> None:
+        """ACK it outside of a transaction."""
+        self.subscription.settle("ACK", self.name)
 
-class Slice:
-    """One subscription on the wire.
+    def bury(self) -> None:
+        """NACK it for good: the broker puts it among its dead messages."""
+        self.subscription.settle("NACK", self.name, self.subscription.dialect.dead_headers)
 
+    def settling(self, transaction: str) -> Pairs:
+        """The headers of an ACK or NACK of it in a transaction."""
+        return [*self.subscription.settling(self.name), ("transaction", transaction)]
+
+
+class WireSubscription:
+    """One subscription of a consumer, from SUBSCRIBE until nothing more arrives for it.
+
+    :param registry: the subscriptions of the connection by id. This one is in it until nothing
+        more arrives for it.
     :param id: its identifier, unique in the connection. :param prefetch: messages that the broker
         may send unsettled; 0 leaves it to the broker.
     """
 
-    def __init__(self, consumer: StompConsumer, line: Line, id: str, prefetch: int) -> None:
-        self.consumer: Final = consumer
+    def __init__(
+        self,
+        receiver: Receiver,
+        spec: Subscription,
+        line: Line,
+        registry: dict[str, WireSubscription],
+        id: str,
+        prefetch: int,
+    ) -> None:
+        self.receiver: Final = receiver
         self.id: Final = id
         self.prefetch: Final = prefetch
+        self.dialect: Final = line.dialect
+        self._spec: Final = spec
         self._line: Final = line
-        self._dialect: Final = line.dialect
-        #: It was UNSUBSCRIBEd, and nothing that arrives is for the consumer any more.
+        self._registry: Final = registry
+        #: Nothing that arrives is for the consumer any more.
         self.over = False
         self._parked = False
         self._ending = False
-        #: What arrives no more, since the broker has confirmed UNSUBSCRIBE.
-        self.quiet = False
+        #: Nothing more arrives: the broker has confirmed UNSUBSCRIBE.
+        self._quiet = False
+        registry[id] = self
 
-    def subscribe(
-        self, asked: Asked, spec: Subscription, transaction: str | None, answer: Answer
-    ) -> None:
+    def subscribe(self, asked: Asked, transaction: str | None, answer: Answer) -> None:
         """Have the broker send.
 
-        :param transaction: for brokers whose transacted subscriptions are born in one. :param
-            answer: told the outcome.
+        :param transaction: for brokers whose transacted subscriptions begin in one. :param answer:
+            called with the outcome.
         """
-        dialect = self._dialect
+        dialect, spec = self.dialect, self._spec
         destination = spec.destination
         queue = destination.kind is Kind.QUEUE
-        headers = [("id", self.id), ("destination", pattern(dialect, destination))]
-        headers.append(
-            (
-                "ack",
-                "auto"
-                if spec.browse
-                else "client"
-                if transaction is not None
-                else "client-individual",
-            )
-        )
+        if spec.browse:
+            ack = "auto"
+        else:
+            ack = "client" if transaction is not None else "client-individual"
+        headers = [("id", self.id), ("destination", pattern(dialect, destination)), ("ack", ack)]
         if queue:
             headers += dialect.queue_headers
         if not dialect.prefixes:
@@ -122,9 +154,8 @@ class Slice:
         if dialect.prefetch and self.prefetch:
             headers.append((dialect.prefetch, str(self.prefetch)))
         if spec.selector is not None:
-            headers.append(
-                ("selector", with_decimals(spec.selector) if dialect.decimals else spec.selector)
-            )
+            selector = with_decimals(spec.selector) if dialect.decimals else spec.selector
+            headers.append(("selector", selector))
         if spec.no_local and dialect.no_local:
             headers.append((dialect.no_local, "true"))
         if spec.browse:
@@ -135,104 +166,93 @@ class Slice:
             headers.append(("transaction", transaction))
         self._line.ask("SUBSCRIBE", headers, asked, answer)
 
-    def acknowledge(self, delivery: Delivery, transaction: str | None = None) -> None:
-        """ACK it."""
-        self._line.put("ACK", self._settling(delivery.name, transaction))
+    def settle(self, command: str, name: str, more: Sequence[tuple[str, str]] = ()) -> None:
+        """Write ACK or NACK for the message of this name. :param more: further headers."""
+        self._line.put(command, [*self.settling(name), *more])
 
-    def bury(self, delivery: Delivery, transaction: str | None = None) -> None:
-        """NACK it for good."""
-        self._line.put(
-            "NACK", [*self._settling(delivery.name, transaction), *self._dialect.dead_headers]
-        )
-
-    def _settling(self, name: str, transaction: str | None) -> Pairs:
-        headers = [("id", name), ("message-id", name), ("subscription", self.id)]
-        if transaction is not None:
-            headers.append(("transaction", transaction))
-        return headers
+    def settling(self, name: str) -> Pairs:
+        """The headers of ACK and NACK that say which message is meant, in every version."""
+        return [("id", name), ("message-id", name), ("subscription", self.id)]
 
     def park(self) -> None:
-        """Have the broker send no more, and keep what it has sent; possible where UNSUBSCRIBE gives
-        nothing back.
+        """Have the broker send no more, and keep what it has sent. Idempotent. Possible where
+        UNSUBSCRIBE gives nothing back.
         """
         if not self._parked:
             self._parked = self.over = True
-            self._line.ask(
-                "UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), self._unsubscribed
-            )
+            self._unsubscribe(self._unsubscribed)
             self._line.put("SUBSCRIBE", parking(self.id))
 
-    def release(self, outstanding: list[Delivery]) -> None:
-        """Have the broker send no more, and give these and what is on its way back to the
-        destination.
+    def release(self, outstanding: Sequence[Delivery]) -> None:
+        """Have the broker send no more, and return to the destination these messages and those on
+        their way.
         """
         self.over = True
-        if self._dialect.gives_back:
-            self._line.ask(
-                "UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), self._fell_quiet
-            )
-            if self._dialect.gives_back_late:
+        if self.dialect.gives_back:
+            self._unsubscribe(self._fell_quiet)
+            if self.dialect.gives_back_late:
                 self._hurry()
             return
         self.park()
         self._ending = True
         for delivery in outstanding:
-            self.give_back(delivery.name)
-        if self.quiet:
+            self._give_back(delivery.name)
+        if self._quiet:
             self._leave()
 
+    def arrived_late(self, name: str) -> None:
+        """Return a message that arrived when the subscription was over."""
+        if not self.dialect.gives_back:
+            self._give_back(name)
+
+    def _unsubscribe(self, answer: Answer) -> None:
+        self._line.ask("UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), answer)
+
     def _hurry(self) -> None:
-        """Subscribe once more, for nothing, which ends the time that the broker leaves for belated
+        """Subscribe once more, to nothing, which ends the time that the broker allows for late
         ACKs.
         """
-        destination = self.consumer.spec.destination
+        destination = self._spec.destination
         if destination.kind is Kind.QUEUE:
             id = f"{self.id}-"
             headers = [
                 ("id", id),
-                ("destination", pattern(self._dialect, destination)),
+                ("destination", pattern(self.dialect, destination)),
                 ("ack", "client"),
                 ("selector", "1 = 0"),
             ]
             self._line.put("SUBSCRIBE", headers)
             self._line.put("UNSUBSCRIBE", [("id", id)])
 
-    def give_back(self, name: str) -> None:
+    def _give_back(self, name: str) -> None:
         """Return a message to the destination, as one that was delivered."""
-        self._line.put("NACK", [*self._settling(name, None), ("requeue", "true")])
+        self.settle("NACK", name, [("requeue", "true")])
 
     def _unsubscribed(self, error: MessagingError | None) -> None:
-        """RabbitMQ has confirmed UNSUBSCRIBE before it passed on what was on its way; that comes
-        before its next answer.
+        """RabbitMQ confirms UNSUBSCRIBE before it passes on the messages that were on their way.
+        Those come before its next answer.
         """
         if error is None:
-            name = f"{self.id}-quiet"
-            self._line.ask(
-                "BEGIN", [("transaction", name)], Asked(Operation.UNSUBSCRIBE), self._fell_quiet
-            )
-            self._line.put("ABORT", [("transaction", name)])
+            transaction = [("transaction", f"{self.id}-quiet")]
+            self._line.ask("BEGIN", transaction, Asked(Operation.UNSUBSCRIBE), self._fell_quiet)
+            self._line.put("ABORT", transaction)
 
     def _fell_quiet(self, error: MessagingError | None) -> None:
-        self.quiet = True
-        if error is None and self._dialect.gives_back:
-            self.consumer.gone(self)
+        self._quiet = True
+        if error is None and self.dialect.gives_back:
+            self._registry.pop(self.id, None)
         elif error is None and self._ending:
             self._leave()
 
     def _leave(self) -> None:
         self._line.put("UNSUBSCRIBE", [("id", self.id)])
-        self.consumer.gone(self)
-
-    def arrived_late(self, name: str) -> None:
-        """A message came after all was over."""
-        if not self._dialect.gives_back:
-            self.give_back(name)
+        self._registry.pop(self.id, None)
 
 
 def parking(id: str) -> Pairs:
     """The headers of a SUBSCRIBE to where no message comes.
 
-    It has to follow UNSUBSCRIBE at once: RabbitMQ answers with an ERROR when it finds, after an
+    It must follow UNSUBSCRIBE at once: RabbitMQ answers with an ERROR when it finds, after an
     UNSUBSCRIBE, messages that were on their way.
     """
     return [
@@ -246,21 +266,25 @@ def durable_headers(dialect: Dialect, client_id: str, name: str) -> Pairs:
     """The headers of SUBSCRIBE and UNSUBSCRIBE that name a durable subscription."""
     if dialect.durable != "x-queue-name":
         return [(dialect.durable, name)]
-    # RabbitMQ knows no client identifiers: the subscription is a queue, and its name has to tell
-    # whose it is. Everything but letters, digits and hyphens is spelt, because RabbitMQ reads queue
-    # names in some places as they are, and in others unquotes them.
-    queue = ".".join(("durable", *[_NOT_PLAIN.sub(_spelt, part) for part in (client_id, name)]))
+    # RabbitMQ knows no client identifiers: the subscription is a queue, and its name must tell
+    # whose it is. Everything but letters, digits and hyphens is encoded, because RabbitMQ reads
+    # queue names in some places as they are, and in others unquotes them.
+    queue = ".".join(("durable", *[_NOT_PLAIN.sub(_encoded, part) for part in (client_id, name)]))
     return [("durable", "true"), ("auto-delete", "false"), (dialect.durable, queue)]
 
 
-def _spelt(found: re.Match[str]) -> str:
+def _encoded(found: re.Match[str]) -> str:
     return "".join(f"_{octet:02x}" for octet in found[0].encode("utf-8", "surrogatepass"))
 
 
-async def remove_durable(
+async def remove_durable_queue(
     open: Callable[[], Awaitable[Wire]], username: str, client_id: str, name: str
 ) -> None:
-    """Remove it; durable when this returns.
+    """Remove a durable subscription of RabbitMQ; durable when this returns.
+
+    RabbitMQ removes the queue of a subscription that a connection has, when UNSUBSCRIBE names it.
+    It answers a subscription to a queue that does not exist with an ERROR that ends the connection.
+    So this is done on a connection of its own.
 
     :param open: opens a connection to the broker, of the same user.
     :raises UnknownSubscription: there is none. :raises MessagingError: the broker cannot be
@@ -279,8 +303,7 @@ async def remove_durable(
             one,
         ]
         await wire.request("SUBSCRIBE", looking, asked)
-        # Which topic the queue is bound to is all one to the removal, and the binding goes with the
-        # queue.
+        # The removal needs no right topic, and the queue's binding goes with the queue.
         wire.write("SUBSCRIBE", [*parking("remove"), one, *durable])
         removed = wire.request("UNSUBSCRIBE", [("id", "remove"), *durable], asked)
         wire.write("SUBSCRIBE", parking("remove"))
@@ -290,8 +313,12 @@ async def remove_durable(
 
 
 def with_decimals(selector: str) -> str:
-    """The same selector with its whole numbers written as decimals. One that divides is left as it
-    is, since a quotient would change.
+    """Write the whole numbers of a selector as decimals, for brokers that see properties as text.
+
+    STOMP has no types, so properties are Strings to a broker. ActiveMQ reads such a String as a
+    number of the type that it is compared with, and a comparison with a whole number fails if the
+    text has a point. ``2.0`` compares with both as it should. A selector that divides is left
+    unchanged, since a quotient would change.
     """
     tokens = _TOKEN.findall(selector)
     if "/" in tokens:

@@ -1,31 +1,27 @@
-"""Local transactions: what was sent and settled in one, and how it is told to the broker.
+"""Local transactions: what was sent and settled in one, and its frames.
 
-Owns the frames from BEGIN to COMMIT. They are written together when the user commits, so that
-nothing of a transaction is at the broker before, transactions of different sessions never mix, and
-a rollback is forgetting. COMMIT waits for the RECEIPT of the last frame before it where the broker
-would carry on after an ERROR; else a part of the transaction could be committed.
+Owns the frames from BEGIN to COMMIT. They are written together when the user commits. So the broker
+has nothing of a transaction before, transactions of different sessions never mix, and a rollback
+only forgets. Where the broker goes on after an ERROR, COMMIT waits for the RECEIPT of the frame
+before it; otherwise a part of the transaction could be committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
+from bridge.providers.stomp.dialect import Dialect
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.subscriptions import Delivery
-from bridge.providers.stomp.wire import Pairs
+from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown
 
-if TYPE_CHECKING:
-    from bridge.providers.stomp.consumer import StompConsumer
-    from bridge.providers.stomp.session import StompSession
-    from bridge.providers.stomp.wire import Wire
-
 
 class Outgoing(NamedTuple):
-    """A SEND to be written. :param alike: sends with the same are vouched for by one RECEIPT, where
-    the dialect has it so.
+    """A SEND to be written. :param alike: where the dialect allows it, one RECEIPT confirms all
+    SENDs with an equal value.
     """
 
     headers: Pairs
@@ -34,10 +30,33 @@ class Outgoing(NamedTuple):
     alike: object
 
 
+class SettlingConsumer(Protocol):
+    """A consumer whose deliveries are settled in transactions. It hears what becomes of them."""
+
+    @property
+    def session(self) -> object: ...
+
+    def rejected(
+        self, deliveries: Sequence[Delivery], delay_ms: int | None, dead: DeadReason | None
+    ) -> None:
+        """Carry a rejection out."""
+
+    def settled(self, count: int) -> None:
+        """So many settlements in a transaction are no longer pending."""
+
+    def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
+        """Settlements of these in another session's transaction were undone: they are outstanding
+        again.
+        """
+
+    def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
+        """Its session's transaction was undone: redeliver these, and everything outstanding."""
+
+
 class _Settlement(NamedTuple):
     """Deliveries acknowledged, or rejected with the arguments of ``Consumer.reject``."""
 
-    consumer: StompConsumer
+    consumer: SettlingConsumer
     deliveries: list[tuple[int, Delivery]]
     rejected: bool = False
     delay_ms: int | None = None
@@ -47,8 +66,8 @@ class _Settlement(NamedTuple):
 class Transaction:
     """One transaction of one session, from its first send or settlement to its outcome."""
 
-    def __init__(self, session: StompSession) -> None:
-        self._session = session
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
         self.sends: list[Outgoing] = []
         self._settlements: list[_Settlement] = []
 
@@ -56,13 +75,15 @@ class Transaction:
     def empty(self) -> bool:
         return not self.sends and not self._settlements
 
-    def acknowledge(self, consumer: StompConsumer, deliveries: list[tuple[int, Delivery]]) -> None:
+    def acknowledge(
+        self, consumer: SettlingConsumer, deliveries: list[tuple[int, Delivery]]
+    ) -> None:
         """Deliveries are acknowledged in it."""
         self._settlements.append(_Settlement(consumer, deliveries))
 
     def reject(
         self,
-        consumer: StompConsumer,
+        consumer: SettlingConsumer,
         deliveries: list[tuple[int, Delivery]],
         delay_ms: int | None,
         dead: DeadReason | None,
@@ -70,14 +91,14 @@ class Transaction:
         """Deliveries are rejected in it."""
         self._settlements.append(_Settlement(consumer, deliveries, True, delay_ms, dead))
 
-    def write(self, wire: Wire, name: str, done: Callable[[MessagingError | None], None]) -> None:
+    def write(self, wire: Wire, name: str, opened: bool, done: Answer) -> None:
         """Have the broker carry it out.
 
-        :param name: of the transaction at the broker, which is open already where subscriptions are
-            born in one.
-        :param done: told the outcome, never from inside this call.
+        :param name: of the transaction at the broker. :param opened: its BEGIN was written already,
+            as subscriptions begin in it.
+        :param done: called with the outcome, never from inside this call.
         """
-        frames = self._frames(name)
+        frames = self._frames(name, opened)
         if not frames:
             self._written(wire, name, done, None)
             return
@@ -85,7 +106,7 @@ class Transaction:
         for command, headers, body in frames[:-1]:
             wire.write(command, headers, body)
         command, headers, body = frames[-1]
-        if not self._session.connection.dialect.ends_at_error:
+        if not self._dialect.ends_at_error:
             wire.ask(
                 command, headers, body, asked, lambda error: self._written(wire, name, done, error)
             )
@@ -93,32 +114,30 @@ class Transaction:
             wire.write(command, headers, body)
             self._written(wire, name, done, None)
 
-    def _frames(self, name: str) -> list[tuple[str, Pairs, bytes]]:
-        dialect = self._session.connection.dialect
+    def _frames(self, name: str, opened: bool) -> list[tuple[str, Pairs, bytes]]:
+        dialect = self._dialect
         transaction = ("transaction", name)
         frames: list[tuple[str, Pairs, bytes]] = []
-        if self._session.wire_transaction() is None:
+        if not opened:
             frames.append(("BEGIN", [transaction], b""))
         frames += [("SEND", [*send.headers, transaction], send.body) for send in self.sends]
         for settlement in self._settlements:
-            named = [delivery for _, delivery in settlement.deliveries]
+            deliveries = [delivery for _, delivery in settlement.deliveries]
             if not dialect.acknowledges_within:
                 # Cumulative, so the last of each subscription is enough.
-                named = list({delivery.slice: delivery for delivery in named}.values())
+                deliveries = list({each.subscription: each for each in deliveries}.values())
             if not settlement.rejected:
-                frames += [("ACK", _settling(delivery, transaction), b"") for delivery in named]
+                frames += [("ACK", each.settling(name), b"") for each in deliveries]
             elif settlement.dead is not None or not dialect.acknowledges_within:
                 more = [] if settlement.dead is None else list(dialect.dead_headers)
-                frames += [
-                    ("NACK", _settling(delivery, transaction) + more, b"") for delivery in named
-                ]
+                frames += [("NACK", each.settling(name) + more, b"") for each in deliveries]
         return frames
 
     def _written(
         self,
         wire: Wire,
         name: str,
-        done: Callable[[MessagingError | None], None],
+        done: Answer,
         error: MessagingError | None,
     ) -> None:
         if error is not None:
@@ -127,44 +146,35 @@ class Transaction:
             done(error)
             return
 
-        def told(error: MessagingError | None) -> None:
+        def committed(error: MessagingError | None) -> None:
             if error is not None and wire.ended is not None:
                 error = OutcomeUnknown(str(wire.ended))
             done(error)
 
-        wire.ask("COMMIT", [("transaction", name)], b"", Asked(Operation.COMMIT), told)
+        wire.ask("COMMIT", [("transaction", name)], b"", Asked(Operation.COMMIT), committed)
 
     def committed(self) -> None:
         """The broker has carried it out."""
-        within = self._session.connection.dialect.acknowledges_within
         for settlement in self._settlements:
             deliveries = [delivery for _, delivery in settlement.deliveries]
-            if settlement.rejected and settlement.dead is None and within:
+            redeliver = settlement.rejected and settlement.dead is None
+            if redeliver and self._dialect.acknowledges_within:
                 settlement.consumer.rejected(deliveries, settlement.delay_ms, None)
             settlement.consumer.settled(len(deliveries))
 
-    def undo(self) -> None:
-        """Forget it. What was settled is outstanding again, or, of the session's own consumers, is
-        delivered again with all else that is.
+    def undo(self, session: object, consumers: Iterable[SettlingConsumer]) -> None:
+        """Forget it. The session's own consumers redeliver what was settled and everything
+        outstanding; to other consumers it is outstanding again.
+
+        :param consumers: of the session.
         """
-        mine: dict[StompConsumer, list[tuple[int, Delivery]]] = {
-            consumer: [] for consumer in self._session.consumers
-        }
+        own: dict[SettlingConsumer, list[tuple[int, Delivery]]] = {each: [] for each in consumers}
         undone, self.sends, self._settlements = self._settlements, [], []
         for consumer, deliveries, *_ in undone:
-            if consumer.session is self._session:
-                mine.setdefault(consumer, []).extend(deliveries)
+            if consumer.session is session:
+                own.setdefault(consumer, []).extend(deliveries)
             else:
                 consumer.restore(deliveries)
-        for consumer, own in mine.items():
-            own.sort(key=lambda each: each[0])
-            consumer.given_up(own)
-
-
-def _settling(delivery: Delivery, transaction: tuple[str, str]) -> Pairs:
-    return [
-        ("id", delivery.name),
-        ("message-id", delivery.name),
-        ("subscription", delivery.slice.id),
-        transaction,
-    ]
+        for consumer, given_up in own.items():
+            given_up.sort(key=lambda each: each[0])
+            consumer.given_up(given_up)

@@ -1,71 +1,89 @@
-"""How many messages the broker may send to a consumer: the slices that it has together.
+"""How many messages the broker may send to a consumer: the subscriptions that it has together.
 
-Owns when there is one slice more. What credit there is, and what is unsettled, the consumer says.
+Owns when there is one more subscription. The consumer says what credit there is and what is
+unsettled.
 
-Where messages of two subscriptions may overtake each other, the first is made so large that there
-is hardly ever a second; elsewhere the broker sends no more than credit asks for, and leaves the
-rest to other consumers.
+STOMP cannot raise the prefetch of a subscription. So a consumer of a queue has one subscription for
+the credit it began with, and another for each time that it wants more at once; together they are as
+much as it may have. All are of one connection, which keeps their messages in order.
+
+Where messages of two subscriptions may overtake each other, the first is so large that there is
+hardly ever a second. Elsewhere the broker sends no more than credit asks for, and leaves the rest
+to other consumers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from bridge.providers.stomp.refusals import Asked, Operation
-from bridge.providers.stomp.subscriptions import Delivery, Slice
+from bridge.providers.stomp.state import ConnectionState
+from bridge.providers.stomp.subscriptions import Delivery, Line, Receiver, WireSubscription
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Subscription
 
-if TYPE_CHECKING:
-    from bridge.providers.stomp.consumer import StompConsumer
-
-#: Messages that the broker may send ahead of credit to a consumer that had better not have a second
+#: Messages that the broker may send ahead of credit to a consumer that should not have a second
 #: subscription.
 _AHEAD: Final = 1000
-#: From so many messages on, slices grow by a quarter of them at least, so that there are not too
-#: many.
+#: From so many messages on, subscriptions grow by a quarter of them at least, to keep them few.
 _MANY: Final = 64
-#: Octets of a body, as long as none was seen.
-_ASSUMED_OCTETS: Final = 64 * 1024
+#: Bytes of a body, as long as none was seen.
+_ASSUMED_BYTES: Final = 64 * 1024
 #: A prefetch that is as good as none.
 _UNBOUNDED: Final = 32_766
 
 
-class Window:
-    """The slices of one consumer."""
+class SubscribingSession(Line, Protocol):
+    """The session that subscriptions belong to."""
 
-    def __init__(self, consumer: StompConsumer) -> None:
-        self._consumer = consumer
-        self._session = consumer.session
-        self._connection = consumer.session.connection
-        self._slices: list[Slice] = []
+    @property
+    def mode(self) -> Mode: ...
+
+    def wire_transaction(self) -> str | None:
+        """The transaction that subscriptions begin in; None where they do not."""
+
+
+class Window:
+    """The subscriptions of one consumer."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        spec: Subscription,
+        session: SubscribingSession,
+        connection: ConnectionState,
+    ) -> None:
+        self._receiver = receiver
+        self._spec = spec
+        self._session = session
+        self._connection = connection
+        self._subscriptions: list[WireSubscription] = []
         self._opened = False
-        #: Messages that were delivered, and their octets.
-        self._seen = self._seen_octets = 0
-        if consumer.spec.destination.kind is Kind.TOPIC:
-            # What is sent before the subscription is there would be missed.
-            self._grow(self._connection.options.topic_prefetch)
+        #: Messages that were delivered, and their bytes.
+        self._seen = self._seen_bytes = 0
+        if spec.destination.kind is Kind.TOPIC:
+            # What is sent before the subscription exists would be missed.
+            self._grow(connection.options.topic_prefetch)
 
     def count(self, octets: int) -> None:
-        """A message with a body of so many octets was delivered."""
+        """A message with a body of so many bytes was delivered."""
         self._seen += 1
-        self._seen_octets += octets
+        self._seen_bytes += octets
 
     def fit(self, unsettled: int, credit: int, octets: int | None) -> None:
         """Have the broker send as much as is wanted.
 
-        :param unsettled: deliveries that the broker does not know the outcome of.
-        :param credit: messages that may be delivered besides, and :param octets: octets, None where
-            nobody counts them.
+        :param unsettled: deliveries whose outcome the broker does not know.
+        :param credit: messages that may be delivered besides. :param octets: bytes of them; None
+            where nobody counts bytes.
         """
-        spec = self._consumer.spec
-        if spec.browse:
+        if self._spec.browse:
             if not self._opened:
                 self._grow(_UNBOUNDED)
-        elif spec.destination.kind is Kind.QUEUE:
-            have = sum([slice.prefetch for slice in self._slices])
+        elif self._spec.destination.kind is Kind.QUEUE:
+            have = sum([each.prefetch for each in self._subscriptions])
             more = unsettled + self._wanted(credit, octets) - have
             if more > 0:
                 keeps_order = (
@@ -76,21 +94,27 @@ class Window:
                 self._grow(max(more, least))
 
     def _wanted(self, credit: int, octets: int | None) -> int:
-        """How many messages credit lets come; where it is in octets, by the mean of what came."""
+        """How many messages the credit allows; credit in bytes by the mean of earlier bodies."""
         if octets is None:
             return credit
         if not self._seen:
-            # Too many cost no memory, as the socket is not read then; a second subscription costs
+            # Too many cost no memory, as the socket is not read then. A second subscription costs
             # the order after a loss of the connection.
-            return min(credit, max(1, octets // _ASSUMED_OCTETS))
-        return max(0, min(credit, -(-octets * self._seen // max(self._seen_octets, 1))))
+            return min(credit, max(1, octets // _ASSUMED_BYTES))
+        return max(0, min(credit, -(-octets * self._seen // max(self._seen_bytes, 1))))
 
     def _grow(self, prefetch: int) -> None:
-        connection, spec = self._connection, self._consumer.spec
+        connection, spec = self._connection, self._spec
         self._opened = True
-        slice = Slice(self._consumer, self._session, connection.new_id(), prefetch)
-        self._slices.append(slice)
-        connection.add_slice(slice)
+        subscription = WireSubscription(
+            self._receiver,
+            spec,
+            self._session,
+            connection.subscriptions,
+            connection.new_id(),
+            prefetch,
+        )
+        self._subscriptions.append(subscription)
         asked = Asked(
             Operation.SUBSCRIBE,
             connection.username,
@@ -99,30 +123,30 @@ class Window:
             connection.client_id,
             spec.durable_name,
         )
-        slice.subscribe(asked, spec, self._session.wire_transaction(), self._subscribed)
+        subscription.subscribe(asked, self._session.wire_transaction(), self._subscribed)
 
     def _subscribed(self, error: MessagingError | None) -> None:
         if error is not None and not self._connection.ending:
-            self._consumer.fail(error)
+            self._receiver.fail(error)
 
-    def narrow(self, kept: Collection[Slice]) -> None:
-        """Take no more, and keep what came of these slices as well as the broker lets that be."""
+    def narrow(self, kept: Collection[WireSubscription]) -> None:
+        """Accept no more, and keep what arrived for these, as far as the broker allows it."""
         if not self._connection.dialect.gives_back:
-            for slice in self._slices:
-                slice.park()
+            for subscription in self._subscriptions:
+                subscription.park()
             return
-        # UNSUBSCRIBE would give back all that a slice was sent, so only those go of which nothing
-        # is outstanding.
-        for slice in [each for each in self._slices if each not in kept]:
-            self._slices.remove(slice)
-            slice.release([])
+        # UNSUBSCRIBE would give back everything that a subscription was sent, so only those end
+        # that have nothing outstanding.
+        for subscription in [each for each in self._subscriptions if each not in kept]:
+            self._subscriptions.remove(subscription)
+            subscription.release([])
 
     def release(self, held: Collection[Delivery]) -> None:
-        """Take no more, and give these back."""
-        slices, self._slices = self._slices, []
-        for slice in slices:
-            slice.release([delivery for delivery in held if delivery.slice is slice])
+        """Accept no more, and give these back."""
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            subscription.release([each for each in held if each.subscription is subscription])
 
-    def forget(self) -> None:
-        """The connection is over."""
-        self._slices.clear()
+    def drop(self) -> None:
+        """Forget all subscriptions: the connection has ended."""
+        self._subscriptions.clear()

@@ -43,7 +43,7 @@ class Flooded:
 
     @property
     def reading(self) -> bool:
-        return bool(self.connection.wire._reading)
+        return bool(self.connection.state.wire._reading)
 
     @property
     def delivered(self) -> int:
@@ -73,7 +73,7 @@ async def test_headers_and_objects_count_and_reading_goes_on_when_messages_are_t
     )
     flooded.consumer.grant(2 * count)
     await until(lambda: flooded.delivered == count)
-    assert (flooded.client.losses, flooded.connection.buffered) == ([], 0)
+    assert (flooded.client.losses, flooded.connection.state.buffered) == ([], 0)
     await peer.close()
 
 
@@ -140,7 +140,7 @@ async def test_a_peer_that_reads_none_of_the_answers_it_provokes() -> None:
     theirs: Any = peer.sockets[-1].transport
     theirs.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     theirs.pauseProducing()
-    ours = flooded.connection.wire.transport
+    ours = flooded.connection.state.wire.transport
     ours.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     # Each that has expired is acknowledged, without credit.
     frame = flooded.frame(more="expires:1\n")
@@ -173,8 +173,8 @@ async def test_frames_that_are_for_nobody_are_not_kept() -> None:
         peer.octets(nobodys * (1_000_000 // len(nobodys)))
     peer.message(1)
     await until(lambda: flooded.delivered == 1)
-    assert (flooded.client.losses, flooded.connection.buffered) == ([], 0)
-    assert flooded.connection.wire._reader._parser.waiting == 0
+    assert (flooded.client.losses, flooded.connection.state.buffered) == ([], 0)
+    assert flooded.connection.state.wire._reader._parser.waiting == 0
     await peer.close()
 
 
@@ -188,12 +188,12 @@ async def test_what_comes_while_the_connection_closes_is_not_kept() -> None:
     peer.receipts = False
     closing = flooded.connection.close()
     disconnect = (await peer.heard("DISCONNECT"))[0]
-    assert flooded.connection.buffered == 0
+    assert flooded.connection.state.buffered == 0
     peer.octets(flooded.frame() * 5000)
     peer.receipt(disconnect)
     peer.octets(flooded.frame() * 5000)
     await closing
-    assert (flooded.connection.buffered, len(flooded.consumer._buffer)) == (0, 0)
+    assert (flooded.connection.state.buffered, len(flooded.consumer._buffer)) == (0, 0)
     assert flooded.client.told == [WELL]
     await peer.close()
 

@@ -377,7 +377,7 @@ async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_rec
         peer.message(sent, b"x" * 100_000)
         sent += 1
     await until(lambda: bodies(client))
-    buffered = connection.buffered  # type: ignore[attr-defined]
+    buffered = connection.state.buffered  # type: ignore[attr-defined]
     assert buffered < 20_000_000, "what is in the kernel's buffers stays there"
     session.send([text("x")])
     session.completion(client.done)
