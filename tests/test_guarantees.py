@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from bridge.config import model
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
+from bridge.link.errors import NotOnce
 from bridge.link.passages import Passages
-from bridge.once.errors import NotOnce
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
 from bridge.providers.stomp.dialect import DIALECTS

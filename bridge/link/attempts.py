@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from bridge.dead.chain import NotBuried
+from bridge.link.errors import BatchRefused, NotDecided, TargetLost
 from bridge.link.retrying import FOR_EVER, Retries
-from bridge.link.target import TargetLost
-from bridge.once.errors import BatchRefused, NotDecided
 from bridge.status import LinkCounters
 from gateway.messaging.errors import MessagingError
 

@@ -17,11 +17,9 @@ from twisted.python.failure import Failure
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory, FactoryError
 from bridge.connections.connections import ConnectionKind, Connections
-from bridge.link.passage import AnySource, Lost, Passage
-from bridge.link.source import SourceLost
-from bridge.link.target import TargetLost
+from bridge.link.errors import EndLost, NotOnce, SourceLost, TargetLost
+from bridge.link.passage import AnySource, Passage
 from bridge.link.transfer import Sides
-from bridge.once.errors import NotOnce
 from bridge.providers.jms.failures import JavaMissing
 from bridge.status import Doing, OnceBy
 from bridge.together import shielded, together
@@ -92,7 +90,7 @@ class Ends:
         target: AdministeredFactory,
         connections: Connections,
         choose: Callable[[], Passage],
-        lost: Callable[[Lost], None],
+        lost: Callable[[EndLost], None],
         log: Logger,
     ) -> None:
         self._reactor: Final = reactor
@@ -187,7 +185,7 @@ class Ends:
         """Connect what is not connected; one who asks while that is under way waits for the same.
 
         :returns: fails with :class:`SourceNotConnected` or :class:`TargetNotConnected`, or with
-            :class:`~bridge.link.source.SourceLost` where the source was lost while the target was
+            :class:`~bridge.link.errors.SourceLost` where the source was lost while the target was
             connected; what could be connected stays so.
         """
         waiter: Deferred[None] = Deferred()

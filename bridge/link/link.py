@@ -24,18 +24,16 @@ from bridge.connections.connections import ConnectionKind, Connections
 from bridge.journal_lines import NO_JOURNAL, BridgeLines
 from bridge.link.attempts import Attempts
 from bridge.link.ends import Ends, worth_a_retry
+from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
 from bridge.link.lag import Lag
 from bridge.link.machine import Events, machine
 from bridge.link.moved import Moved
-from bridge.link.passage import Lost
 from bridge.link.passages import Passages
 from bridge.link.pump import Buries
 from bridge.link.retrying import Retries
-from bridge.link.source import SourceLost
 from bridge.link.transfer import LinkStops, Transfer, UnknownBranch
 from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
 from bridge.once.coordination import Coordination
-from bridge.once.errors import BatchRefused
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
@@ -48,18 +46,6 @@ STOP_S: Final = 4.0
 #: States of a transaction in which a resource manager is being asked.
 _COMPLETING: Final = ("PREPARING", "COMMITTING", "ROLLING_BACK")
 _PASSING: Final = frozenset({LinkState.STARTING, LinkState.PAUSING, LinkState.STOPPING})
-
-
-class LinkFailed(Exception):
-    """The link has stopped by itself. ``str`` says why.
-
-    :param link: its name.
-    """
-
-    def __init__(self, link: str, reason: str) -> None:
-        super().__init__(f"link {link} has failed: {reason}")
-        self.link = link
-        self.reason = reason
 
 
 class JMSLink:
@@ -149,7 +135,7 @@ class JMSLink:
         #: When the next attempt is made.
         self._next_try_ms = 0
         #: A connection that was lost while the pump was busy with something else.
-        self._lost: Lost | None = None
+        self._lost: EndLost | None = None
         #: The failures that the log was told of within :data:`TELL_S`, and when.
         self._told: dict[str, float] = {}
 
@@ -397,7 +383,7 @@ class JMSLink:
         self._attempts.connected()
         self._events.connected()
 
-    def _end_lost(self, lost: Lost) -> None:
+    def _end_lost(self, lost: EndLost) -> None:
         """A connection that is held has ended. The pump notices when it needs it; if it is idle,
         now.
         """

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections, Way
+from bridge.link.errors import EndLost, SourceLost
 from bridge.link.pump import Pump
-from bridge.link.source import Source, SourceLost, open_source
-from bridge.link.target import Target, TargetLost
+from bridge.link.source import Source, open_source
+from bridge.link.target import Target
 from bridge.link.transfer import Sides
 from bridge.status import Doing, OnceBy
 from gateway.messaging.destination import Destination
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from bridge.xa.coordinator import Transaction
-
-Lost = SourceLost | TargetLost
 
 
 class AnySource(Protocol):
@@ -153,7 +152,7 @@ class PlainPassage:
         target: AdministeredFactory,
         connections: Connections,
         pump: Pump,
-        lost: Callable[[Lost], None],
+        lost: Callable[[EndLost], None],
         handed_over: Callable[[], None],
     ) -> None:
         self._reactor: Final = reactor

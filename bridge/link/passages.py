@@ -24,12 +24,12 @@ from bridge.config.model import Link, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.journal_lines import NO_LINES, LinkLines
-from bridge.link.passage import Lost, Passage, PlainPassage
+from bridge.link.errors import EndLost, NotOnce
+from bridge.link.passage import Passage, PlainPassage
 from bridge.link.pump import Buries, Journey, Pump
 from bridge.link.source import Source
 from bridge.link.transfer import Transfer
 from bridge.once.coordination import Coordination
-from bridge.once.errors import NotOnce
 from bridge.once.passage import OncePassage
 from bridge.once.pump import OncePump
 from bridge.once.undecided import Undecided
@@ -62,7 +62,7 @@ class Passages:
     lines: LinkLines = NO_LINES
     refused: Callable[[MessagingError, int], None] = lambda cause, count: None
 
-    def choose(self, lost: Callable[[Lost], None]) -> Passage:
+    def choose(self, lost: Callable[[EndLost], None]) -> Passage:
         """The way for one run of the link, whose connection factories have been found.
 
         :param lost: called if the target's connection ends.
@@ -85,7 +85,7 @@ class Passages:
             lambda: self._check_memory(connected=True),
         )
 
-    def _plain(self, quality: QualityOfService, lost: Callable[[Lost], None]) -> PlainPassage:
+    def _plain(self, quality: QualityOfService, lost: Callable[[EndLost], None]) -> PlainPassage:
         pump = Pump(
             self.reactor,
             self.link.name,
@@ -108,7 +108,7 @@ class Passages:
             lambda: crashpoints.hit(crashpoints.AFTER_SEND),
         )
 
-    def _by_xa(self, lost: Callable[[Lost], None]) -> OncePassage:
+    def _by_xa(self, lost: Callable[[EndLost], None]) -> OncePassage:
         coordinator = self.coordination.coordinator()
         under_way = self.coordination.under_way(
             self.link.name, lambda: Undecided(self.link.name, self.dead_queues, self.log)

@@ -26,10 +26,11 @@ from bridge.config.model import QualityOfService
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.journal_lines import NO_LINES, SOURCE_LOST, STOPPED, LinkLines, known
 from bridge.link.batch import Batch, Item
+from bridge.link.errors import BatchRefused, SourceLost, TargetLost
 from bridge.link.fair_share import FairShare
 from bridge.link.sending import Sending
-from bridge.link.source import Source, SourceLost
-from bridge.link.target import Target, TargetLost
+from bridge.link.source import Source
+from bridge.link.target import Target
 from bridge.link.transfer import (
     Branched,
     CannotBeRead,
@@ -39,7 +40,6 @@ from bridge.link.transfer import (
     Sides,
     Transfer,
 )
-from bridge.once.errors import BatchRefused
 from bridge.once.poison import MOST, Poison
 from bridge.status import Doing, LinkCounters
 from gateway.instance import crashpoints

@@ -12,18 +12,8 @@ from typing import Final
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bridge.config import model
+from bridge.link.errors import LinkRefused
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
-
-
-class LinkRefused(Exception):
-    """The link cannot be started as it is configured. ``str`` says why, and the remedy.
-
-    :param link: its name.
-    """
-
-    def __init__(self, link: str, reason: str) -> None:
-        super().__init__(reason)
-        self.link = link
 
 
 class RefusedLink:

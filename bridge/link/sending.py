@@ -19,8 +19,9 @@ from twisted.internet.defer import Deferred
 
 from bridge.journal_lines import REFUSED, TARGET_LOST
 from bridge.link.batch import Batch, Item
+from bridge.link.errors import Refused, TargetLost
 from bridge.link.fair_share import FairShare
-from bridge.link.target import Refused, Target, TargetLost
+from bridge.link.target import Target
 from bridge.link.transfer import Dead, Sides, ToSend, Transfer
 from bridge.status import LinkCounters
 from gateway.messaging.dead import BridgeDeadReason

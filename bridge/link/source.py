@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, succeed
 from bridge.config.model import Link
 from bridge.connections.connections import Lease, Way
 from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
+from bridge.link.errors import SourceLost
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -21,16 +22,6 @@ from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subs
 
 #: Messages received ahead, at least: the next one is here when one is done with.
 _LEAST_CREDIT: Final = 2
-
-
-class SourceLost(MessagingError):
-    """The source's connection or consumer has ended; what it delivered comes again from the next
-    one. ``cause`` is why.
-    """
-
-    def __init__(self, cause: MessagingError) -> None:
-        super().__init__(f"source lost: {cause}")
-        self.cause = cause
 
 
 class Source:

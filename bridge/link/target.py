@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from twisted.internet.defer import Deferred
 
 from bridge.connections.connections import ConnectionKind, Lease, Way
+from bridge.link.errors import Refused, TargetLost
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -22,34 +23,6 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode, Provider, Session
-
-
-class TargetLost(MessagingError):
-    """The target cannot be reached, or its connection has ended.
-
-    :param cause: why. :param sent: whether what was being sent may have arrived all the same.
-    """
-
-    def __init__(self, cause: MessagingError, sent: bool) -> None:
-        super().__init__(f"target lost: {cause}")
-        self.cause = cause
-        self.sent = sent
-
-
-class Refused(MessagingError):
-    """The target is there and does not take what was sent.
-
-    :param cause: why. :param index: the first message that it does not take; None where it does not
-        say which.
-    :param sent: whether others of the run may have arrived all the same.
-    """
-
-    def __init__(self, cause: MessagingError, index: int | None, sent: bool) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-        self.index = index
-        self.sent = sent
-
 
 S = TypeVar("S", bound=Session)
 

@@ -13,8 +13,7 @@ from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections, Way
 from bridge.connections.leases import within
-from bridge.link.source import SourceLost
-from bridge.link.target import TargetLost
+from bridge.link.errors import SourceLost, TargetLost
 from bridge.link.transfer import Sides
 from bridge.once.coordination import Coordination
 from bridge.once.pump import OncePump

@@ -34,14 +34,13 @@ from bridge.dead.chain import DeadMessage
 from bridge.journal_lines import NO_LINES, LinkLines, Transfers, reason_of
 from bridge.link.arrivals import Received
 from bridge.link.batch import Item
+from bridge.link.errors import NotDecided, Refused, SourceLost
 from bridge.link.fair_share import FairShare
 from bridge.link.pump import Buries, Journey
-from bridge.link.source import SourceLost
-from bridge.link.target import Refused
 from bridge.link.transfer import Branched, CannotBeRead, Dead, Outcome, Sides, ToSend, Transfer
 from bridge.once import refusals
 from bridge.once.buried import Buried
-from bridge.once.errors import NotDecided, is_loss, not_begun, not_rolled_back, target_lost
+from bridge.once.errors import is_loss, not_begun, not_rolled_back, target_lost
 from bridge.once.poison import Poison
 from bridge.once.source import OnceSource
 from bridge.once.tally import Tally

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from twisted.logger import Logger
 
 from bridge.link.batch import Item
-from bridge.link.target import Refused
+from bridge.link.errors import BatchRefused, Refused
 from bridge.link.transfer import CannotBeRead
-from bridge.once.errors import BatchRefused
 from bridge.once.poison import MOST, Poison
 from bridge.xa.errors import RolledBack
 from gateway.messaging.dead import BridgeDeadReason

@@ -16,7 +16,8 @@ from twisted.internet.defer import Deferred
 from bridge.config.model import Link
 from bridge.connections.connections import Lease, Way
 from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
-from bridge.link.source import SourceLost, subscription_of
+from bridge.link.errors import SourceLost
+from bridge.link.source import subscription_of
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -27,7 +28,7 @@ class OnceSource:
     """A connected source. Made by :func:`open_once_source`.
 
     :param rm: names its resource manager. :param lost: called once if it ends without being closed;
-        every wait fails with :class:`~bridge.link.source.SourceLost` then, too.
+        every wait fails with :class:`~bridge.link.errors.SourceLost` then, too.
     """
 
     def __init__(

@@ -12,8 +12,9 @@ from typing import Final
 from twisted.internet.defer import Deferred
 
 from bridge.connections.connections import Way
+from bridge.link.errors import Refused, TargetLost
 from bridge.link.fair_share import FairShare
-from bridge.link.target import Refused, TargetLost, TargetSession
+from bridge.link.target import TargetSession
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,

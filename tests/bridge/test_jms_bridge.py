@@ -21,7 +21,7 @@ from bridge import jms_bridge
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.config.problems import ConfigurationError
 from bridge.jms_bridge import JMSBridge
-from bridge.link.refused_link import LinkRefused
+from bridge.link.errors import LinkRefused
 from bridge.manager import STOP_S
 from bridge.once.coordination import Coordination
 from bridge.providers.jms import settings as jms_settings

@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 from bridge.config.model import Bridge, QualityOfService
 from bridge.config.model import Destination as Configured
 from bridge.connections.administered import FactoryError
-from bridge.link.link import LinkFailed
+from bridge.link.errors import LinkFailed
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.provider import StompProvider

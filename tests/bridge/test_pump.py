@@ -24,11 +24,9 @@ from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfServic
 from bridge.config.model import Destination as Configured
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.link.arrivals import Received
+from bridge.link.errors import BatchRefused, Refused, SourceLost, TargetLost
 from bridge.link.pump import Pump
-from bridge.link.source import SourceLost
-from bridge.link.target import Refused, TargetLost
 from bridge.link.transfer import Sides, Transfer
-from bridge.once.errors import BatchRefused
 from bridge.once.poison import MOST
 from bridge.status import LinkCounters
 from gateway.messaging.dead import BridgeDeadReason

@@ -11,8 +11,8 @@ from zope.interface import implementer
 
 from bridge.config.model import QualityOfService
 from bridge.link import trouble
+from bridge.link.errors import TargetLost
 from bridge.link.link import JMSLink
-from bridge.link.target import TargetLost
 from bridge.link.trouble import Progress, Refusals, Stall
 from bridge.status import Doing, LinkState
 from gateway.messaging.destination import Queue

@@ -28,7 +28,7 @@ from typing import Final, cast
 from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
 
-from bridge.link.refused_link import LinkRefused
+from bridge.link.errors import LinkFailed, LinkRefused
 from bridge.manager import (
     Bridge,
     BridgeLink,
@@ -244,9 +244,6 @@ class BridgeResources:
             raise Refused(text, "BSJ4000", HTTPStatus.CONFLICT)
         link = _found(bridge, wanted)
         ask = {"start": link.start, "stop": link.stop, "pause": link.pause, "resume": link.resume}
-        # Where there are links, it is imported.
-        from bridge.link.link import LinkFailed
-
         try:
             await ask[operation]()
         except (LinkRefused, LinkFailed) as error:
