@@ -18,7 +18,7 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories, FactoryError
 from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
-from bridge.journal_lines import BridgeLines
+from bridge.journal import BridgeLines
 from bridge.link.link import JMSLink
 from bridge.link.refused_link import RefusedLink
 from bridge.once.coordination import Coordination

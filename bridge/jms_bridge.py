@@ -33,7 +33,7 @@ from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.connections.connections import PoolStatus, SharedStatus
 from bridge.connections.factories import Embedded
 from bridge.dead.chain import DmqStatus
-from bridge.journal_lines import NO_JOURNAL, BridgeLines
+from bridge.journal import NO_JOURNAL, BridgeLines
 from bridge.link.link import JMSLink
 from bridge.link.refused_link import RefusedLink
 from bridge.manager import STOP_S

@@ -19,7 +19,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.config.problems import ConfigurationError, Severity
-from bridge.journal_lines import BridgeLines
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
 from bridge.together import together
@@ -224,8 +223,9 @@ def load_bridges(
         else ()
     )
     _arm()
-    lines = BridgeLines(journal)
-    bridges = [_made(reactor, name, configuration, logs, provider, stomp, lines) for name in names]
+    bridges = [
+        _made(reactor, name, configuration, logs, provider, stomp, journal) for name in names
+    ]
     # To start one that cannot be made is how it tells why.
     automatic = {
         bridge.name
@@ -243,7 +243,7 @@ def _made(
     logs: Logs,
     provider: Provider,
     stomp: StompParts,
-    lines: BridgeLines,
+    journal: Journal | None,
 ) -> Bridge:
     settings = configuration.settings
     kind = ""
@@ -261,7 +261,7 @@ def _made(
             wrong = [str(problem) for problem in settings.bridge_problems(name)]
             if wrong:
                 return UnusableBridge(name, kind, "\n".join(wrong))
-            return _jms(reactor, name, configuration, logs, provider, lines)
+            return _jms(reactor, name, configuration, logs, provider, journal)
         if configuration.stomp is None:
             return UnusableBridge(name, kind, "\n".join(configuration.stomp_problems))
         return _stomp(reactor, configuration, configuration.stomp, logs, provider, stomp)
@@ -306,9 +306,10 @@ def _jms(
     configuration: Configuration,
     logs: Logs,
     provider: Provider,
-    lines: BridgeLines,
+    journal: Journal | None,
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
+    from bridge.journal import BridgeLines
     from bridge.once.coordination import Coordination
     from bridge.xa.log.opening import open_coordinator
     from bridge.xa.properties import TransactionProperties
@@ -349,7 +350,7 @@ def _jms(
         coordination,
         logger,
         logs.redaction,
-        lines,
+        BridgeLines(journal),
     )
 
 

@@ -101,6 +101,7 @@ def decided(source: str, target: str) -> tuple[str, str]:
         LinkCounters(),
         nobody,
         log,
+        nobody,
     )
     try:
         passage = passages.choose(lambda lost: None)

@@ -149,7 +149,6 @@ CIRCLES = frozenset(
             f"bridge.providers.jms.{name}"
             for name in ["connection", "consumer", "provider", "session", "xa_session"]
         ),
-        frozenset({"bridge.journal_lines", "bridge.link.batch"}),
         frozenset({"gateway.stomp.transport.connection", "gateway.stomp.transport.factory"}),
         frozenset({"pipeline.output", "pipeline.report.page"}),
     }

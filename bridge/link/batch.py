@@ -6,16 +6,23 @@ Owns these values and what follows from them. What is done with a message is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bridge.dead.chain import DeadMessage
-from bridge.journal_lines import Transfers
 from bridge.link.arrivals import Received
 from bridge.link.source import Source
 from bridge.link.transfer import Dead, Outcome, Sides, ToSend
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+#: Why a batch is given back: reasons in the journal.
+SOURCE_LOST: Final = "source lost"
+STOPPED: Final = "stopped"
 
 
 @dataclass(slots=True)
@@ -77,18 +84,77 @@ class Item:
         )
 
 
+class BatchObserver(Protocol):
+    """Is told the steps of one batch, such as the journal. None of it waits or fails."""
+
+    def judged(self, items: Sequence[Item]) -> None:
+        """The sequence has had these, in the order of the batch; called again with more items
+        where it was interrupted.
+        """
+
+    def sent(self, items: Sequence[Item], messages: Sequence[Message]) -> None:
+        """These are handed to the target, which does not have them yet.
+
+        :param messages: as sent, one for each item.
+        """
+
+    def arrived(self, items: Sequence[Item], messages: Sequence[Message], remembered: bool) -> None:
+        """The target has these. :param messages: as sent. :param remembered: it keeps only one
+        message with the same duplicate id.
+        """
+
+    def settled(self) -> None:
+        """The source has forgotten the batch."""
+
+    def committed(self, items: Sequence[Item]) -> None:
+        """A transaction is committed: the target has these, and the source has forgotten the
+        batch.
+        """
+
+    def rolled_back(self, items: Iterable[Item] | None, error: BaseException, comment: str) -> None:
+        """What was handed over of these never took effect, because of ``error``.
+
+        :param items: None for the whole batch.
+        """
+
+    def given_back(self, items: Sequence[Item], reason: str) -> None:
+        """The source delivers the batch again. Of ``items``, those that may have arrived are not
+        reported.
+
+        :param reason: :data:`SOURCE_LOST` or :data:`STOPPED`.
+        """
+
+    def buried(self, buried: Sequence[tuple[Item, DeadMessage]]) -> None:
+        """A dead message queue has these."""
+
+    def expired(self, item: Item) -> None:
+        """It has expired, and no dead message queue has it."""
+
+    def written(self) -> Deferred[None] | None:
+        """Fires when what was received and sent is recorded, whatever becomes of this process;
+        None where it is already.
+        """
+
+
+class LinkObserver(Protocol):
+    """Is told of the batches of one link."""
+
+    def received(self, received: Sequence[Received]) -> BatchObserver:
+        """A batch was taken from the source."""
+
+
 @dataclass(slots=True)
 class Batch:
     """The messages that are acknowledged together.
 
-    :param source: the connection they came by: with that one they are void, as the provider
-        delivers them again.
-    :param transfers: what the journal is told of them.
+    :param source: the connection they came by. When it ends the batch is void, as the provider
+        delivers the messages again.
+    :param observer: is told each step.
     """
 
     source: Source
     received: Sequence[Received]
-    transfers: Transfers
+    observer: BatchObserver
     items: list[Item] = field(default_factory=list)
     #: That the source has acknowledged it, or never will.
     acknowledged: bool = False

@@ -21,7 +21,7 @@ from bridge.config.model import AS_SOURCE, Bridge, Link
 from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections
-from bridge.journal_lines import NO_JOURNAL, BridgeLines
+from bridge.journal import NO_JOURNAL, BridgeLines
 from bridge.link.attempts import Attempts
 from bridge.link.ends import Ends, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from bridge.config.model import Link, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
-from bridge.journal_lines import NO_LINES, LinkLines
+from bridge.link.batch import LinkObserver
 from bridge.link.errors import EndLost, NotOnce
 from bridge.link.passage import Passage, PlainPassage
 from bridge.link.pump import Buries, Journey, Pump
@@ -44,7 +44,7 @@ class Passages:
 
     :param source: the source's factory. :param target: likewise. :param connections: the bridge's.
         :param coordination: likewise.
-    :param lines: the link's in the journal.
+    :param observer: is told each step of each batch.
     :param refused: told why the target refuses how many messages, which are dead.
     """
 
@@ -59,7 +59,7 @@ class Passages:
     counters: LinkCounters
     journey: Journey
     log: Logger
-    lines: LinkLines = NO_LINES
+    observer: LinkObserver
     refused: Callable[[MessagingError, int], None] = lambda cause, count: None
 
     def choose(self, lost: Callable[[EndLost], None]) -> Passage:
@@ -95,7 +95,7 @@ class Passages:
             self.counters,
             self.journey,
             self.log,
-            self.lines,
+            self.observer,
             self.refused,
         )
         return PlainPassage(
@@ -126,7 +126,7 @@ class Passages:
             self.counters,
             self.journey,
             self.log,
-            self.lines,
+            self.observer,
         )
         return OncePassage(
             self.reactor,

@@ -24,8 +24,7 @@ from twisted.logger import Logger
 
 from bridge.config.model import QualityOfService
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.journal_lines import NO_LINES, SOURCE_LOST, STOPPED, LinkLines, known
-from bridge.link.batch import Batch, Item
+from bridge.link.batch import SOURCE_LOST, STOPPED, Batch, Item, LinkObserver
 from bridge.link.errors import BatchRefused, SourceLost, TargetLost
 from bridge.link.fair_share import FairShare
 from bridge.link.sending import Sending
@@ -69,7 +68,7 @@ class Pump:
 
     :param clock: the reactor. :param link: its name, for dead messages. :param quality: not
         ONCE_AND_ONLY_ONCE.
-    :param lines: the link's in the journal.
+    :param observer: is told each step of each batch.
     :param refused: told why the target refuses how many messages, which are dead.
     """
 
@@ -83,7 +82,7 @@ class Pump:
         counters: LinkCounters,
         journey: Journey,
         log: Logger,
-        lines: LinkLines = NO_LINES,
+        observer: LinkObserver,
         refused: Callable[[MessagingError, int], None] = lambda cause, count: None,
     ) -> None:
         self._clock: Final = clock
@@ -98,7 +97,7 @@ class Pump:
         self._counters: Final = counters
         self._journey: Final = journey
         self._log: Final = log
-        self._lines: Final = lines
+        self._observer: Final = observer
         #: Which messages could not be read, and how often.
         self._unread: Final = Poison(1)
         self._batch: Batch | None = None
@@ -148,7 +147,7 @@ class Pump:
                     if not received:
                         continue
                     self._check_read(source, received[0].message)
-                    self._batch = Batch(source, received, self._lines.transfers(received))
+                    self._batch = Batch(source, received, self._observer.received(received))
                     self._counters.received += len(received)
                     crashpoints.hit(crashpoints.AFTER_RECEIVE)
                 await self._move(self._batch, target, sides)
@@ -181,7 +180,7 @@ class Pump:
     def _void(self, batch: Batch, reason: str) -> None:
         self._batch = None
         if not batch.acknowledged:
-            batch.transfers.given_back(batch.items, reason)
+            batch.observer.given_back(batch.items, reason)
         batch.void = True
         self._counters.possible_duplicates += batch.doubtful
 
@@ -230,7 +229,7 @@ class Pump:
             self._share.worked_since(began)
             if self._share.due:
                 await self._share.give()
-        batch.transfers.judged(batch.items)
+        batch.observer.judged(batch.items)
         if self._acknowledges_first:
             await self._move_at_most_once(batch, target, sides)
         else:
@@ -306,7 +305,7 @@ class Pump:
                     if not batch.acknowledged:
                         self._check(batch)
         finally:
-            batch.transfers.buried(buried)
+            batch.observer.buried(buried)
 
     async def _bury_as_can_be(self, batch: Batch) -> None:
         """The same of what its source has let go already: what no queue takes is in the log, and
@@ -318,7 +317,7 @@ class Pump:
             except NotBuried as error:
                 lost = next(item for item in batch.items if item.dead is not None)
                 if lost.dead is not None and lost.dead.reason is BridgeDeadReason.MESSAGE_EXPIRED:
-                    batch.transfers.expired(lost)
+                    batch.observer.expired(lost)
                 lost.dead = None
                 self._log.error(
                     "link {link}: message {id} is lost, as its quality of service allows: {error}",
@@ -331,14 +330,17 @@ class Pump:
 
     async def _settled(self, batch: Batch) -> None:
         self._do(Doing.ACKNOWLEDGING)
-        await known(batch.transfers, lambda: self._check(batch))
+        written = batch.observer.written()
+        if written is not None:
+            await written
+            self._check(batch)
         began = self._clock.seconds()
         settling = batch.source.settle(batch.received)
         self._share.worked_since(began)
         crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
         await settling
         batch.acknowledged = True
-        batch.transfers.settled()
+        batch.observer.settled()
         self._counters.acknowledged += len(batch.received)
         crashpoints.hit(crashpoints.AFTER_SETTLEMENT)
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from bridge.journal_lines import REFUSED, TARGET_LOST
 from bridge.link.batch import Batch, Item
 from bridge.link.errors import Refused, TargetLost
 from bridge.link.fair_share import FairShare
@@ -104,7 +103,7 @@ class Sending:
         messages = [
             item.again(item.outcome.message) for item in run if isinstance(item.outcome, ToSend)
         ]
-        batch.transfers.sent(run, messages)
+        batch.observer.sent(run, messages)
         sending = Deferred.fromCoroutine(target.send(messages))
         # Not what it waits for.
         self._share.worked_since(began)
@@ -114,28 +113,26 @@ class Sending:
             self._counters.possible_duplicates += (
                 len(run) if lost.sent and not self._nothing_twice else 0
             )
-            self._doubt(batch, run, lost.sent, TARGET_LOST, lost.cause)
+            self._doubt(batch, run, lost)
             raise
         except Refused as refused:
             batch.singly = batch.singly or (refused.sent and refused.index is None and len(run) > 1)
-            self._doubt(batch, run, refused.sent, REFUSED, refused.cause)
+            self._doubt(batch, run, refused)
             self._refused(run, refused, sides)
             return False
         for item in run:
             item.sent = True
-        batch.transfers.arrived(run, messages, self._transfer.marks_duplicates)
+        batch.observer.arrived(run, messages, self._transfer.marks_duplicates)
         self._counters.sent += len(run)
         self._counters.octets += sum(len(message.body) for message in messages)
         self._run = min(self._longest, self._run * 2)
         return True
 
-    def _doubt(
-        self, batch: Batch, run: list[Item], sent: bool, reason: str, cause: MessagingError
-    ) -> None:
+    def _doubt(self, batch: Batch, run: list[Item], error: TargetLost | Refused) -> None:
         for item in run:
-            item.doubtful = item.doubtful or sent
-        if not sent:
-            batch.transfers.rolled_back(run, reason, str(cause))
+            item.doubtful = item.doubtful or error.sent
+        if not error.sent:
+            batch.observer.rolled_back(run, error, str(error.cause))
 
     def _refused(self, run: list[Item], refused: Refused, sides: Sides) -> None:
         index = 0 if len(run) == 1 else refused.index

@@ -31,9 +31,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.dead.chain import DeadMessage
-from bridge.journal_lines import NO_LINES, LinkLines, Transfers, reason_of
 from bridge.link.arrivals import Received
-from bridge.link.batch import Item
+from bridge.link.batch import BatchObserver, Item, LinkObserver
 from bridge.link.errors import NotDecided, Refused, SourceLost
 from bridge.link.fair_share import FairShare
 from bridge.link.pump import Buries, Journey
@@ -75,7 +74,7 @@ class _One:
     target: OnceTarget
     sides: Sides
     items: list[Item] = field(default_factory=list)
-    told: list[Transfers] = field(default_factory=list)
+    told: list[BatchObserver] = field(default_factory=list)
 
 
 class OncePump:
@@ -84,7 +83,7 @@ class OncePump:
     :param clock: the reactor. :param link: its name, for dead messages. :param size: messages of
         one transaction, at most.
     :param source: the ref-name of the source's connection factory. :param target: likewise.
-    :param lines: the link's in the journal.
+    :param observer: is told each step of each batch.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class OncePump:
         counters: LinkCounters,
         journey: Journey,
         log: Logger,
-        lines: LinkLines = NO_LINES,
+        observer: LinkObserver,
     ) -> None:
         self._clock: Final = clock
         self._link: Final = link
@@ -114,7 +113,7 @@ class OncePump:
         self._counters: Final = counters
         self._tally: Final = Tally(counters, journey)
         self._log: Final = log
-        self._lines: Final = lines
+        self._observer: Final = observer
         self._share: Final = FairShare(clock)
         self._poison: Final = Poison(size)
         self._buried: Final = Buried()
@@ -245,7 +244,7 @@ class OncePump:
         await one.transaction.rollback()
         if one.transaction.state is TransactionState.ROLLED_BACK:
             for transfers in one.told:
-                transfers.rolled_back(None, reason_of(error), str(error))
+                transfers.rolled_back(None, error, str(error))
         await one.ending
 
     async def _move(self, one: _One) -> None:
@@ -277,7 +276,7 @@ class OncePump:
             self._taken = [each for each in self._taken if each is not received]
 
     async def _pass_on(self, one: _One, received: Sequence[Received]) -> None:
-        items, target, transfers = one.items, one.target, self._lines.transfers(received)
+        items, target, transfers = one.items, one.target, self._observer.received(received)
         one.told.append(transfers)
         self._counters.received += len(received)
         crashpoints.hit(crashpoints.AFTER_RECEIVE)
@@ -314,7 +313,7 @@ class OncePump:
         return Deferred.fromCoroutine(transaction.enlist(ref_name, end.rm, end.resource))
 
     async def _sent(
-        self, one: _One, sending: Sequence[Item], transfers: Transfers
+        self, one: _One, sending: Sequence[Item], transfers: BatchObserver
     ) -> Deferred[BaseException | None]:
         """:returns: why the target has not taken all: :class:`Refused` or :class:`TargetLost`; None
         where it has. Never fails, and need not be waited for before the commit, which fails
@@ -342,7 +341,7 @@ class OncePump:
         return why
 
     async def _committed(
-        self, one: _One, refusal: Deferred[BaseException | None], transfers: Transfers
+        self, one: _One, refusal: Deferred[BaseException | None], transfers: BatchObserver
     ) -> Sequence[str]:
         """:param refusal: of the target. :param transfers: what is told of it, which is to be known
             before the decision. :returns: the factories whose resource manager has yet to hear of
@@ -393,7 +392,7 @@ class OncePump:
                 # As one that the target refuses. Why not at once: see bridge.link.pump.
                 raise Refused(CannotBeRead(message), None, sent=False)
 
-    async def _bury(self, items: Sequence[Item], transfers: Transfers) -> None:
+    async def _bury(self, items: Sequence[Item], transfers: BatchObserver) -> None:
         """Before the commit: should it fail, a dead message queue has it twice, which is better
         than not at all. :raises NotBuried:
         """
@@ -410,7 +409,9 @@ class OncePump:
 
     # --- what becomes of it
 
-    def _done(self, items: Sequence[Item], sending: Sequence[Item], transfers: Transfers) -> None:
+    def _done(
+        self, items: Sequence[Item], sending: Sequence[Item], transfers: BatchObserver
+    ) -> None:
         """All is committed everywhere."""
         transfers.committed(sending)
         for item in items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bridge.journal_lines import BridgeLines
+from bridge.journal import BridgeLines
 from gateway.journal.journal import Journal
 from gateway.journal.schema import Level, run_name
 from gateway.journal.settings import JournalOptions

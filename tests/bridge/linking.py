@@ -22,7 +22,7 @@ from bridge.config.model import Destination as Configured
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.journal_lines import NO_JOURNAL
+from bridge.journal import NO_JOURNAL
 from bridge.link.link import JMSLink
 from bridge.once.coordination import Coordination
 from bridge.status import LinkState

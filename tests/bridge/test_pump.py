@@ -23,6 +23,7 @@ from zope.interface import implementer
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
 from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.journal import NO_LINES
 from bridge.link.arrivals import Received
 from bridge.link.errors import BatchRefused, Refused, SourceLost, TargetLost
 from bridge.link.pump import Pump
@@ -187,6 +188,7 @@ def made(
         counters,
         Journey(),
         Logger(observer=_Nobody()),
+        NO_LINES,
     )
 
 

@@ -15,7 +15,7 @@ from bridge.bridge_parts import Parts
 from bridge.config.model import Bridge, ConnectionFactory, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.factories import Embedded
-from bridge.journal_lines import NO_JOURNAL
+from bridge.journal import NO_JOURNAL
 from bridge.link.link import JMSLink
 from bridge.once import coordination
 from bridge.once.coordination import AGAIN_S, Coordination

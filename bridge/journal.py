@@ -1,9 +1,10 @@
-"""What the journal is told of messages on links: each step of a batch as one line.
+"""The journal's lines about messages on links, one for each step of a batch.
 
-Owns which steps are told, what a line has, and the numbers of transfers. When a step is taken is
-the pumps' to know. Nothing here waits, and what takes long is done on the journal's thread: hashes,
-and lists of what each message says. What may change meanwhile, as a provider owns what it was
-given, is kept hold of at once.
+An observer of the link's batch record (:class:`bridge.link.batch.BatchObserver`): the pump tells it
+each step, and this makes lines of them. Owns what a line contains and the numbers of transfers.
+
+Nothing here waits. Slow work (hashes, lists of what each message contains) runs on the journal's
+thread, so whatever a provider may change by then is captured at once.
 
 =====================  ====================================================  ======================================================================
 Steps of a line        When                                                  What it has besides ids, transfers, link, destination and provider
@@ -23,22 +24,28 @@ expired                their time was over, and no dead message queue has    rea
                        them
 =====================  ====================================================  ======================================================================
 
-A message is called by its id at the source in all of them, and destination and provider are the
-source's but in *sent* and *arrived*. One line has one destination, and one reason.
+All lines identify a message by its id at the source. Destination and provider are the source's,
+except in *sent* and *arrived*. A line has one destination and one reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from bridge.journal_contents import BatchContents, Places, attempts, numbers, target_ids
+from bridge.dead.chain import NotBuried
+from bridge.link.batch import SOURCE_LOST, STOPPED, Item
+from bridge.link.errors import NotDecided, Refused, SourceLost, TargetLost
+from bridge.xa.errors import RolledBack
 from gateway.journal import contents
+from gateway.journal.naming import numbered
 from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
-from gateway.messaging.message import Message
+from gateway.messaging.digest import digest_of_body, digest_of_headers
+from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.message import Headers, Message
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -46,31 +53,28 @@ if TYPE_CHECKING:
     from bridge.connections.administered import AdministeredFactory
     from bridge.dead.chain import DeadMessage
     from bridge.link.arrivals import Received
-    from bridge.link.batch import Item
     from gateway.journal.journal import Journal
 
-#: Of ``arrived``: the target keeps one of several with one duplicate id.
+#: Reason of ``arrived``: the target keeps only one message with the same duplicate id.
 DUPLICATE_ID: Final = "duplicate id"
-#: Of ``rolled back``.
-REFUSED: Final = "refused"
-TARGET_LOST: Final = "target lost"
-SOURCE_LOST: Final = "source lost"
-FAILED: Final = "failed"
-STOPPED: Final = "stopped"
-
-#: The same, by the names of errors.
-_WHY: Final = {
-    "Refused": REFUSED,
-    "RolledBack": REFUSED,
-    "TargetLost": TARGET_LOST,
-    "SourceLost": SOURCE_LOST,
-    "NotBuried": "not buried",
-    "NotDecided": "not decided",
-    "ProviderUnavailable": STOPPED,
+#: Reasons of ``rolled back``, by the error; any other error is :data:`FAILED`.
+_REASONS: Final[dict[type, str]] = {
+    Refused: "refused",
+    RolledBack: "refused",
+    TargetLost: "target lost",
+    SourceLost: SOURCE_LOST,
+    NotBuried: "not buried",
+    NotDecided: "not decided",
+    ProviderUnavailable: STOPPED,
 }
+FAILED: Final = "failed"
 
 #: What a line takes in memory for each message while it waits, beside bodies.
 _OCTETS: Final = 200
+
+
+#: Which messages of a batch: their places, from 0.
+Places: TypeAlias = Sequence[int]
 
 
 class _Numbers:
@@ -146,17 +150,17 @@ class LinkLines:
         self.tells_ids: Final = tells_ids
         self.numbers: Final = numbers
 
-    def transfers(self, received: Sequence[Received]) -> Transfers:
+    def received(self, received: Sequence[Received]) -> BatchLines:
         """A batch was received: tell that, and what becomes of it."""
         journal = self.journal
         if journal is None or journal.level is Level.OFF:
-            return UNTOLD
-        return Transfers(self, journal, received)
+            return SILENT
+        return BatchLines(self, journal, received)
 
 
-class Transfers:
+class BatchLines:
     """The messages of a batch, and what the journal is told of them. Made by
-    :meth:`LinkLines.transfers`.
+    :meth:`LinkLines.received`.
 
     A message is named by its place in the batch. What is told is as the journal's level was when
     the batch was received.
@@ -276,12 +280,9 @@ class Transfers:
         """The source has forgotten all of them."""
         self._tell((Step.SETTLED,), range(len(self._messages)))
 
-    def rolled_back(self, items: Iterable[Item] | None, reason: str, comment: str = "") -> None:
-        """What was handed over of these never took effect. :param items: None for the whole
-        batch.
-        """
+    def rolled_back(self, items: Iterable[Item] | None, error: BaseException, comment: str) -> None:
         places = range(len(self._messages)) if items is None else [item.place for item in items]
-        self._tell((Step.ROLLED_BACK,), places, reason=reason, comment=comment)
+        self._tell((Step.ROLLED_BACK,), places, reason=_reason_of(error), comment=comment)
 
     def given_back(self, items: Sequence[Item], reason: str) -> None:
         """The source gives all of them out again; those that may have arrived all the same are not
@@ -293,7 +294,7 @@ class Transfers:
 
     def buried(self, buried: Sequence[tuple[Item, DeadMessage]]) -> None:
         """A dead message queue has these."""
-        if self is UNTOLD:
+        if self is SILENT:
             return
         alike: dict[tuple[BridgeDeadReason, str], list[int]] = {}
         for item, dead in buried:
@@ -310,7 +311,7 @@ class Transfers:
 
     def expired(self, item: Item) -> None:
         """Its time was over, and no dead message queue has it."""
-        if self is not UNTOLD:
+        if self is not SILENT:
             self._tell(
                 (Step.EXPIRED,), [item.place], True, reason=BridgeDeadReason.MESSAGE_EXPIRED.value
             )
@@ -395,7 +396,7 @@ class Transfers:
         return 0
 
 
-class _Untold(Transfers):
+class _Silent(BatchLines):
     """A batch of which nothing is told."""
 
     __slots__ = ()
@@ -407,7 +408,7 @@ class _Untold(Transfers):
 
 
 #: Where there is no journal, or it is off.
-UNTOLD: Final = _Untold()
+SILENT: Final = _Silent()
 NO_LINES: Final = LinkLines(None, "", "", "", False, False, _Numbers())
 NO_JOURNAL: Final = BridgeLines(None)
 
@@ -423,18 +424,111 @@ def _parted(destinations: list[Destination]) -> list[tuple[Destination, Places]]
     return list(parts.items())
 
 
-def reason_of(error: BaseException) -> str:
-    """The reason of a batch that is rolled back for this."""
-    return next(
-        (_WHY[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _WHY), FAILED
-    )
+def _reason_of(error: BaseException) -> str:
+    return next((_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS), FAILED)
 
 
-async def known(transfers: Transfers, check: Callable[[], None]) -> None:
-    """Wait until what was received and sent is known whatever becomes of this process. :param
-    check: called after a wait, which may raise.
+class BatchContents:
+    """A batch as it was received. Keeps hold of what its messages have now: a provider may change
+    what it was given.
     """
-    waiting = transfers.written()
-    if waiting is not None:
-        await waiting
-        check()
+
+    __slots__ = ("_hashes", "_messages", "_named", "octets", "said")
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+        #: The bodies.
+        self.octets = [message.body for message in messages]
+        #: What is said about them.
+        self.said = [message.headers for message in messages]
+        self._hashes: list[str] | None = None
+        #: What the ids begin with and the numbers that they end in, or None; empty before that is
+        #: known.
+        self._named: list[tuple[str, list[int]] | None] = []
+
+    def ids(self, places: Places) -> list[str] | None:
+        """The ids; None where they are numbers with a prefix."""
+        messages = self._messages
+        return (
+            [messages[place].message_id for place in places] if self._numbered() is None else None
+        )
+
+    def prefix(self) -> str | None:
+        """What the ids begin with; None where they have no numbers."""
+        named = self._numbered()
+        return None if named is None else named[0]
+
+    def ends(self, places: Places) -> Sequence[int] | None:
+        """The numbers that the ids end in; None where they have none."""
+        named = self._numbered()
+        if named is None:
+            return None
+        found = named[1]
+        return found if len(places) == len(found) else [found[place] for place in places]
+
+    def sizes(self, places: Places) -> list[int]:
+        """Octets of the bodies."""
+        octets = self.octets
+        return [len(octets[place]) for place in places]
+
+    def timestamps(self, places: Places) -> list[int]:
+        """JMSTimestamps."""
+        messages = self._messages
+        return [messages[place].timestamp for place in places]
+
+    def bodies(self, places: Places) -> list[str]:
+        """Hashes of the bodies as received."""
+        hashes = self._hashes
+        if hashes is None:
+            kinds = [headers.body_type for headers in self.said]
+            hashes = self._hashes = list(map(digest_of_body, kinds, self.octets))
+        return hashes if len(places) == len(hashes) else [hashes[place] for place in places]
+
+    def headers(self, places: Places) -> list[str]:
+        """Hashes of the headers as received."""
+        said = self.said
+        return [digest_of_headers(said[place]) for place in places]
+
+    def sent_bodies(
+        self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]
+    ) -> list[str]:
+        """Hashes of bodies as sent. :param given: the headers that they are sent with, which say
+        what kind of body that is.
+        """
+        octets, received, known = self.octets, self.said, self.bodies(range(len(self.octets)))
+        return [
+            known[place]
+            if body is octets[place] and headers.body_type is received[place].body_type
+            else digest_of_body(headers.body_type, body)
+            for place, headers, body in zip(places, given, bodies, strict=True)
+        ]
+
+    def sent_headers(self, places: Places, given: Sequence[Headers]) -> list[str]:
+        """Hashes of headers as sent."""
+        received = self.said
+        return [
+            digest_of_headers(headers, received[place])
+            for place, headers in zip(places, given, strict=True)
+        ]
+
+    def _numbered(self) -> tuple[str, list[int]] | None:
+        if not self._named:
+            self._named.append(numbered([message.message_id for message in self._messages]))
+        return self._named[0]
+
+
+def target_ids(messages: Sequence[Message]) -> list[str] | None:
+    """The ids that messages have at the target; None where it does not tell them."""
+    ids = [message.message_id for message in messages]
+    return ids if any(ids) else None
+
+
+def numbers(first: int, places: Places) -> list[int]:
+    """Numbers of transfers. :param first: that of the batch's first message."""
+    return [first + place for place in places]
+
+
+def attempts(received: Sequence[Received], places: Places) -> list[int] | None:
+    """How often each was delivered; None where each was once."""
+    found = [received[place].attempts for place in places]
+    return found if max(found) > 1 else None
