@@ -15,7 +15,7 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections, Way
 from bridge.link.errors import EndLost, SourceLost
 from bridge.link.pump import Pump
-from bridge.link.source import Source, open_source
+from bridge.link.source import Source
 from bridge.link.target import Target
 from bridge.link.transfer import Sides
 from bridge.status import Doing, OnceBy
@@ -174,7 +174,9 @@ class PlainPassage:
     async def open_source(
         self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
     ) -> Source:
-        return await open_source(self._reactor, way, self._link, destination, lost)
+        source = Source(self._reactor, self._link, destination, lost)
+        await source.open(way)
+        return source
 
     async def connected(self, source: Source) -> None:
         """There is nothing more to do."""

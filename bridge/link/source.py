@@ -1,13 +1,16 @@
 """The source of a link, connected: messages come in, and are handed out in batches.
 
-Owns one connection's consumer and its credit. Knows nothing of targets, and nothing of why messages
-are acknowledged. When the connection ends it is done with; a link makes another.
+Owns one connection's session, its consumer and its credit. :class:`Source` acknowledges batches by
+itself; :class:`XASource` receives as work of a branch. Neither knows targets, nor why messages are
+acknowledged or when a branch is committed. A source whose connection has ended is finished; a link
+makes another.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -18,23 +21,50 @@ from bridge.link.errors import SourceLost
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    Mode,
+    Session,
+    Subscription,
+    XAConsumer,
+    XAResource,
+    XASession,
+)
 
 #: Messages received ahead, at least: the next one is here when one is done with.
 _LEAST_CREDIT: Final = 2
 
+S = TypeVar("S", bound=Session)
 
-class Source:
-    """A connected source. Made by :func:`open_source`.
 
-    :param lost: called once if it ends without being closed; every wait fails with
-        :class:`SourceLost` then, too.
+def subscription_of(link: Link, destination: Destination) -> Subscription:
+    """What a link's source asks for. :param destination: the source's own, looked up."""
+    topic = destination.kind is Kind.TOPIC
+    # The guide says of durable-sub: ignored if the destination is not a topic. A link's own
+    # messages never come back to it by a topic.
+    return Subscription(
+        destination,
+        link.source.selector,
+        no_local=topic,
+        durable_name=link.source.durable_sub if topic else None,
+    )
+
+
+class LinkSource(ABC, Generic[S]):
+    """What the two kinds of sources share: a connection, what has arrived by it, and its loss.
+
+    :param lost: called once if it ends without being closed; every wait then fails with
+        :class:`~bridge.link.errors.SourceLost`, too.
     """
 
     def __init__(
-        self, reactor: Any, link: Link, destination: Destination, lost: Callable[[SourceLost], None]
+        self,
+        link: Link,
+        destination: Destination,
+        arrivals: Arrivals,
+        lost: Callable[[SourceLost], None],
     ) -> None:
-        self.destination: Final = destination
         #: What the provider calls itself.
         self.product = ""
         #: Why it is of no use any more.
@@ -42,56 +72,133 @@ class Source:
         #: Whether the provider has accepted what the link asks for: a later refusal is no mistake
         #: in the configuration.
         self.accepted = False
-        self._started = False
-        self._size: Final = link.batch_size
-        self._arrivals: Final = Arrivals(reactor, link.batch_time_ms, alone=True)
+        self._subscription: Final = subscription_of(link, destination)
+        self._arrivals: Final = arrivals
         self._tell_lost: Final = lost
         self._lease: Lease | None = None
-        self._session: Session | None = None
-        self._consumer: Consumer | None = None
-        #: Delivered and not settled: messages, and octets of their bodies.
-        self._unsettled = (0, 0)
+        self._session: S | None = None
         self._closed = False
 
     # --- connecting
 
-    def connected(self, lease: Lease, subscription: Subscription) -> None:
-        """The connection is there: consume from it. Stopped until :meth:`start`.
+    async def open(self, way: Way) -> None:
+        """Connect.
 
-        :raises MessagingError: of :meth:`Session.consumer`.
+        :raises MessagingError: of :meth:`Provider.connect`, or of making session and consumer;
+            nothing is left open then.
         """
-        self._lease = lease
-        self.product = lease.connection.product
-        self._session = lease.connection.session(Mode.CLIENT)
-        self._consumer = self._session.consumer(subscription, self._deliver, self.lose)
-        self._consumer.grant(max(_LEAST_CREDIT, 2 * self._size), 2 * BATCH_OCTETS)
+        lease = await way.take(self.lose)
+        try:
+            self._lease = lease
+            self.product = lease.connection.product
+            await self._connected(lease.connection)
+        except BaseException:
+            await self.close()
+            raise
 
-    async def confirmed(self) -> None:
-        """Wait until the provider has answered to what it was asked. Some ask it for a consumer at
-        once, others at :meth:`start`.
-
-        :raises SourceLost: it refuses.
-        """
-        if self.failed is None and self._session is not None:
-            answered: Deferred[MessagingError | None] = Deferred()
-            self._session.completion(answered.callback)
-            error = await answered
-            if error is not None:
-                self.lose(error)
-        if self.failed is not None:
-            raise self.failed
+    @abstractmethod
+    async def _connected(self, connection: Connection) -> None:
+        """Make the session and what belongs to it. :raises MessagingError:"""
 
     def lose(self, error: MessagingError) -> None:
         """The connection or the consumer has ended."""
         if self.failed is not None or self._closed:
             return
         self.failed = lost = SourceLost(error)
-        # In this order: who waits for a batch goes on at once, and then tells what became of it.
+        # In this order: whoever waits for a batch goes on at once, and then reports what became of
+        # it.
         self._tell_lost(lost)
         self._arrivals.fail(lost)
 
+    # --- batches
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection; None when it has ended or was given back."""
+        return None if self._lease is None or self.failed is not None else self._lease.connection
+
+    @property
+    def ahead(self) -> int:
+        """Messages received and not taken yet."""
+        return len(self._arrivals)
+
+    def times(self) -> list[int]:
+        """The timestamps of those messages."""
+        return self._arrivals.times()
+
+    def interrupt(self) -> None:
+        """End a wait for a batch; what has arrived stays for the next one who asks."""
+        self._arrivals.interrupt()
+
+    # --- the end
+
+    @abstractmethod
+    def close(self) -> Deferred[None]:
+        """Give everything unacknowledged back, then the connection."""
+
+    # --- inside
+
+    def _gone(self) -> SourceLost:
+        """Why it cannot be used."""
+        return self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+
+    async def _quiet(self) -> None:
+        """Wait until the provider has done what the session was asked; an error is its loss."""
+        if self._session is None:
+            return
+        done: Deferred[MessagingError | None] = Deferred()
+        try:
+            self._session.completion(done.callback)
+        except MessagingError as error:
+            self.lose(error)
+            return
+        failed = await done
+        if failed is not None:
+            self.lose(failed)
+
+    def _end(self) -> bool:
+        """Nothing more arrives, and waits fail. :returns: whether the connection is broken."""
+        self._closed = True
+        broken = self.failed is not None
+        self.failed = self._gone()
+        self._arrivals.fail(self.failed)
+        return broken
+
+    def _give_back(self, broken: bool) -> Deferred[None]:
+        session, self._session = self._session, None
+        lease, self._lease = self._lease, None
+        if session is not None:
+            session.close()
+        return succeed(None) if lease is None else lease.give_back(broken)
+
+
+class Source(LinkSource[Session]):
+    """A source whose messages are acknowledged by themselves."""
+
+    def __init__(
+        self, reactor: Any, link: Link, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> None:
+        super().__init__(link, destination, Arrivals(reactor, link.batch_time_ms, alone=True), lost)
+        self._size: Final = link.batch_size
+        self._started = False
+        self._consumer: Consumer | None = None
+        #: Delivered and not settled: messages, and bytes of their bodies.
+        self._unsettled = (0, 0)
+
+    async def _connected(self, connection: Connection) -> None:
+        """Consume, stopped until :meth:`start`, and wait for the provider's answer. Some providers
+        ask for a consumer at once, others at :meth:`start`.
+        """
+        self._session = connection.session(Mode.CLIENT)
+        self._consumer = self._session.consumer(self._subscription, self._deliver, self.lose)
+        self._consumer.grant(max(_LEAST_CREDIT, 2 * self._size), 2 * BATCH_OCTETS)
+        if self.failed is None:
+            await self._quiet()
+        if self.failed is not None:
+            raise self.failed
+
     def start(self) -> None:
-        """Receive, or go on to."""
+        """Receive, or go on receiving."""
         if self._consumer is None or self._session is None or self.failed is not None:
             return
         self._consumer.start()
@@ -111,22 +218,6 @@ class Source:
         if self._consumer is not None and self.failed is None:
             self._consumer.stop()
 
-    # --- batches
-
-    @property
-    def connection(self) -> Connection | None:
-        """The connection; None when it has ended or was given back."""
-        return None if self._lease is None or self.failed is not None else self._lease.connection
-
-    @property
-    def ahead(self) -> int:
-        """Messages received and not taken yet."""
-        return len(self._arrivals)
-
-    def times(self) -> list[int]:
-        """The timestamps of those messages."""
-        return self._arrivals.times()
-
     async def batch(self) -> Sequence[Received]:
         """The next messages, in order: as many as a batch holds, or those that came within its
         time. One that cannot be read comes alone.
@@ -136,24 +227,16 @@ class Source:
         """
         return await self._arrivals.batch(self._size)
 
-    def interrupt(self) -> None:
-        """Have whoever waits for a batch go on without one; what has come stays for the next who
-        asks.
-        """
-        self._arrivals.interrupt()
-
     def settle(self, batch: Sequence[Received]) -> Deferred[None]:
         """Acknowledge these, and with them all before; receive as many more.
 
         :returns: fires once the source's provider has made that durable; fails with
-            :class:`SourceLost`, as after a failure nobody knows what it holds to be settled, and
-            how much it may deliver.
+            :class:`SourceLost`, as after a failure it is unknown what the provider holds to be
+            settled, and how much it may deliver.
         """
         settled: Deferred[None] = Deferred()
         if self.failed is not None or self._session is None or self._consumer is None:
-            settled.errback(
-                self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
-            )
+            settled.errback(self._gone())
             return settled
 
         def done(error: MessagingError | None) -> None:
@@ -181,7 +264,7 @@ class Source:
         :raises SourceLost:
         """
         if self.failed is not None or self._session is None or self._consumer is None:
-            raise self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
+            raise self._gone()
         self._arrivals.clear()
         (messages, octets), self._unsettled = self._unsettled, (0, 0)
         try:
@@ -191,22 +274,8 @@ class Source:
             self.lose(error)
             raise SourceLost(error) from error
 
-    # --- the end
-
     def close(self) -> Deferred[None]:
-        """Give everything unacknowledged back, then the connection."""
-        self._closed = True
-        broken = self.failed is not None
-        if self.failed is None:
-            self.failed = SourceLost(ProviderUnavailable("the link's source is closed"))
-        self._arrivals.fail(self.failed)
-        session, self._session = self._session, None
-        lease, self._lease = self._lease, None
-        if session is not None:
-            session.close()
-        return succeed(None) if lease is None else lease.give_back(broken)
-
-    # --- inside
+        return self._give_back(self._end())
 
     def _deliver(
         self,
@@ -222,34 +291,201 @@ class Source:
             self._arrivals.put(first, messages, attempts)
 
 
-def subscription_of(link: Link, destination: Destination) -> Subscription:
-    """What a link's source asks for. :param destination: the source's own, looked up."""
-    topic = destination.kind is Kind.TOPIC
-    # What the guide says of durable-sub: ignored if the destination is no topic. A link's own
-    # messages never come back to it by a topic.
-    return Subscription(
-        destination,
-        link.source.selector,
-        no_local=topic,
-        durable_name=link.source.durable_sub if topic else None,
-    )
+class XASource(LinkSource[XASession]):
+    """A source whose messages come as work of a branch.
 
+    Credit is for one batch and granted when its branch has begun: a JMS provider counts whatever it
+    hands over meanwhile as work of that branch.
 
-async def open_source(
-    reactor: Any, way: Way, link: Link, destination: Destination, lost: Callable[[SourceLost], None]
-) -> Source:
-    """Connect a link's source; its consumer is stopped.
-
-    :param destination: the source's own, looked up.
-    :raises MessagingError: of :meth:`Provider.connect` and :meth:`Session.consumer`; nothing is
-        left open then.
+    :param rm: names its resource manager.
     """
-    source = Source(reactor, link, destination, lost)
-    lease = await way.take(source.lose)
-    try:
-        source.connected(lease, subscription_of(link, destination))
-        await source.confirmed()
-    except BaseException:
-        await source.close()
-        raise
-    return source
+
+    def __init__(
+        self,
+        reactor: Any,
+        link: Link,
+        rm: str,
+        destination: Destination,
+        lost: Callable[[SourceLost], None],
+    ) -> None:
+        super().__init__(link, destination, Arrivals(reactor, link.batch_time_ms), lost)
+        #: Names the resource manager.
+        self.rm: Final = rm
+        #: Whether there is no other consumer that could have what this one gives back.
+        self._stays: Final = (
+            destination.kind is Kind.TOPIC and self._subscription.durable_name is None
+        )
+        self._consumer: XAConsumer | None = None
+        #: Credit that is granted and not used up.
+        self._messages = 0
+        self._octets = 0
+        #: Whether the consumer is started.
+        self._running = False
+
+    @property
+    def resource(self) -> XAResource:
+        """The resource manager, for this source's session. :raises SourceLost:"""
+        if self._session is None or self.failed is not None:
+            raise self._gone()
+        return self._session.resource()
+
+    async def _connected(self, connection: Connection) -> None:
+        """Make a session. Nothing is consumed before :meth:`consume`."""
+        self._new_session(connection)
+        if self.failed is not None:
+            raise self.failed
+
+    def _new_session(self, connection: Connection) -> None:
+        self._messages = self._octets = 0
+        self._running = False
+        self._consumer = None
+        self._session = connection.xa_session()
+
+    async def renew(self) -> None:
+        """Go on after a branch was rolled back: whatever was handed over, and whatever credit was
+        left, is void.
+
+        With another session, as not every provider gives a consumer what was rolled back before
+        what it has ahead. But of a topic without a durable subscription a consumer is all there is,
+        so its session stays, and gets from it what it can.
+
+        :raises SourceLost:
+        """
+        if self.failed is not None:
+            raise self.failed
+        self._arrivals.clear()
+        if self._stays:
+            self._withdraw()
+            return
+        await self._given_back()
+        if self.failed is not None:
+            raise self.failed
+        try:
+            if self._session is not None:
+                self._session.close()
+            assert self._lease is not None
+            self._new_session(self._lease.connection)
+            self.consume()
+        except MessagingError as error:
+            self.lose(error)
+            raise SourceLost(error) from error
+
+    def keep(self) -> bool:
+        """Go on after a failure that was not this end's, every branch being rolled back, where to
+        connect anew would lose what that gave back: see
+        :meth:`renew`.
+
+        :returns: False where it would not; nothing was done then, and it is to be closed.
+        """
+        if self.failed is None and self._stays:
+            self._arrivals.clear()
+            self._withdraw()
+            return True
+        return False
+
+    def _withdraw(self) -> None:
+        """A consumer that stays must not give more than the next batch may have. It is stopped
+        where any credit is left.
+        """
+        if self._consumer is not None:
+            self._consumer.withdraw()
+        self._messages = 0
+
+    def consume(self) -> None:
+        """Have a consumer, if there is none.
+
+        Not before the resource manager has finished what was prepared there: a broker may hand
+        messages to a consumer ahead of all credit, and those of a branch that is rolled back only
+        then would come behind them.
+
+        :raises MessagingError: of :meth:`Session.consumer`. :raises SourceLost:
+        """
+        if self._consumer is not None:
+            return
+        session = self._session
+        if session is None or self.failed is not None:
+            raise self._gone()
+
+        def deliver(
+            _consumer: object,
+            first: int,
+            messages: Sequence[Message],
+            attempts: Sequence[int] | None,
+            /,
+        ) -> None:
+            if session is self._session and self.failed is None:
+                self._messages -= len(messages)
+                self._octets -= sum([len(message.body) for message in messages])
+                self._arrivals.put(first, messages, attempts)
+
+        def failed(error: MessagingError) -> None:
+            if session is self._session:
+                self.lose(error)
+
+        self._consumer = session.consumer(self._subscription, deliver, failed)
+
+    async def confirmed(self) -> None:
+        """Wait until the provider has answered to :meth:`consume`. :raises SourceLost: it
+        refuses.
+        """
+        await self._quiet()
+        if self.failed is not None:
+            raise self.failed
+        self.accepted = True
+
+    async def batch(self, size: int) -> Sequence[Received]:
+        """The messages of a branch that has begun, in order: ``size`` of them at most, or those
+        that came within their time. No others come before this is called again.
+
+        :returns: empty where :meth:`interrupt` was called before one had come. :raises SourceLost:
+        """
+        consumer = self._consumer
+        if self.failed is not None or consumer is None:
+            raise self._gone()
+        messages, octets = size - self._messages, BATCH_OCTETS - self._octets
+        if messages > 0:
+            self._messages += messages
+            self._octets += max(0, octets)
+            consumer.grant(messages, max(0, octets))
+        if not self._running:
+            self._running = True
+            consumer.start()
+        try:
+            batch = await self._arrivals.batch(size)
+        finally:
+            # Without credit it gives nothing anyhow.
+            if self._messages and self.failed is None:
+                self._running = False
+                consumer.stop()
+        if self._messages:
+            await self._quiet()
+        # Whatever was handed over is work of the branch.
+        return [*batch, *self._arrivals.take(size)]
+
+    async def _given_back(self) -> None:
+        """Have no consumer any more, and wait until the provider has back what it had ahead: the
+        next consumer would get what is behind that first.
+        """
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+            await self._quiet()
+
+    def acknowledge(self, batch: Sequence[Received]) -> None:
+        """Settle these, with the branch. :raises SourceLost:"""
+        if self.failed is not None or self._consumer is None:
+            raise self._gone()
+        try:
+            self._consumer.acknowledge_through(batch[-1].number)
+        except MessagingError as error:
+            self.lose(error)
+            raise SourceLost(error) from error
+
+    def close(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        broken = self._end()
+        if not broken:
+            await self._given_back()
+        await self._give_back(broken)

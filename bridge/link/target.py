@@ -1,8 +1,8 @@
-"""The target of a link, connected: runs of messages go out, and it is told whether they are the
-target's own now.
+"""The target of a link, connected: messages go out, and it reports whether the target has them.
 
 Owns connection and session: kept where the link stays connected, taken for each batch where it does
-not. Knows nothing of sources, and nothing of what is done about a message that is refused.
+not. :class:`Target` sends runs that are durable by themselves; :class:`XATarget` sends as work of a
+branch. Neither knows sources, what is done about a refused message, or when a branch is committed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from bridge.connections.connections import ConnectionKind, Lease, Way
 from bridge.link.errors import Refused, TargetLost
+from bridge.link.fair_share import FairShare
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -22,7 +23,10 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Mode, Provider, Session
+from gateway.messaging.provider import Connection, Mode, Provider, Session, XAResource, XASession
+
+#: Messages handed over to a branch between two looks at whether others want the reactor.
+SLICE: Final = 100
 
 S = TypeVar("S", bound=Session)
 
@@ -198,7 +202,7 @@ class Target(TargetSession[Session]):
         try:
             session.send(messages)
         except MessageRejected as rejected:
-            raise self._rejected(rejected, sent=False) from rejected
+            raise _rejected(rejected, 0, sent=False) from rejected
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
         # Of what was sent outside of a transaction nobody knows, from here on, whether it has
@@ -214,14 +218,107 @@ class Target(TargetSession[Session]):
             raise TargetLost(error, doubtful) from error
         self._handed_over()
         failed = await done
-        if isinstance(failed, OutcomeUnknown | ProviderUnavailable):
-            raise TargetLost(failed, doubtful or isinstance(failed, OutcomeUnknown)) from failed
-        if isinstance(failed, MessageRejected):
-            raise self._rejected(failed, doubtful) from failed
         if failed is not None:
-            raise Refused(failed, 0 if len(messages) == 1 else None, doubtful) from failed
+            sent = doubtful or isinstance(failed, OutcomeUnknown)
+            raise _not_taken(failed, len(messages), sent) from failed
 
-    def _rejected(self, rejected: MessageRejected, sent: bool) -> MessagingError:
-        if isinstance(rejected.cause, ProviderUnavailable):
-            return TargetLost(rejected.cause, sent)
-        return Refused(rejected.cause, rejected.index, sent)
+
+class XATarget(TargetSession[XASession]):
+    """A target that takes messages as work of a branch.
+
+    :param rm: names its resource manager. :param stays: whether the connection is kept between
+        transactions.
+    :param lost: called if the connection ends without being closed.
+    """
+
+    def __init__(self, way: Way, rm: str, stays: bool, lost: Callable[[TargetLost], None]) -> None:
+        super().__init__(way, lost)
+        #: Names the resource manager.
+        self.rm: Final = rm
+        #: Whether the connection is kept between transactions.
+        self.stays: Final = stays
+
+    @property
+    def resource(self) -> XAResource:
+        """The resource manager, for this target's session. :raises TargetLost:"""
+        return self._open_session().resource()
+
+    async def open(self) -> None:
+        """Connect, if it is not connected. :raises TargetLost: its ``cause`` is of
+        :meth:`Provider.connect` or :meth:`Connection.xa_session`.
+        """
+        if self._session is None:
+            await self._take()
+
+    def renew(self) -> None:
+        """Have another session, after a branch was rolled back. :raises TargetLost:"""
+        self._open_session().close()
+        assert self._lease is not None
+        try:
+            self._session = self._session_of(self._lease.connection)
+        except MessagingError as error:
+            raise TargetLost(error, sent=False) from error
+
+    async def send(self, messages: Sequence[Message], share: FairShare) -> Deferred[None]:
+        """Send these as work of the branch that was begun.
+
+        :param share: of the reactor's time. :returns: that the target has taken them all, for the
+            branch; fails as this does. Where it has not, the branch cannot be prepared.
+        :raises Refused: and the branch is to be rolled back. :raises TargetLost: likewise.
+        """
+        for begin in range(0, len(messages), SLICE):
+            session = await self._writable()
+            began = share.now()
+            try:
+                session.send(messages[begin : begin + SLICE])
+            except MessageRejected as rejected:
+                raise _rejected(rejected, begin, sent=False) from rejected
+            except MessagingError as error:
+                raise TargetLost(error, sent=False) from error
+            share.worked_since(began)
+            if share.due:
+                await share.give()
+        session = self._open_session()
+        taken: Deferred[None] = Deferred()
+
+        def done(failed: MessagingError | None) -> None:
+            if failed is None:
+                taken.callback(None)
+            else:
+                taken.errback(_not_taken(failed, len(messages), sent=False))
+
+        try:
+            session.completion(done)
+        except MessagingError as error:
+            raise TargetLost(error, sent=False) from error
+        return taken
+
+    async def rest(self) -> None:
+        """A transaction is done: let go of the connection, if it is not kept.
+
+        :raises TargetLost: while the target held the session back. Only this session is told when
+            that ends, so it is waited for.
+        """
+        if not self.stays:
+            if self._session is not None:
+                await self._writable()
+            await self.let_go()
+
+    def _session_of(self, connection: Connection) -> XASession:
+        return connection.xa_session()
+
+
+def _rejected(rejected: MessageRejected, before: int, sent: bool) -> TargetLost | Refused:
+    """:param before: how many were handed over before those among which it counts."""
+    if isinstance(rejected.cause, ProviderUnavailable):
+        return TargetLost(rejected.cause, sent)
+    return Refused(rejected.cause, before + rejected.index, sent)
+
+
+def _not_taken(failed: MessagingError, count: int, sent: bool) -> TargetLost | Refused:
+    """Why the target has not made ``count`` messages its own."""
+    if isinstance(failed, OutcomeUnknown | ProviderUnavailable):
+        return TargetLost(failed, sent)
+    if isinstance(failed, MessageRejected):
+        return _rejected(failed, 0, sent)
+    return Refused(failed, 0 if count == 1 else None, sent)

@@ -14,11 +14,11 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections, Way
 from bridge.connections.leases import within
 from bridge.link.errors import SourceLost, TargetLost
+from bridge.link.source import XASource
+from bridge.link.target import XATarget
 from bridge.link.transfer import Sides
 from bridge.once.coordination import Coordination
 from bridge.once.pump import OncePump
-from bridge.once.source import OnceSource, open_once_source
-from bridge.once.target import OnceTarget
 from bridge.once.under_way import UnderWay
 from bridge.status import OnceBy
 from bridge.xa.coordinator import Transaction
@@ -71,7 +71,7 @@ class OncePassage:
         way = connections.for_sending(
             target, stays, link.target.clientid, f"link {link.name}, target"
         )
-        self.target: Final = OnceTarget(way, _rm(target, "target"), stays, lost)
+        self.target: Final = XATarget(way, _rm(target, "target"), stays, lost)
 
     @property
     def transaction(self) -> Transaction | None:
@@ -79,12 +79,13 @@ class OncePassage:
 
     async def open_source(
         self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
-    ) -> OnceSource:
-        return await open_once_source(
-            self._reactor, way, self._link, _rm(self._factories[0], "source"), destination, lost
-        )
+    ) -> XASource:
+        rm = _rm(self._factories[0], "source")
+        source = XASource(self._reactor, self._link, rm, destination, lost)
+        await source.open(way)
+        return source
 
-    async def connected(self, source: OnceSource) -> None:
+    async def connected(self, source: XASource) -> None:
         """Have both resource managers commit what was decided and roll back what was not: else
         messages would overtake those that wait for that.
         """
@@ -142,7 +143,7 @@ class OncePassage:
         }
         return silent == {self._factories[1].config.ref_name}
 
-    async def run(self, source: OnceSource, sides: Sides) -> None:
+    async def run(self, source: XASource, sides: Sides) -> None:
         try:
             await self.pump.run(source, self.target, sides)
         except MessagingError:
@@ -150,7 +151,7 @@ class OncePassage:
             self._look_again()
             raise
 
-    async def failed(self, source: OnceSource) -> bool:
+    async def failed(self, source: XASource) -> bool:
         """The target's session may hold anything then, and the source's too, but for one that can
         be kept.
         """

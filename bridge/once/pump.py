@@ -36,14 +36,14 @@ from bridge.link.batch import BatchObserver, Item, LinkObserver
 from bridge.link.errors import NotDecided, Refused, SourceLost
 from bridge.link.fair_share import FairShare
 from bridge.link.pump import Buries, Journey
+from bridge.link.source import XASource
+from bridge.link.target import XATarget
 from bridge.link.transfer import Branched, CannotBeRead, Dead, Outcome, Sides, ToSend, Transfer
 from bridge.once import refusals
 from bridge.once.buried import Buried
 from bridge.once.errors import is_loss, not_begun, not_rolled_back, target_lost
 from bridge.once.poison import Poison
-from bridge.once.source import OnceSource
 from bridge.once.tally import Tally
-from bridge.once.target import OnceTarget
 from bridge.once.undecided import Lost
 from bridge.once.under_way import UnderWay
 from bridge.status import Doing, LinkCounters
@@ -70,8 +70,8 @@ class _One:
     transaction: Transaction
     before: Transaction | None
     ending: Deferred[None]
-    source: OnceSource
-    target: OnceTarget
+    source: XASource
+    target: XATarget
     sides: Sides
     items: list[Item] = field(default_factory=list)
     told: list[BatchObserver] = field(default_factory=list)
@@ -117,7 +117,7 @@ class OncePump:
         self._share: Final = FairShare(clock)
         self._poison: Final = Poison(size)
         self._buried: Final = Buried()
-        self._source: OnceSource | None = None
+        self._source: XASource | None = None
         self._halting = False
         self._forgotten = False
         #: Why the first that has failed did.
@@ -128,7 +128,7 @@ class OncePump:
         self.doing = Doing.NOTHING
         self.doing_since_ms = 0
 
-    async def run(self, source: OnceSource, target: OnceTarget, sides: Sides) -> None:
+    async def run(self, source: XASource, target: XATarget, sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets the transaction under way be finished; not
         at all as long as that holds.
 
@@ -308,7 +308,7 @@ class OncePump:
         await target.rest()
 
     def _enlisting(
-        self, transaction: Transaction, end: OnceSource | OnceTarget, ref_name: str
+        self, transaction: Transaction, end: XASource | XATarget, ref_name: str
     ) -> Deferred[None]:
         return Deferred.fromCoroutine(transaction.enlist(ref_name, end.rm, end.resource))
 
