@@ -18,7 +18,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from bridge.config.declarations import declarations
+from bridge.config.document import declarations
 from bridge.config.model import ConnectionFactory
 from bridge.config.reader import read
 from bridge.connections import jms_properties

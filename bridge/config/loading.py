@@ -1,28 +1,117 @@
-"""Loading the configuration of a bridge: from the settings that name it to the values it holds,
-without ever holding up the reactor.
+"""Load the configuration of a bridge: from the settings that name its file or URL to its values.
 
-Owns the order of the steps and the thread they happen on.
+``imq.bridge.NAME.xmlurl`` is a path, a ``file:`` URL, or where the operator has allowed it an
+``http:`` or ``https:`` URL. Nothing here holds up the reactor but :func:`read_path` and
+:func:`read_file`.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.web.iweb import IPolicyForHTTPS
 
-from bridge.config.location import Location, locate, read_file
+from bridge.config.document import LARGEST, too_large
 from bridge.config.model import Bridge
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.config.reader import read
 from bridge.config.remote import TIMEOUT_S, fetch
-from bridge.settings import PASSWORD
+from bridge.settings import CONFIG_REMOTE, PASSWORD, XML, XMLURL
+from gateway.instance.problems import HIDDEN, SettingsError, Severity
 from gateway.instance.settings import Settings
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_CREDENTIALS: Final = re.compile(r"//[^/?#]*@")
+_KINDS: Final = "a path, a file: URL, or an http: or https: URL"
 _IN_THE_CLEAR: Final = "it came by http:, which everybody on the way can read"
+
+
+class _Refused(Exception):
+    """The text says of no place; ``str`` is what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place that was named well; exactly one of the two is given.
+
+    :param path: an absolute path. :param url: an http: or https: URL, in ASCII.
+    """
+
+    path: Path | None = None
+    url: str | None = None
+
+    def __str__(self) -> str:
+        """As problems name it."""
+        return str(self.path) if self.url is None else self.url
+
+
+def locate(settings: Settings, name: str, folder: Path) -> Location:
+    """Where the configuration of the bridge called ``name`` is.
+
+    :param folder: what a relative path is relative to: the instance's ``etc`` directory.
+    :raises SettingsError: it is not said, or badly, or by a URL though ``imq.bridge.config.remote``
+        does not allow that.
+    """
+    url, xml = settings.named(XMLURL, name), settings.named(XML, name)
+    setting = XMLURL if url else XML
+    text = url or xml
+    if url and xml and url != xml:
+        expected = f"the same as {XMLURL.full_name(name)}, or only one of the two"
+        raise SettingsError(
+            [
+                settings.problem(
+                    XML, expected, name, severity=Severity.BRIDGE, value=_without_credentials(xml)
+                )
+            ]
+        )
+    if not text:
+        expected = f"where the XML configuration of the bridge is: {_KINDS}"
+        raise SettingsError([settings.problem(XMLURL, expected, name, severity=Severity.BRIDGE)])
+    try:
+        return _located(text, folder, remote=settings[CONFIG_REMOTE])
+    except _Refused as refused:
+        shown = _without_credentials(text)
+        raise SettingsError(
+            [settings.problem(setting, str(refused), name, severity=Severity.BRIDGE, value=shown)]
+        ) from None
+
+
+def read_file(path: Path) -> tuple[bytes, str]:
+    """What is in a file, and why others may see it; the latter is empty where only its owner may.
+
+    It may block for as long as a file server likes, and belongs on a thread.
+
+    :raises ConfigurationError: it cannot be read, is no regular file, or is too large.
+    """
+    try:
+        # Without O_NONBLOCK a pipe in the file's place would hold the thread for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigurationError([_unusable(path, "a regular file")])
+            data = file.read(LARGEST + 1)
+    except (OSError, ValueError) as failed:
+        reason = failed.strerror if isinstance(failed, OSError) and failed.strerror else str(failed)
+        raise ConfigurationError(
+            [_unusable(path, f"a file that can be read: {reason}")]
+        ) from failed
+    if len(data) > LARGEST:
+        raise ConfigurationError([too_large(str(path))])
+    mode = stat.S_IMODE(status.st_mode)
+    exposed = (
+        f"others than its owner may read this file, with mode {mode:04o}" if mode & 0o044 else ""
+    )
+    return data, exposed
 
 
 def load(
@@ -105,3 +194,60 @@ async def _contents(
     except TimeoutError:
         expected = f"a file that can be read within {timeout_s:g} seconds"
         raise ConfigurationError([Problem(str(location), 0, "", "", None, expected)]) from None
+
+
+def _located(text: str, folder: Path, *, remote: bool) -> Location:
+    found = _SCHEME.match(text)
+    if found is None:
+        return Location(path=folder.absolute() / text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as malformed:
+        raise _Refused(f"{_KINDS}: {malformed}") from None
+    match found[0].lower():
+        case "file:":
+            return Location(path=_path(parts, folder))
+        case "http:" | "https:" if remote:
+            return Location(url=_remote(parts))
+        case "http:" | "https:":
+            raise _Refused(
+                f"a path or a file: URL; http: and https: URLs are read only with {CONFIG_REMOTE.name}=true"
+            )
+    raise _Refused(_KINDS)
+
+
+def _path(parts: SplitResult, folder: Path) -> Path:
+    if parts.netloc.lower() not in ("", "localhost"):
+        raise _Refused(
+            f"a file: URL of this machine, such as file:///PATH, and not of {parts.netloc}"
+        )
+    if parts.query or parts.fragment:
+        raise _Refused("a file: URL with neither ? nor #, which are written %3F and %23 in it")
+    if not parts.path or "\0" in unquote(parts.path):
+        raise _Refused("a file: URL with a path")
+    return folder.absolute() / unquote(parts.path)
+
+
+def _remote(parts: SplitResult) -> str:
+    if "@" in parts.netloc:
+        raise _Refused("a URL without user and password")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise _Refused("a URL whose port is a number from 0 to 65535") from None
+    if not parts.hostname:
+        raise _Refused("a URL with a host")
+    url = parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise _Refused(
+            "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--"
+        )
+    return url
+
+
+def _without_credentials(text: str) -> str:
+    return _CREDENTIALS.sub(f"//{HIDDEN}@", text)
+
+
+def _unusable(path: Path, expected: str) -> Problem:
+    return Problem(str(path), 0, "", "", None, expected)

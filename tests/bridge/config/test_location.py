@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config.document import LARGEST
-from bridge.config.location import Location, locate, read_file
+from bridge.config.loading import Location, locate, read_file
 from bridge.config.problems import ConfigurationError
 from bridge.settings import SETTINGS
 from gateway.instance.settings import SettingsError, Severity, read

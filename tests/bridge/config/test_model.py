@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from bridge.config.declarations import declarations
+from bridge.config.document import declarations
 from bridge.config.model import (
     BUILT_IN_DMQ,
     BUILT_IN_DMQ_DESTINATION,
@@ -28,7 +28,7 @@ PLACE = Destination("in", "orders", Kind.QUEUE)
 
 def test_the_attributes_of_the_tables_and_their_defaults() -> None:
     defaults = {
-        name: {attribute.name: attribute.default for attribute in declared.attributes.values()}
+        name: {key: attribute.default for key, attribute in declared.attributes.items()}
         for name, declared in declarations().items()
     }
     assert defaults == {

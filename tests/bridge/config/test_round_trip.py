@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from bridge.config.declarations import declarations, dtd
-from bridge.config.document import parse
-from bridge.config.given import RESERVED_NAMES
+from bridge.config.document import declarations, dtd, parse
 from bridge.config.model import (
     BRIDGE_NAME_PROPERTY,
     BUILT_IN_DMQ,
@@ -25,7 +23,7 @@ from bridge.config.model import (
     Source,
     Target,
 )
-from bridge.config.reader import read
+from bridge.config.reader import RESERVED_NAMES, read
 from gateway.messaging.destination import Kind
 from tests.bridge.config.documents import ORIGIN, written
 
