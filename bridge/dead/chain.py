@@ -21,8 +21,7 @@ from twisted.logger import Logger, LogLevel
 from bridge.config.model import Bridge, Dmq
 from bridge.connections.connections import Connections
 from bridge.connections.factories import Factories
-from bridge.dead.message import Burial, DeadMessage
-from bridge.dead.message_text import headers_line, properties_line
+from bridge.dead.message import Burial, DeadMessage, headers_line, properties_line
 from bridge.dead.queue import DeadMessageQueue, DmqStatus, NotTaken
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason

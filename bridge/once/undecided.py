@@ -15,7 +15,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.dead.message_text import whole
+from bridge.dead.message import whole
 from bridge.link.pump import Buries
 
 #: Characters of a message that one line of the log has at most.

@@ -16,10 +16,12 @@ from bridge.dead.message import (
     DeadMessage,
     body_of,
     bridge_properties,
+    headers_line,
     headers_of,
+    properties_line,
     property_of,
+    whole,
 )
-from bridge.dead.message_text import headers_line, properties_line, whole
 from gateway.messaging import dead
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
