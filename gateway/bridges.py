@@ -311,8 +311,7 @@ def _jms(
     from bridge.jms_bridge import JMSBridge
     from bridge.journal import BridgeLines
     from bridge.once.coordination import Coordination
-    from bridge.xa.log.opening import open_coordinator
-    from bridge.xa.properties import TransactionProperties
+    from bridge.xa.opening import TransactionProperties, open_coordinator
 
     layout = configuration.layout
     log = open_bridge_log(logs, configuration.settings, name)

@@ -22,8 +22,8 @@ from bridge.once.pump import OncePump
 from bridge.once.under_way import UnderWay
 from bridge.status import OnceBy
 from bridge.xa.coordinator import Transaction
-from bridge.xa.resource_identity import one_of_several
 from bridge.xa.status import BranchState
+from bridge.xa.transaction import one_of_several
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 

@@ -16,10 +16,9 @@ from twisted.logger import Logger
 
 from bridge.xa import xids
 from bridge.xa.decision_log import DecisionLog, Entry, Presumed, Presumptions, Removed
-from bridge.xa.enlisting import Committed, Transaction
+from bridge.xa.enlisting import Committed, Transaction, have_one_rm
 from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
 from bridge.xa.recovery import Recovered, Recovery
-from bridge.xa.resource_identity import have_one_rm
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
 from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
 from bridge.xa.transaction_run import SETTLED, RunContext, TransactionRun, transaction_of
@@ -53,7 +52,7 @@ class Clock(Protocol):
 
 class Coordinator:
     """The coordinator of one bridge; presumed abort. Made by
-    :func:`bridge.xa.log.opening.open_coordinator`.
+    :func:`bridge.xa.opening.open_coordinator`.
 
     :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with
         the runs of that log.

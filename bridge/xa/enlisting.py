@@ -1,7 +1,12 @@
-"""A global transaction as a link has it: sessions are enlisted, then it is committed or rolled
-back.
+"""A global transaction as a link uses it: enlist sessions, then commit or roll back.
 
-Owns who takes part. What commit and rollback do is :mod:`bridge.xa.step`'s to say.
+Decides which sessions share a branch. The name of a resource manager does not tell whether two
+sessions have the same one: a name may lead to several brokers, as that of a connection factory with
+``multi-rm="true"`` does, and a connection may lead to another broker later. So the providers are
+asked, for each transaction. Where sessions of one name turn out to have several resource managers,
+each gets a name of its own, which is also in the log.
+
+What commit and rollback do is said in :mod:`bridge.xa.step`.
 """
 
 from __future__ import annotations
@@ -15,7 +20,6 @@ from twisted.logger import Logger
 
 from bridge.xa import xids
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
-from bridge.xa.resource_identity import have_one_rm, one_of_several
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.transaction import (
     HEURISTIC,
@@ -28,6 +32,7 @@ from bridge.xa.transaction import (
     Separated,
     Started,
     StartFailed,
+    one_of_several,
 )
 from bridge.xa.transaction_run import TransactionRun
 from gateway.instance import crashpoints
@@ -323,3 +328,19 @@ async def _fired(event: Deferred[None]) -> None:
 
     event.addCallback(fired)
     await waiting
+
+
+async def have_one_rm(one: XAResource, other: XAResource, log: Logger) -> bool:
+    """Ask whether two sessions have the same resource manager.
+
+    :param other: was asked something before.
+    :returns: False where the providers do not know: two branches are always correct.
+    """
+    try:
+        return await one.is_same_rm(other)
+    except MessagingError as error:
+        log.debug(
+            "Whether two sessions have one resource manager is not known, so each has a branch of its own: {error}",
+            error=error,
+        )
+        return False

@@ -24,9 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bridge.xa import answers
 from bridge.xa.errors import Misuse
-from bridge.xa.resource_identity import is_one_of_several
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.transaction import (
     HEURISTIC,
@@ -59,10 +57,20 @@ from bridge.xa.transaction import (
     Started,
     StartFailed,
     Tell,
+    is_one_of_several,
 )
 from gateway.messaging import xa
 
 Step = tuple[GlobalTransaction, list[Action]]
+#: A state, and whether the resource manager keeps a record of the branch that it is to forget now.
+_Meaning = tuple[BranchState, bool]
+
+_HEURISTICS = {
+    xa.XA_HEURMIX: BranchState.HEURISTIC_MIXED,
+    xa.XA_HEURRB: BranchState.HEURISTIC_ROLLBACK,
+    xa.XA_HEURCOM: BranchState.HEURISTIC_COMMIT,
+    xa.XA_HEURHAZ: BranchState.HEURISTIC_HAZARD,
+}
 
 
 def step(now: GlobalTransaction, event: Event) -> Step:
@@ -212,11 +220,11 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
     branch = replace(branch, asking=None, error=branch.error if same else answer.code)
     match answer.call:
         case Call.PREPARE:
-            voted = replace(branch, state=answers.to_prepare(answer.code))
+            voted = replace(branch, state=_meaning_of_prepare(answer.code))
             return _gathered(_because(_with(now, index, voted), answer))
         case Call.COMMIT:
             before = now.branches[index].error
-            meaning = answers.to_commit(answer.code, before, is_one_of_several(branch.rm))
+            meaning = _meaning_of_commit(answer.code, before, is_one_of_several(branch.rm))
             presumed = answer.code == xa.XAER_NOTA and meaning[0] is BranchState.COMMITTED
             first: list[Action] = (
                 [Presume(index, at_first=not now.told and not before)] if presumed else []
@@ -226,12 +234,12 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
         case Call.COMMIT_ONE_PHASE:
             if answer.code != xa.XA_HEURCOM:
                 now = _because(now, answer)
-            meaning = answers.to_commit_in_one_phase(answer.code)
+            meaning = _meaning_of_commit_in_one_phase(answer.code)
             if meaning[0] is BranchState.IDLE:
                 return _abort(_with(now, index, replace(branch, state=BranchState.IDLE)))
             return _means(now, index, branch, meaning)
         case Call.ROLLBACK:
-            read = answers.to_ordered_rollback if now.decided else answers.to_rollback
+            read = _meaning_of_ordered_rollback if now.decided else _meaning_of_rollback
             meaning = read(answer.code)
             if meaning[0] is BranchState.HEURISTIC_HAZARD:
                 # As it is not to be taken for one whose commit was answered so.
@@ -271,7 +279,7 @@ def _gathered(now: GlobalTransaction) -> Step:
     return replace(now, state=TransactionState.DECIDING), [Decide()]
 
 
-def _means(now: GlobalTransaction, index: int, branch: Branch, meaning: answers.Meaning) -> Step:
+def _means(now: GlobalTransaction, index: int, branch: Branch, meaning: _Meaning) -> Step:
     """Go on with what an answer of the second phase means."""
     state, forget = meaning
     branch = replace(branch, state=state)
@@ -436,3 +444,74 @@ def _with(now: GlobalTransaction, index: int, branch: Branch) -> GlobalTransacti
 
 def _if(branch: Branch, states: frozenset[BranchState], then: BranchState) -> Branch:
     return replace(branch, state=then) if branch.state in states else branch
+
+
+# What an answer of a resource manager means for its branch, by its code.
+
+
+def _meaning_of_prepare(code: int) -> BranchState:
+    """IDLE is a branch that is to be rolled back."""
+    if code == xa.XA_OK:
+        return BranchState.PREPARED
+    if code == xa.XA_RDONLY:
+        return BranchState.READ_ONLY
+    gone = code == xa.XAER_NOTA or xa.is_rolled_back(code)
+    return BranchState.ROLLED_BACK if gone else BranchState.IDLE
+
+
+def _meaning_of_commit(code: int, before: int, several: bool) -> _Meaning:
+    """In the second phase.
+
+    :param before: the code of the failure before this, or 0. :param several: whether it may be
+        another resource manager that has answered.
+    """
+    if code in (xa.XA_OK, xa.XA_HEURCOM):
+        return BranchState.COMMITTED, code == xa.XA_HEURCOM
+    if code == xa.XAER_NOTA:
+        if several:
+            return BranchState.WAITING, False
+        # It was committed before, and the answer was lost; also where the first commit is answered
+        # so, as client libraries connect and ask again on their own. A hazard would have the
+        # messages in a dead message queue as well as at their target. But after an XAER_RMERR the
+        # specification has it rolled back, while some providers say XAER_RMERR for anything.
+        return (
+            BranchState.HEURISTIC_HAZARD if before == xa.XAER_RMERR else BranchState.COMMITTED,
+            False,
+        )
+    if xa.is_rolled_back(code):
+        return BranchState.HEURISTIC_ROLLBACK, False
+    return _HEURISTICS.get(code, BranchState.WAITING), False
+
+
+def _meaning_of_commit_in_one_phase(code: int) -> _Meaning:
+    """Without a vote before. IDLE is a branch that is to be rolled back."""
+    if code in (xa.XA_OK, xa.XA_HEURCOM):
+        return BranchState.COMMITTED, code == xa.XA_HEURCOM
+    if code in (xa.XAER_RMFAIL, xa.XAER_NOTA):
+        # Not known to it: rolled back, or committed before by a client library that asked twice on
+        # its own.
+        return BranchState.UNKNOWN, False
+    if code == xa.XA_HEURRB or xa.is_rolled_back(code):
+        return BranchState.ROLLED_BACK, code == xa.XA_HEURRB
+    return _HEURISTICS.get(code, BranchState.IDLE), False
+
+
+def _meaning_of_rollback(code: int) -> _Meaning:
+    """Of a branch that was not decided."""
+    if code == xa.XA_HEURRB:
+        return BranchState.ROLLED_BACK, True
+    if code in (xa.XA_OK, xa.XAER_NOTA) or xa.is_rolled_back(code):
+        return BranchState.ROLLED_BACK, False
+    return _HEURISTICS.get(code, BranchState.LEFT), False
+
+
+def _meaning_of_ordered_rollback(code: int) -> _Meaning:
+    """Of a branch that was decided to commit, by an operator's order."""
+    if code == xa.XA_HEURCOM:
+        return BranchState.COMMITTED, True
+    if code == xa.XA_OK or xa.is_rolled_back(code):
+        return BranchState.HEURISTIC_ROLLBACK, False
+    if code == xa.XAER_NOTA:
+        # It may have been committed before.
+        return BranchState.HEURISTIC_HAZARD, False
+    return _HEURISTICS.get(code, BranchState.ROLLBACK_ORDERED), False

@@ -6,6 +6,7 @@ managers and to the disk is elsewhere.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
@@ -44,6 +45,9 @@ HEURISTIC: Final = frozenset(
 #: States of a branch that has to be done something with at its resource manager's recovery, once
 #: there is a decision.
 UNFINISHED: Final = frozenset({BranchState.WAITING, BranchState.ROLLBACK_ORDERED})
+
+
+_ONE_OF_SEVERAL: Final = re.compile(r" \((?:source|target|branch \d+)\)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,20 @@ class GlobalTransaction:
     one_phase: bool = False
     cause: Cause | None = None
     told: bool = False
+
+
+def one_of_several(resource: str, which: str) -> str:
+    """Return a name for one of several resource managers that have the same name.
+
+    :param resource: that name. :param which: ``source`` or ``target`` of a link, or ``branch`` and
+        a number.
+    """
+    return f"{resource} ({which})"
+
+
+def is_one_of_several(rm: str) -> bool:
+    """Whether connections to this name may lead to different resource managers."""
+    return _ONE_OF_SEVERAL.search(rm) is not None
 
 
 # What can happen.

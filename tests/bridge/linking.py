@@ -27,8 +27,7 @@ from bridge.link.link import JMSLink
 from bridge.once.coordination import Coordination
 from bridge.status import LinkState
 from bridge.xa.coordinator import Coordinator
-from bridge.xa.log.opening import open_coordinator
-from bridge.xa.properties import TransactionProperties
+from bridge.xa.opening import TransactionProperties, open_coordinator
 from gateway.instance import crashpoints
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable

@@ -27,8 +27,7 @@ from bridge.once.coordination import Coordination
 from bridge.providers.jms import settings as jms_settings
 from bridge.settings import SETTINGS
 from bridge.status import BridgeState, LinkState, WrongState
-from bridge.xa.log.opening import open_coordinator
-from bridge.xa.properties import TransactionProperties
+from bridge.xa.opening import TransactionProperties, open_coordinator
 from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction
 from gateway.instance.settings import Settings, SettingsError, read

@@ -20,7 +20,7 @@ from bridge.link.errors import LinkFailed
 from bridge.link.link import JMSLink
 from bridge.once import coordination
 from bridge.status import LinkState
-from bridge.xa.log.storage import FileStorage
+from bridge.xa.log.file import FileStorage
 from gateway.instance import crashpoints
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable

@@ -14,9 +14,8 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, Logger
 
 from bridge.xa.coordinator import Coordinator
-from bridge.xa.log.file import LogFile
+from bridge.xa.log.file import LogFile, SyncFailed
 from bridge.xa.log.log import FileDecisionLog
-from bridge.xa.log.storage import SyncFailed
 from bridge.xa.xids import Xids
 from gateway.instance import crashpoints
 

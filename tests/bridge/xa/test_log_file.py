@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from bridge.xa.decision_log import Change, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
-from bridge.xa.log.file import LogFile
-from bridge.xa.log.storage import FileStorage, Storage, SyncFailed
+from bridge.xa.log.file import FileStorage, LogFile, Storage, SyncFailed
 from bridge.xa.status import BranchState
 from bridge.xa.xids import Run
 from tests.bridge.xa.machines import MemoryStorage

@@ -14,13 +14,12 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
+from bridge.xa import opening
 from bridge.xa.coordinator import Committed, Coordinator, Recovered
 from bridge.xa.errors import LogDamaged, LogFailed, RolledBack
 from bridge.xa.log import file as log_file
-from bridge.xa.log import opening
-from bridge.xa.log.opening import open_coordinator
-from bridge.xa.log.storage import FileStorage
-from bridge.xa.properties import TransactionProperties
+from bridge.xa.log.file import FileStorage
+from bridge.xa.opening import TransactionProperties, open_coordinator
 from gateway.instance import crashpoints
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.xa.resource_managers import ResourceManager, Session

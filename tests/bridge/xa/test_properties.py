@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.settings import BRIDGE_TM_PROPS, TM_PROPS
-from bridge.xa.properties import IGNORED, TransactionProperties
+from bridge.xa.opening import IGNORED, TransactionProperties
 from gateway.configuration import DECLARED
 from gateway.instance.settings import SettingsError, Severity, read
 

@@ -20,8 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bridge.xa.decision_log import Entry, LoggedBranch
-from bridge.xa.log.file import LogFile
-from bridge.xa.log.storage import FileStorage
+from bridge.xa.log.file import FileStorage, LogFile
 from bridge.xa.status import BranchState
 from bridge.xa.xids import Xids, bqual
 from gateway.admin.cli.client import find

@@ -1,18 +1,27 @@
-"""The properties of a bridge's transaction coordinator: ``imq.bridge.tm.props`` and
-``imq.bridge.NAME.tm.props``.
+"""Open the coordinator of a bridge: its properties and its transaction log.
 
-Owns the keys: those that have an effect, and those of the original that need none here and are
-ignored with a warning. What is wrong with one is an error of that bridge's start.
+The properties are ``imq.bridge.tm.props`` and ``imq.bridge.NAME.tm.props``. Keys of the original
+that need nothing here are ignored with a warning; any other problem is an error of that bridge's
+start. Opening blocks while it reads the log and writes it anew; call it when a bridge starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
+from twisted.logger import Logger
+
 from bridge.settings import BRIDGE_TM_PROPS, TM_PROPS
+from bridge.xa.coordinator import Coordinator
+from bridge.xa.log.file import FileStorage, LogFile
+from bridge.xa.log.log import FileDecisionLog, LogThread
+from bridge.xa.xids import Xids
 from gateway.instance.declaration import nearest
+from gateway.instance.layout import make_directory
 from gateway.instance.settings import (
     Boolean,
     Octets,
@@ -127,3 +136,74 @@ def _problem(
     severity: Severity,
 ) -> Problem:
     return settings.problem(setting, expected, name, severity=severity, value=pair)
+
+
+_MACHINE: Final = Path("/etc/machine-id")
+
+
+def open_coordinator(
+    reactor: Any,
+    folder: Path,
+    bridge: str,
+    instance: str,
+    properties: TransactionProperties,
+    log: Logger,
+    randomness: Callable[[int], bytes],
+) -> Coordinator:
+    """The coordinator of a bridge, with what it decided before.
+
+    :param reactor: Twisted's. :param folder: the bridge's; made if there is none. The log is
+        ``txlog.<bridge>`` in it.
+    :param log: for operators. :param randomness: gives that many random octets.
+    :raises LogDamaged: with file and place; the log is as it was. :raises LogFailed: it cannot be
+        read or written.
+    """
+    name = f"{instance}:{bridge}"
+    make_directory(folder)
+    file = LogFile(
+        FileStorage(folder / f"txlog.{bridge}"),
+        name,
+        properties.log_size,
+        properties.log_sync,
+        randomness,
+        place_of(folder),
+    )
+    decisions = FileDecisionLog(reactor, file, LogThread(f"txlog.{bridge}"))
+    if file.cut:
+        log.info(
+            "{file}: {octets} octets at its end had not been synced, and are cut",
+            file=file.path,
+            octets=file.cut,
+        )
+    if file.moved:
+        log.warn(
+            "{file} was written on another machine, or in another folder: as the original may be in use there, what was prepared and not decided is left "
+            "alone, and what was decided is committed",
+            file=file.path,
+        )
+    of = file.header
+    coordinator = Coordinator(
+        reactor,
+        name,
+        decisions,
+        Xids(name, of.identity, of.generation, of.earlier, of.former),
+        log,
+    )
+    for ref_name, count in coordinator.waits_for().items():
+        log.warn(
+            "{count} transactions of an earlier run wait for '{ref_name}'",
+            count=count,
+            ref_name=ref_name,
+        )
+    return coordinator
+
+
+def place_of(folder: Path) -> str:
+    """Says where a log is, so that a copy of it is known: by the machine and the path. Inodes and
+    devices are not the same after each start everywhere.
+    """
+    try:
+        machine = _MACHINE.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        machine = ""
+    return sha256(f"{machine}:{folder.resolve()}".encode()).hexdigest()[:32]
