@@ -24,7 +24,6 @@ LONGEST = 600
 LONGER = {
     "bridge.providers.jms.process": 645,
     "gateway.broker.broker": 614,
-    "gateway.broker.operator.administration": 610,
     "gateway.stomp.transport.connection": 628,
 }
 
@@ -128,7 +127,7 @@ CIRCLES = frozenset(
                 "journey",
                 "operator.limit_reports",
                 "operator.purging",
-                "operator.standing",
+                "operator.views",
                 "sessions.admission",
                 "sessions.connection",
                 "sessions.consumer",

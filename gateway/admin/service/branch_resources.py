@@ -10,7 +10,7 @@ broker's business.
 ``POST /v1/branches/forget`` ``{"xid"}``             forget one that an administrator has completed
 ===================================================  ==========================================================================
 
-The fields of a branch are those of ``BranchStanding`` in ``gateway/broker/xa/administration.py``;
+The fields of a branch are those of ``BranchView`` in ``gateway/broker/xa/administration.py``;
 of one that a bridge's coordinator has made there are ``coordinator``, ``transaction`` and
 ``ref_name`` besides, which are empty of others.
 """

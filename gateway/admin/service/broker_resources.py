@@ -22,7 +22,7 @@ they may have slashes. Properties are texts by name: ``{"maxNumMsgs": "10"}``. W
 updates answers with the destination as it is then, and ``notes``: sentences about properties that
 have no effect. A purge and a destroy with ``"use_dmq": true`` move what they give up to the dead
 message queue. Times are epoch milliseconds, sizes octets. The fields of each kind are those of the
-dataclasses in ``gateway/broker/operator/standing.py``.
+dataclasses in ``gateway/broker/operator/views.py``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred, succeed
 
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.operator import standing
+from gateway.broker.operator import views
 from gateway.messaging.destination import Kind
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Subscription, Waiting
@@ -44,7 +44,7 @@ def waiting(broker: Broker, spec: Subscription, client_id: str | None) -> Deferr
 
 
 def _of(place: Distribution) -> Deferred[Waiting | None]:
-    count = standing.waiting(place) - place.dying
+    count = views.waiting(place) - place.dying
     if not count:
         return succeed(_NOTHING)
     times = [message.timestamp for message in place.delayed.values()]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.operator.administration import AdministrationRefused
+from gateway.broker.operator.commands import AdministrationRefused
 from gateway.broker.xa.branch import Branch, State
 from gateway.messaging.errors import XAError
 from gateway.messaging.xa import XA_HEURCOM, xid_text
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchStanding:
+class BranchView:
     """A branch that is prepared, or was completed by an administrator.
 
     :param xid: by which it is named in orders: format id, global id and branch qualifier in
@@ -55,10 +55,10 @@ class BranchAdministration:
     def __init__(self, provider: EmbeddedProvider) -> None:
         self._broker = provider.broker
 
-    def branches(self) -> Sequence[BranchStanding]:
+    def branches(self) -> Sequence[BranchView]:
         """Those that are prepared or were completed by an administrator, the oldest first."""
         now_ms = self._broker.turn.refresh()
-        return [_standing(branch, now_ms) for branch in self._broker.branches.prepared()]
+        return [_view(branch, now_ms) for branch in self._broker.branches.prepared()]
 
     def commit(self, xid: str) -> Deferred[None]:
         """Commit a prepared branch; durable when it fires. Fails with AdministrationRefused: there
@@ -108,10 +108,10 @@ class BranchAdministration:
         raise AdministrationRefused(f"there is no prepared branch {xid}")
 
 
-def _standing(branch: Branch, now_ms: int) -> BranchStanding:
+def _view(branch: Branch, now_ms: int) -> BranchView:
     completed = branch.state is State.HEURISTIC
     outcome = "HEURISTIC_COMMIT" if branch.code == XA_HEURCOM else "HEURISTIC_ROLLBACK"
-    return BranchStanding(
+    return BranchView(
         xid=xid_text(branch.xid),
         state=outcome if completed else "PREPARED",
         since_ms=branch.since_ms,

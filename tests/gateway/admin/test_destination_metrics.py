@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from twisted.internet import reactor as global_reactor
 
 from gateway.admin.metrics.destinations import DestinationCollector
-from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.operator.commands import BrokerAdministration
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.administering import destinations

@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.operator.administration import BrokerAdministration
-from gateway.broker.operator.standing import DestinationStanding
+from gateway.broker.operator.commands import BrokerAdministration
+from gateway.broker.operator.views import DestinationView
 from gateway.broker.settings import BrokerOptions
 from tests.gateway.broker.stepping import Stepped
 
@@ -33,9 +33,9 @@ def administration(stepped: Stepped) -> BrokerAdministration:
 
 def destinations(
     admin: BrokerAdministration, type: str = "", temporary: bool = False
-) -> list[DestinationStanding]:
+) -> list[DestinationView]:
     """The destinations, where they are few enough for one turn."""
-    found: list[DestinationStanding] = []
+    found: list[DestinationView] = []
     assert admin.list_destinations(found.append, type, temporary).called
     return found
 

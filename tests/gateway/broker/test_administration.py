@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
-from gateway.broker.operator.standing import DestinationStanding
+from gateway.broker.operator.commands import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.views import DestinationView
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
@@ -620,7 +620,7 @@ def test_many_destinations_are_listed_a_few_in_each_turn(tmp_path: Path) -> None
     stepped.settle()
     # Two looks at the clock are all that a turn has time for.
     clock.tick = 0.0025
-    found: list[DestinationStanding] = []
+    found: list[DestinationView] = []
     ended: list[None] = []
     admin.list_destinations(found.append, "queue").addCallback(ended.append)
     assert len(found) <= 5, "others had to wait for all of it"

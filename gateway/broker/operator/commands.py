@@ -2,7 +2,7 @@
 
 Owns the order of each operation and when it is done: what changes anything is durable when its
 Deferred fires. How things stand is
-:mod:`gateway.broker.operator.standing`'s, how messages are given up
+:mod:`gateway.broker.operator.views`'s, how messages are given up
 :mod:`gateway.broker.operator.purging`'s, what a property may be
 :mod:`gateway.broker.core.properties`'s.
 
@@ -13,16 +13,12 @@ in use.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from heapq import merge
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
-from gateway import __version__
 from gateway.broker.broker import fail_consumers
 from gateway.broker.core import properties
 from gateway.broker.core.limits import DestinationProperties
@@ -30,14 +26,14 @@ from gateway.broker.core.names import check_name
 from gateway.broker.core.properties import PropertyRefused
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.wildcards import is_wild
-from gateway.broker.operator import standing
+from gateway.broker.operator import views
 from gateway.broker.operator.purging import Search, purge
-from gateway.broker.operator.standing import (
-    BrokerStanding,
+from gateway.broker.operator.views import (
+    BrokerView,
     Client,
-    ConnectionStanding,
-    DestinationStanding,
-    DurableStanding,
+    ConnectionView,
+    DestinationView,
+    DurableView,
 )
 from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.messaging.dead import DMQ
@@ -98,43 +94,18 @@ class BrokerAdministration:
 
     # --- looking
 
-    def broker(self) -> BrokerStanding:
+    def broker(self) -> BrokerView:
         """The broker as a whole."""
-        broker = self._broker
-        options = broker.options
-        messages, octets = standing.totals(broker)
-        dead = broker.queue(DMQ)
-        return BrokerStanding(
-            version=__version__,
-            instance=options.name,
+        return views.broker(
+            self._provider,
             varhome=self._varhome,
             store=self._store,
-            store_id=broker.store_id,
             started_ms=self._started_ms,
-            uptime_ms=broker.turn.refresh_timer() - self._began_ms,
-            messages=messages,
-            octets=octets,
-            dead_messages=dead.count,
-            dead_octets=dead.octets,
-            destinations=len(broker.destinations),
-            durables=len(broker.durables),
-            connections=len(self._provider.connections),
-            accepted=broker.accepted,
-            memory_used=broker.memory.used,
-            memory_most=broker.memory.total,
-            refusing=broker.commits.refusing() or "",
-            max_message_octets=options.max_size,
-            log_dead=options.log_dead,
-            truncate_dead=options.truncate_dead,
-            auto_create_queues=options.auto_queue is not None,
-            auto_create_topics=options.auto_topic is not None,
-            auto_max_consumers=-1
-            if options.auto_queue is None
-            else options.auto_queue.max_num_active_consumers,
+            uptime_ms=self._broker.turn.refresh_timer() - self._began_ms,
         )
 
     def list_destinations(
-        self, show: Callable[[DestinationStanding], None], type: str = "", temporary: bool = False
+        self, show: Callable[[DestinationView], None], type: str = "", temporary: bool = False
     ) -> Deferred[None]:
         """Show the destinations by name, queues first, each as it is then. There may be very many:
         a few are shown in each turn.
@@ -147,7 +118,7 @@ class BrokerAdministration:
 
         def steps() -> Iterator[None]:
             try:
-                yield from self._show_destinations(show, kind, temporary)
+                yield from views.show_destinations(self._provider, show, kind, temporary)
             except Exception:  # noqa: BLE001
                 # Who waits for the end is told of it.
                 done.errback()
@@ -157,42 +128,18 @@ class BrokerAdministration:
         self._broker.schedule.while_time(steps())
         return done
 
-    def _show_destinations(
-        self, show: Callable[[DestinationStanding], None], kind: Kind | None, temporary: bool
-    ) -> Iterator[None]:
-        producers: Counter[Destination] = Counter()
-        yield from standing.count_producers(self._provider, producers)
-        every = iter(list(self._broker.destinations.values()))
-        parts: list[list[PhysicalQueue | PhysicalTopic]] = []
-        while part := list(islice(every, standing.PART)):
-            if kind is not None or not temporary:
-                part = [
-                    each
-                    for each in part
-                    if kind in (None, each.destination.kind)
-                    and (temporary or not each.destination.temporary)
-                ]
-            parts.append(sorted(part, key=_by_kind_and_name))
-            yield
-        for physical in merge(*parts, key=_by_kind_and_name):
-            if self._broker.find(physical.destination) is physical:
-                show(standing.destination(physical, producers[physical.destination]))
-            yield
-
-    def destination(self, type: str, name: str) -> DestinationStanding:
+    def destination(self, type: str, name: str) -> DestinationView:
         """One destination. :raises AdministrationRefused: there is none of that type and name."""
         physical = self._find(type, name)
-        return standing.destination(
-            physical, standing.producers(self._provider)[physical.destination]
-        )
+        return views.destination(physical, views.producers(self._provider)[physical.destination])
 
-    def measured(self, most: int) -> tuple[Sequence[DestinationStanding], int]:
+    def measured(self, most: int) -> tuple[Sequence[DestinationView], int]:
         """The destinations to be told of again and again: as
-        :func:`gateway.broker.operator.standing.measured`.
+        :func:`gateway.broker.operator.views.measured`.
         """
-        return standing.measured(self._provider, most)
+        return views.measured(self._provider, most)
 
-    def durables(self, topic: str = "") -> Sequence[DurableStanding]:
+    def durables(self, topic: str = "") -> Sequence[DurableView]:
         """Durable subscriptions by client identifier and name. :param topic: only those to this
         topic, or with this pattern.
         """
@@ -200,16 +147,16 @@ class BrokerAdministration:
             each for each in self._broker.durables.values() if topic in ("", each.pattern.name)
         ]
         return [
-            standing.durable(each)
+            views.durable(each)
             for each in sorted(found, key=lambda each: (each.client_id, each.name))
         ]
 
-    def connections(self, service: str = "") -> Sequence[ConnectionStanding]:
+    def connections(self, service: str = "") -> Sequence[ConnectionView]:
         """The connections, the oldest first. :param service: only those that came by it."""
         clients = {id(client.connection): client for client in self._clients()}
         holders = self._holders()
         every = [
-            standing.connection(each, address, clients.get(id(each)), holders.get(id(each), ""))
+            views.connection(each, address, clients.get(id(each)), holders.get(id(each), ""))
             for each, address in self._provider.connections.items()
         ]
         return [each for each in every if service in ("", each.service)]
@@ -350,7 +297,7 @@ class BrokerAdministration:
             raise AdministrationRefused(
                 f"{destination} is defined by settings and would come again: take {setting}.* out of them, and restart"
             )
-        if standing.in_doubt(physical):
+        if views.in_doubt(physical):
             raise AdministrationRefused(
                 f"{destination} has messages of prepared transactions; commit them or roll them back first"
             )
@@ -585,10 +532,6 @@ def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
             f"{destination} has useDMQ=false, so none of its messages would be kept; 'update dst' with -o useDMQ=true first"
         )
     return f"an administrator {what} {destination}"
-
-
-def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, str]:
-    return physical.destination.kind, physical.destination.name
 
 
 def _kind(type: str) -> Kind:

@@ -7,16 +7,18 @@ Owns these values and how they are read off. Changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from gateway import __version__
 from gateway.broker.core import properties
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.messaging.dead import DMQ
-from gateway.messaging.destination import Destination
+from gateway.messaging.destination import Destination, Kind
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
@@ -30,7 +32,7 @@ PART: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class DestinationStanding:
+class DestinationView:
     """A destination. On a topic a message counts once for each subscription that has yet to take
     it.
 
@@ -78,7 +80,7 @@ class DestinationStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class DurableStanding:
+class DurableView:
     """A durable subscription.
 
     :param topic: its name, or a pattern. :param messages: those it has yet to settle. :param
@@ -95,7 +97,7 @@ class DurableStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionStanding:
+class ConnectionView:
     """A connection.
 
     :param id: since the start of the broker the how manieth it is. :param service: by which it
@@ -127,7 +129,7 @@ class ConnectionStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStanding:
+class BrokerView:
     """The broker as a whole.
 
     :param store: ``sqlite`` or ``memory``. :param started_ms: epoch milliseconds, and :param
@@ -201,7 +203,7 @@ def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) ->
 
 def destination(
     physical: PhysicalQueue | PhysicalTopic, count_of_producers: int
-) -> DestinationStanding:
+) -> DestinationView:
     """How one stands."""
     wildcards: Counter[str] = Counter()
     if isinstance(physical, PhysicalQueue):
@@ -217,7 +219,7 @@ def destination(
                 unacknowledged += subscription.locked + sum(
                     [consumer.outstanding for consumer in subscription.consumers]
                 )
-    return DestinationStanding(
+    return DestinationView(
         type=physical.destination.kind.name.lower(),
         name=physical.destination.name,
         temporary=physical.destination.temporary,
@@ -242,7 +244,38 @@ def destination(
     )
 
 
-def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationStanding], int]:
+def show_destinations(
+    provider: EmbeddedProvider,
+    show: Callable[[DestinationView], None],
+    kind: Kind | None,
+    temporary: bool,
+) -> Iterator[None]:
+    """Show the destinations by name, queues first, in steps that each take a short time.
+
+    :param kind: None shows both. :param temporary: show temporary ones, too.
+    """
+    counts: Counter[Destination] = Counter()
+    yield from count_producers(provider, counts)
+    every = iter(list(provider.broker.destinations.values()))
+    parts: list[list[PhysicalQueue | PhysicalTopic]] = []
+    while part := list(islice(every, PART)):
+        if kind is not None or not temporary:
+            part = [
+                each
+                for each in part
+                if kind in (None, each.destination.kind)
+                and (temporary or not each.destination.temporary)
+            ]
+        parts.append(sorted(part, key=_by_kind_and_name))
+        yield
+    for physical in merge(*parts, key=_by_kind_and_name):
+        # It may have been removed since.
+        if provider.broker.find(physical.destination) is physical:
+            show(destination(physical, counts[physical.destination]))
+        yield
+
+
+def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationView], int]:
     """How those stand that are to be told of again and again, the temporary ones never: first those
     that are not made by their use alone, then the oldest.
 
@@ -276,9 +309,9 @@ def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
     return bool(physical.held) or any(each.locked for each in named)
 
 
-def durable(subscription: TopicSubscription) -> DurableStanding:
+def durable(subscription: TopicSubscription) -> DurableView:
     """How one stands."""
-    return DurableStanding(
+    return DurableView(
         name=subscription.name,
         client_id=subscription.client_id,
         topic=subscription.pattern.name,
@@ -288,6 +321,44 @@ def durable(subscription: TopicSubscription) -> DurableStanding:
         + subscription.locked
         + sum([consumer.outstanding for consumer in subscription.consumers]),
         active=bool(subscription.consumers),
+    )
+
+
+def broker(
+    provider: EmbeddedProvider, *, varhome: str, store: str, started_ms: int, uptime_ms: int
+) -> BrokerView:
+    """The broker as a whole."""
+    broker = provider.broker
+    options = broker.options
+    messages, octets = totals(broker)
+    dead = broker.queue(DMQ)
+    return BrokerView(
+        version=__version__,
+        instance=options.name,
+        varhome=varhome,
+        store=store,
+        store_id=broker.store_id,
+        started_ms=started_ms,
+        uptime_ms=uptime_ms,
+        messages=messages,
+        octets=octets,
+        dead_messages=dead.count,
+        dead_octets=dead.octets,
+        destinations=len(broker.destinations),
+        durables=len(broker.durables),
+        connections=len(provider.connections),
+        accepted=broker.accepted,
+        memory_used=broker.memory.used,
+        memory_most=broker.memory.total,
+        refusing=broker.commits.refusing() or "",
+        max_message_octets=options.max_size,
+        log_dead=options.log_dead,
+        truncate_dead=options.truncate_dead,
+        auto_create_queues=options.auto_queue is not None,
+        auto_create_topics=options.auto_topic is not None,
+        auto_max_consumers=-1
+        if options.auto_queue is None
+        else options.auto_queue.max_num_active_consumers,
     )
 
 
@@ -301,7 +372,7 @@ def totals(broker: Broker) -> tuple[int, int]:
 
 def connection(
     connection: EmbeddedConnection, address: str, client: Client | None, holder: str
-) -> ConnectionStanding:
+) -> ConnectionView:
     """How one stands.
 
     :param address: where it comes from, as far as the broker knows. :param client: who is behind
@@ -309,7 +380,7 @@ def connection(
     :param holder: what has it; "" where that is not known.
     """
     every = [consumer for session in connection.sessions for consumer in session.consumers]
-    return ConnectionStanding(
+    return ConnectionView(
         id=connection.number,
         user=connection.user,
         client_id=connection.client_id or "",
@@ -326,6 +397,10 @@ def connection(
         delivered=connection.delivered,
         unacknowledged=sum([consumer.outstanding for consumer in every]),
     )
+
+
+def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, str]:
+    return physical.destination.kind, physical.destination.name
 
 
 def _origin(physical: PhysicalQueue | PhysicalTopic) -> str:
