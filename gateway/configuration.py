@@ -17,8 +17,7 @@ from gateway import __version__
 from gateway.admin.service import settings as admin_settings
 from gateway.broker import settings as broker_settings
 from gateway.broker.security.access import DEFAULT_RULES, AccessError
-from gateway.broker.security.first_users import make_first_users
-from gateway.broker.security.users import UsersError
+from gateway.broker.security.users import UsersError, make_first_users
 from gateway.broker.settings import BrokerOptions, broker_options
 from gateway.instance import machine, passfile, settings_general
 from gateway.instance.files import replace

@@ -179,7 +179,7 @@ def _announce(configuration: Configuration) -> None:
     """Tell whoever starts it what was made; the password of ``admin`` to a terminal only, for what
     else it is may keep it.
     """
-    from gateway.broker.security.first_users import password_of_admin
+    from gateway.broker.security.users import password_of_admin
 
     for note in configuration.notes:
         print(note)

@@ -1,17 +1,31 @@
-"""Who has logged in before, from where; and how long an address that guesses waits for its answers.
+"""Logins: in which order they are verified, who has logged in before, and how long an address that
+guesses waits for its answers.
 
-Owns both. Knows no passcodes: what is kept of a login is its user's name and its address, in a file
-that outlives the process. A digest of the passcode would tell a right one from a wrong one at once,
-also after a restart. But whoever copied that file would try a million passcodes a second against
-it, and the users' Argon2id hashes would protect nobody. So the order in which logins are verified
-can be kept, and not the verifying.
+Knows no passcodes. Verifying one is slow on purpose, so a sender of many wrong ones fills the
+queue. Three rules keep the queue open for everybody else:
+
+1. Users who are known to log in from an address have turns before all others, who get one turn in
+   :data:`_SHARE`.
+2. Addresses take turns, and within an address so do the names that its logins ask for.
+3. Among the logins of one name, which look alike until they are verified, the oldest or the newest
+   goes, by chance. A user who comes after many guesses that wait is soon the newest, and among many
+   that hang up and come again the oldest.
+
+What is kept of a login is its user's name and its address, in a file that outlives the process. A
+digest of the passcode would tell a right one from a wrong one at once, also after a restart. But
+with a copy of that file anybody could try a million passcodes a second, and the Argon2id hashes of
+the users file would protect no one. So the file keeps the order in which logins are verified, and
+never replaces the verifying.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from random import random
+from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
@@ -34,8 +48,120 @@ _MOST: Final = 10_000
 _WRITE_S: Final = 1.0
 
 
+T = TypeVar("T", bound=Hashable)
+
+
+class Rank(IntEnum):
+    """Whose login it is; the best first."""
+
+    #: The user has logged in from that address before.
+    KNOWN = 0
+    OTHER = 1
+
+
+#: Known users leave one turn in this many to the others.
+_SHARE: Final = 4
+#: How often the newest of a name is taken.
+_NEWEST: Final = 0.5
+
+
+class LoginQueue(Generic[T]):
+    """What waits to be verified, each entry once. The lengths of its parts are computed only when
+    there is no room.
+
+    :param chance: a number from 0 to 1; below a half, the newest of a name is taken.
+    """
+
+    def __init__(self, chance: Callable[[], float] = random) -> None:
+        self._chance = chance
+        self._places: dict[T, tuple[Rank, str, str]] = {}
+        #: By rank, address and name; the one whose turn it is comes first.
+        self._waiting: dict[Rank, OrderedDict[str, OrderedDict[str, OrderedDict[T, None]]]] = {
+            rank: OrderedDict() for rank in Rank
+        }
+        self._turns = 0
+
+    def put(self, entry: T, address: str, name: str, rank: Rank) -> None:
+        """Add an entry. One that waits already keeps its place, unless this rank is better."""
+        place = self._places.get(entry)
+        if place is not None:
+            if place[0] <= rank:
+                return
+            self.remove(entry)
+        self._places[entry] = rank, address, name
+        self._waiting[rank].setdefault(address, OrderedDict()).setdefault(name, OrderedDict())[
+            entry
+        ] = None
+
+    def take(self) -> T | None:
+        """Take out the entry whose turn it is; None if there is none."""
+        if not self._places:
+            return None
+        self._turns += 1
+        first, second = self._waiting[Rank.KNOWN], self._waiting[Rank.OTHER]
+        if self._turns % _SHARE == 0:
+            first, second = second, first
+        addresses = first or second
+        address, names = next(iter(addresses.items()))
+        name, entries = next(iter(names.items()))
+        entry = next(reversed(entries)) if self._chance() < _NEWEST else next(iter(entries))
+        addresses.move_to_end(address)
+        names.move_to_end(name)
+        self.remove(entry)
+        return entry
+
+    def remove(self, entry: T) -> None:
+        """Take an entry out. Idempotent."""
+        place = self._places.pop(entry, None)
+        if place is None:
+            return
+        rank, address, name = place
+        addresses = self._waiting[rank]
+        names = addresses[address]
+        del names[name][entry]
+        if not names[name]:
+            del names[name]
+            if not names:
+                del addresses[address]
+
+    def crowded_out(self, address: str, name: str, rank: Rank) -> T | None:
+        """Make room for a new entry: take out the last entry of the busiest name of the address that
+        has the most waiting.
+
+        :returns: the entry taken out; None if the new one would be it.
+        """
+        lowest = next((each for each in reversed(Rank) if self._waiting[each]), None)
+        if lowest is None or lowest < rank:
+            return None
+        addresses = self._waiting[lowest]
+        most = max(addresses, key=lambda each: _length(addresses[each]))
+        longest = 0
+        if lowest == rank:
+            mine = addresses.get(address, OrderedDict())
+            if _length(addresses[most]) <= _length(mine) + 1:
+                # It is this address that has the most.
+                most, longest = address, len(mine.get(name, ())) + 1
+        names = addresses.get(most, OrderedDict())
+        entries = max(names.values(), key=len, default=OrderedDict[T, None]())
+        if len(entries) <= longest:
+            return None
+        entry = next(reversed(entries))
+        self.remove(entry)
+        return entry
+
+    def clear(self) -> None:
+        """Forget all that waits."""
+        self._places.clear()
+        for addresses in self._waiting.values():
+            addresses.clear()
+
+
+def _length(names: OrderedDict[str, OrderedDict[T, None]]) -> int:
+    return sum(map(len, names.values()))
+
+
 class Logins:
-    """The logins of one instance. All of it is called on the reactor's thread.
+    """Who has logged in, and which addresses failed to. Called on the reactor's thread.
 
     :param path: the file, made when there is something to keep; None keeps nothing over restarts.
     :param most_delay_ms: the longest delay of the answer to a failure; 0 delays none.

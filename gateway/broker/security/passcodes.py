@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
 
-from gateway.broker.security.login_queue import LoginQueue, Rank
+from gateway.broker.security.logins import LoginQueue, Rank
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
@@ -88,7 +88,7 @@ class Passcodes:
     thousands is cheap: the same passcode for the same hash is verified once, however many ask at
     the same time, and not again while it is remembered. What is remembered is an HMAC under a key
     that lives and dies with this object. In which order the others are verified is
-    :mod:`gateway.broker.security.login_queue`'s.
+    :mod:`gateway.broker.security.logins`'s.
 
     :param reactor: its thread calls everything here; the threads end when it shuts down.
     :param threads: verifications at the same time.

@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gateway.broker.security.first_users import make_first_users
 from gateway.broker.security.passcodes import hash_passcode
 from gateway.broker.security.users import (
     ADMIN_GROUP,
@@ -28,6 +27,7 @@ from gateway.broker.security.users import (
     UsersError,
     check_name,
     edited,
+    make_first_users,
     read_users,
 )
 from gateway.instance import passfile

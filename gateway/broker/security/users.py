@@ -1,6 +1,7 @@
 """The users file: who may connect, and proving that one is who one says.
 
-Owns the file's format and the rules of authentication. What a user may then do is
+Owns the file, the users that a new instance begins with, and the rules of authentication. What a
+user may then do is
 :mod:`gateway.broker.security.access`'s to know; how a passcode is hashed and verified is
 :mod:`gateway.broker.security.passcodes`'s.
 
@@ -28,8 +29,7 @@ from typing import Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from gateway.broker.security.login_queue import Rank
-from gateway.broker.security.logins import Logins
+from gateway.broker.security.logins import Logins, Rank
 from gateway.broker.security.passcodes import (
     CannotVerify,
     Passcodes,
@@ -38,8 +38,11 @@ from gateway.broker.security.passcodes import (
     hash_passcode,
     is_hash,
 )
+from gateway.instance import passfile
 from gateway.instance.files import replace
+from gateway.instance.layout import Layout, make_directory
 from gateway.instance.listening import counted_address
+from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 
@@ -48,6 +51,13 @@ VERSION: Final = "StompGatewayUsers/1"
 #: The groups that Open MQ gives a meaning: the default access rules let ``admin`` administer.
 ADMIN_GROUP: Final = "admin"
 ANONYMOUS_GROUP: Final = "anonymous"
+
+#: The passfile's names for the password of the user admin.
+_ADMIN_PASSWORDS: Final = (
+    "imq.imqcmd.password",
+    "imq.imqbridgemgr.password",
+    BRIDGE_ADMIN_PASSWORD.name,
+)
 
 _FIELDS: Final = 5
 _LONGEST_NAME: Final = 255
@@ -329,6 +339,40 @@ def create_default_users(path: Path, password: str | None = None) -> str:
     admin = User("admin", frozenset({ADMIN_GROUP}), hash_passcode(password))
     write_users(path, (admin, guest))
     return password
+
+
+def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
+    """Make the users file of an instance that has none, with ``admin`` and ``guest``, and put
+    admin's password into its passfile.
+
+    A password that the passfile has already, of a start that was interrupted, is used again.
+
+    :param shown: whether the lines have the password; else they say where it is.
+    :returns: what was made, a line each, to be shown to whoever asked for it.
+    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: a file
+        cannot be written.
+    :raises PassfileError: there is a passfile that cannot be used.
+    """
+    make_directory(layout.etc)
+    layout.close_to_others()
+    kept = passfile.read(layout.passfile) if layout.passfile.exists() else {}
+    password = kept.get(_ADMIN_PASSWORDS[0]) or secrets.token_urlsafe(18)
+    passfile.update(layout.passfile, dict.fromkeys(_ADMIN_PASSWORDS, password))
+    create_default_users(layout.users, password)
+    return (
+        f"user 'admin' has the password {password}, kept in {layout.passfile}; it is not shown again"
+        if shown
+        else f"the password of user 'admin' is in {layout.passfile}",
+        "user 'guest' has the passcode guest, and may connect from this machine only",
+    )
+
+
+def password_of_admin(layout: Layout) -> str:
+    """The password that the instance's passfile has for ``admin``; empty where it has none.
+
+    :raises PassfileError: the passfile cannot be used.
+    """
+    return passfile.read(layout.passfile).get(_ADMIN_PASSWORDS[0], "")
 
 
 def _parse_line(line: str) -> User:

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.security.login_queue import LoginQueue, Rank
+from gateway.broker.security.logins import LoginQueue, Rank
 
 KNOWN, OTHER = Rank
 

@@ -8,7 +8,7 @@ from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import CancelledError, gatherResults
 
 from gateway.broker.security import passcodes as module
-from gateway.broker.security.login_queue import Rank
+from gateway.broker.security.logins import Rank
 from gateway.broker.security.passcodes import (
     CannotVerify,
     Passcodes,

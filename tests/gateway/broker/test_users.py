@@ -14,8 +14,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
-from gateway.broker.security.login_queue import Rank
-from gateway.broker.security.logins import FREE, Logins
+from gateway.broker.security.logins import FREE, Logins, Rank
 from gateway.broker.security.passcodes import Passcodes, Reactor, TooManyWait, hash_passcode
 from gateway.broker.security.users import (
     Principal,
