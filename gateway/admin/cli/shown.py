@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gateway.admin.cli.tables import table
+from gateway.instance.problems import printable
 
 Json = Mapping[str, Any]
 
@@ -289,4 +290,4 @@ def _cell(value: object) -> object:
 
 
 def _one_line(value: object) -> str:
-    return " ".join(str(value).split("\n"))
+    return printable(" ".join(str(value).split("\n")))

@@ -128,7 +128,7 @@ def test_a_message_that_is_no_envelope() -> None:
         "original": None,
         "exception": None,
         "problem": "its body is no envelope",
-        "properties": {"colour": "red\nblue"},
+        "properties": {"colour": "red\nblue", "bell": "\x07\x1b[2J"},
     }
     assert dead_lines([message], True) == (
         "-----------------------------------------------------------------------------------------------------\n"
@@ -139,6 +139,7 @@ def test_a_message_that_is_no_envelope() -> None:
         "ID:1\n"
         "    problem: its body is no envelope\n"
         "    colour: red blue\n"
+        "    bell: \\x07\\x1b[2J\n"
     )
 
 
