@@ -140,7 +140,7 @@ class GatewayWithLinks(Mover, Gateway):
                 passwords = dict(line.partition("=")[::2] for line in lines)
                 address = find("127.0.0.1", self.port_mapper_port)
                 self._admin = AdminClient(address, "admin", passwords["imq.bridge.admin.password"])
-            return self._admin.ask(method, path, body={} if method == "POST" else None)
+            return self._admin.ask(method, path)
         except AdminError as error:
             raise Refused(f"{self.name}: {method} {path}: {error.text}") from error
 

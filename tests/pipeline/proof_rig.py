@@ -90,7 +90,7 @@ class ProofGateway(BridgedGateway):
         self._client().ask(
             "PUT",
             "/v1/destination",
-            body={"type": "queue", "name": queue, "properties": properties},
+            {"type": "queue", "name": queue, "properties": properties},
         )
 
 

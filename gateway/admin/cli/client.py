@@ -1,11 +1,10 @@
-"""Finding and asking the admin service, for commands: blocking, on the standard library's HTTP
-client.
+"""Find the admin service and send it requests: blocking, by the standard library's HTTP client.
 
 Owns the way from ``HOST:PORT`` of the port mapper to an answer. Prints nothing and knows no
-command; what there is to be told while it waits goes to a callable.
+command; news while it waits goes to a callable.
 
-A password goes in the clear only where it does not leave this machine: else the service must speak
-TLS, and its certificate must be trusted.
+A password is sent in the clear only where it does not leave this machine. Elsewhere the service
+must speak TLS, and its certificate must be trusted.
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ class Address:
 
 
 def broker_address(text: str) -> tuple[str, int]:
-    """Host and port of a port mapper: ``HOST:PORT``, ``HOST``, ``:PORT``, ``[IPV6]:PORT``, with the
-    defaults for what is not there.
+    """Read host and port of a port mapper: ``HOST:PORT``, ``HOST``, ``:PORT`` or ``[IPV6]:PORT``,
+    with the defaults for what is missing.
 
-    :raises AdminError: it is none of these.
+    :raises AdminError: it has another form.
     """
     match = re.fullmatch(
         r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::([0-9]{1,5}))?",
@@ -90,9 +89,9 @@ def broker_address(text: str) -> tuple[str, int]:
 
 
 def port_mapper_entries(host: str, port: int, timeout_s: float | None = 10.0) -> list[Entry]:
-    """What the port mapper there tells.
+    """Read the table of the port mapper there.
 
-    :raises AdminError: nobody answers, or something that is no port mapper.
+    :raises AdminError: nothing answers, or something that is not a port mapper.
     """
     broker = f"{host}:{port}"
     try:
@@ -124,9 +123,9 @@ def port_mapper_entries(host: str, port: int, timeout_s: float | None = 10.0) ->
 
 
 def find(host: str, port: int, *, secure: bool = False, timeout_s: float | None = 10.0) -> Address:
-    """Where the admin service of the broker is whose port mapper is there.
+    """Find the admin service of the broker whose port mapper is there.
 
-    :param secure: whether it must speak TLS.
+    :param secure: whether the service must speak TLS.
     :raises AdminError: there is none, or a password would be sent in the clear over a network.
     """
     broker = f"{host}:{port}"
@@ -180,17 +179,17 @@ def _is_here(host: str) -> bool:
 
 
 class AdminClient:
-    """Asks the admin service, as one administrator.
+    """Sends requests to the admin service, as one administrator.
 
-    A request is sent once, whatever happens: it may have been heeded. It is the answer that is
-    waited for again.
+    A request is sent once, whatever happens, because it may have been carried out. Retries only
+    wait again for the answer.
 
     :param timeout_s: seconds until the first notice that there is no answer yet; None waits for
         ever.
-    :param retries: how often it is waited again, each time ``timeout_s`` longer than before.
-    :param retrying: told before each: which one it is, how many there are, and its seconds.
-    :param authorities: a file of the certificates to trust, PEM; None is those that the system
-        does.
+    :param retries: how often to wait again, each time ``timeout_s`` longer than before.
+    :param retrying: called before each retry with its number, the number of retries, and its
+        seconds.
+    :param authorities: a file of the certificates to trust, PEM; None trusts those of the system.
     """
 
     def __init__(
@@ -220,43 +219,34 @@ class AdminClient:
                     f"{authorities}: no certificates can be read from it: {error}"
                 ) from None
 
-    def get(self, path: str, **query: object) -> Any:
-        """The answer to GET. :param query: parameters; those that are None or empty are left out.
-        :raises AdminError: see :meth:`ask`.
-        """
-        return self.ask("GET", path, query)
+    def get(self, path: str, **parameters: object) -> Any:
+        """GET, as :meth:`ask`."""
+        return self.ask("GET", path, parameters)
 
-    def post(self, path: str, **body: object) -> Any:
-        """The answer to POST. :param body: parameters; those that are None are left out. :raises
-        AdminError: see :meth:`ask`.
-        """
-        return self.ask("POST", path, body=body)
+    def post(self, path: str, **parameters: object) -> Any:
+        """POST, as :meth:`ask`."""
+        return self.ask("POST", path, parameters)
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object] | None = None,
-        body: Mapping[str, object] | None = None,
-    ) -> Any:
-        """What the service answers, as ``json`` reads it.
+    def ask(self, method: str, path: str, parameters: Mapping[str, object] | None = None) -> Any:
+        """Request something. :returns: the answer, as ``json`` reads it.
 
         :param path: its parts quoted, as by :func:`path_of`.
-        :raises AdminError: it refuses, with its text and code; or does not answer.
+        :param parameters: of the URL for GET, else of the body; those that are None or empty are
+            left out.
+        :raises AdminError: the service refuses, with its text and code; or does not answer.
         """
         given = {
-            name: _spelled(value)
-            for name, value in (query or {}).items()
+            name: value
+            for name, value in (parameters or {}).items()
             if value is not None and value != ""
         }
         headers = {"Authorization": self._authorization, "Accept": "application/json"}
-        content = b""
+        target, content = path, b""
         if method != "GET":
             headers["Content-Type"] = "application/json"
-            content = json.dumps(
-                {name: value for name, value in (body or {}).items() if value is not None}
-            ).encode()
-        target = f"{path}?{urlencode(given)}" if given else path
+            content = json.dumps(given).encode()
+        elif given:
+            target += "?" + urlencode({name: _text(value) for name, value in given.items()})
         connection = self._connection()
         try:
             connection.request(method, target, content, headers)
@@ -327,5 +317,5 @@ def path_of(*parts: str) -> str:
     return "".join("/" + quote(part, safe="") for part in parts)
 
 
-def _spelled(value: object) -> str:
+def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,8 +1,7 @@
 """The ``imqbridgemgr`` command: Open MQ's Bridge Manager utility, with its syntax, tables, order of
 output and exit codes.
 
-Owns the command line: which words and options there are, and what each needs. What the commands do
-is :mod:`gateway.admin.cli.bridge_commands`'s.
+Owns the table of its commands, and what each needs on the command line.
 
 Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line
 included.
@@ -10,135 +9,400 @@ included.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from gateway.admin.cli.bridge_commands import (
-    OPERATIONS,
+from gateway.admin.cli import render_bridges as render
+from gateway.admin.cli.client import AdminClient
+from gateway.admin.cli.commands import (
     Command,
-    level_of_bridge,
-    list_bridges,
-    list_dead,
-    list_links,
-    operate_on_bridges,
-    operate_on_link,
-    purge_dead,
-    query_link,
-    reload_bridge,
-    replay_dead,
-    watch,
+    Question,
+    carry_out,
+    no_such,
+    request,
+    run_program,
+    run_to_the_end,
 )
-from gateway.admin.cli.help_texts import LONG, SHORT
-from gateway.admin.cli.options import Common, Parser, UsageError, add_common_options, run_to_the_end
-from gateway.admin.cli.running import run_command
-from gateway.admin.cli.transaction_commands import ORDERS, list_transactions, order_transaction
-from gateway.admin.cli.validating import validate
-from gateway.instance.levels import LEVELS
+from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
+from gateway.admin.cli.options import Common, Parser, UsageError
+from gateway.admin.cli.render import table
+from gateway.admin.cli.validate import validate
+from gateway.instance.levels import ALIASES, LEVELS
 
 PROGRAM: Final = "imqbridgemgr"
 
-#: What there is: (subcommand, argument) and what does it. Each of them may have the options of Open
-#: MQ; what else it needs says :func:`_check`.
-_COMMANDS: Final[dict[tuple[str, str], Callable[[Command], int]]] = {
-    ("list", "bridge"): list_bridges,
-    ("list", "link"): list_links,
-    ("list", "dead"): list_dead,
-    **{(operation, "bridge"): operate_on_bridges for operation in OPERATIONS},
-    **{(operation, "link"): operate_on_link for operation in OPERATIONS},
-    ("query", "link"): query_link,
-    ("watch", "bridge"): watch,
-    ("watch", "link"): watch,
-    ("reload", "bridge"): reload_bridge,
-    ("level", "bridge"): level_of_bridge,
-    ("replay", "dead"): replay_dead,
-    ("purge", "dead"): purge_dead,
-    ("list", "transactions"): list_transactions,
-    **{(order, "transaction"): order_transaction for order in ORDERS},
+#: What is done to bridges and links, and the words for it.
+_OPERATIONS: Final = {
+    "start": ("Starting", "started"),
+    "stop": ("Stopping", "stopped"),
+    "pause": ("Pausing", "paused"),
+    "resume": ("Resuming", "resumed"),
 }
+#: The state of a link after each.
+_WANTED: Final = {"start": "STARTED", "stop": "STOPPED", "pause": "PAUSED", "resume": "STARTED"}
+#: What is ordered of transactions: doing, done, and what it comes to.
+_ORDERS: Final = {
+    "commit": (
+        "Committing",
+        "committed",
+        "Its branches that wait are taken for committed, and are waited for no longer.",
+    ),
+    "rollback": (
+        "Rolling back",
+        "rolled back",
+        "Its branches that wait are rolled back, against the decision: what it moved is lost or doubled.",
+    ),
+    "forget": (
+        "Forgetting",
+        "forgotten",
+        "Nobody will know any more that it did not end as it was decided.",
+    ),
+}
+_DEAD_OPERATIONS: Final = {"replay": ("Replaying", "replayed"), "purge": ("Purging", "purged")}
+
+_ALL: Final = "/v1/bridges"
+_BRIDGE: Final = "/v1/bridges/{bridge}"
+_LINKS: Final = "/v1/links/{bridge}"
+_TRANSACTIONS: Final = "/v1/transactions/{bridge}"
 
 
-def _parser() -> Parser:
-    parser = Parser(PROGRAM)
-    parser.add_argument("subcommand", nargs="?", default="")
-    parser.add_argument("argument", nargs="?", default="")
-    add_common_options(parser)
-    parser.add_argument("-bn", dest="bridge", default="")
-    parser.add_argument("-ln", dest="link", default="")
-    parser.add_argument("-tid", dest="transaction", default="")
-    parser.add_argument("-t", dest="type", default="")
-    parser.add_argument("-debug", dest="debug", action="store_true")
-    parser.add_argument("-selector", "--selector", dest="selector", default="")
-    parser.add_argument("-dmq", "--dmq", dest="dmq", default="")
-    parser.add_argument("-to", "--to", dest="to", default=None)
-    parser.add_argument("-limit", "--limit", dest="limit", default=None)
-    parser.add_argument("-n", "-dry-run", "--dry-run", dest="dry_run", action="store_true")
-    parser.add_argument("-level", "--level", dest="level", default="")
-    parser.add_argument("-interval", "--interval", dest="interval", default="2")
-    parser.add_argument("-count", "--count", dest="count", default="0")
-    return parser
+def _given(**titles: str) -> Callable[[Namespace], Sequence[str]]:
+    """A table of those of these options that were given, by their attributes."""
+
+    def subject(options: Namespace) -> Sequence[str]:
+        given = {title: getattr(options, name) for name, title in titles.items()}
+        given = {title: value for title, value in given.items() if value}
+        return [table(list(given), [list(given.values())])] if given else []
+
+    return subject
 
 
-#: Options of our own, and the commands that have them.
-_PARTICULAR: Final = (
-    ("selector", "-selector", ("list dead", "replay dead", "purge dead")),
-    ("limit", "-limit", ("list dead", "replay dead", "purge dead")),
-    ("dry_run", "-dry-run", ("replay dead", "purge dead")),
-    ("to", "-to", ("replay dead",)),
-    ("dmq", "-dmq", ("list dead", "replay dead", "purge dead")),
-    ("level", "-level", ("level bridge",)),
-    ("transaction", "-tid", tuple(f"{order} transaction" for order in ORDERS)),
+_WHICH: Final = _given(bridge="Bridge Name", type="Bridge Type", link="Link Name")
+
+
+# --- bridges and links
+
+
+def _links_or_link(options: Namespace) -> str:
+    return f"{_LINKS}/{{link}}" if options.link else _LINKS
+
+
+_list_links: Final = request("GET", _links_or_link, "type")
+_list_records: Final = request("GET", _TRANSACTIONS)
+
+
+def _list_link(client: AdminClient, options: Namespace) -> Any:
+    if not options.debug:
+        return _list_links(client, options)
+    if not options.link:
+        # It has pools, shared connections and dead message queues as well.
+        return request("GET", _BRIDGE, "type")(client, options)
+    answer = _list_links(client, options)
+    if any(link["transacted"] for link in answer["links"]):
+        answer["transaction_records"] = _list_records(client, options)["transactions"]
+    return answer
+
+
+def _operate(client: AdminClient, options: Namespace) -> Any:
+    if options.bridge:
+        return request("POST", f"{_BRIDGE}/{{subcommand}}", "type")(client, options)
+    return request("POST", _ALL, "type", operation="subcommand")(client, options)
+
+
+def _title_of_operation(options: Namespace) -> str:
+    doing, _ = _OPERATIONS[options.subcommand]
+    if options.bridge:
+        return f"{doing} the bridge:"
+    if options.type:
+        return f"{doing} all bridges of the type:"
+    return f"{doing} all bridges on the broker specified by:"
+
+
+def _question_of_operation(options: Namespace) -> Question:
+    operation, (_, done) = options.subcommand, _OPERATIONS[options.subcommand]
+    these, they = (
+        ("this bridge", "bridge was") if options.bridge else ("these bridges", "bridges were")
+    )
+    return Question(f"Are you sure you want to {operation} {these}?", f"The {they} not {done}.")
+
+
+def _operated_link(options: Namespace, answer: Any) -> Iterator[str]:
+    [link] = answer["links"]
+    if link["state"] == _WANTED[options.subcommand]:
+        yield f"Successfully {_OPERATIONS[options.subcommand][1]} the link."
+    else:
+        colon = ": " if link["last_error"] else "."
+        yield f"The link is {link['state']}{colon}{link['last_error']}"
+
+
+def _level(client: AdminClient, options: Namespace) -> Any:
+    method = "PUT" if options.level else "GET"
+    return request(method, f"{_BRIDGE}/level", "level")(client, options)
+
+
+def _shown_level(options: Namespace, answer: Any) -> Iterator[str]:
+    until = " until the gateway ends or is told otherwise" if options.level else ""
+    yield f"The log of bridge {options.bridge} takes {answer['level']} and above{until}."
+
+
+def _watch(command: Command, common: Common, options: Namespace) -> int:
+    # rich takes its time to import.
+    from gateway.admin.cli.watch import watch
+
+    client = common.client()
+    return watch(common, lambda: command.ask(client, options), options)
+
+
+_OPERATE_BRIDGE: Final = Command(
+    title=_title_of_operation,
+    subject=_WHICH,
+    question=_question_of_operation,
+    ask=_operate,
+    render=lambda options, answer: render.operated(
+        options.subcommand,
+        _OPERATIONS[options.subcommand][1],
+        bool(options.bridge),
+        answer["bridges"],
+    ),
+)
+_OPERATE_LINK: Final = Command(
+    title=lambda options: f"{_OPERATIONS[options.subcommand][0]} the link:",
+    subject=_WHICH,
+    question=lambda options: Question(
+        f"Are you sure you want to {options.subcommand} this link?",
+        f"The link was not {_OPERATIONS[options.subcommand][1]}.",
+    ),
+    ask=request("POST", f"{_LINKS}/{{subcommand}}", "link", "type"),
+    render=_operated_link,
+    needs=("-bn", "-ln"),
 )
 
 
-def _check(options: argparse.Namespace) -> None:
-    """:raises UsageError: something is missing, or too much."""
-    command = f"{options.subcommand} {options.argument}"
-    needs_bridge = options.argument in (
-        "link",
-        "transactions",
+# --- dead messages and transactions
+
+
+def _dead_title(options: Namespace) -> str:
+    doing, _ = _DEAD_OPERATIONS[options.subcommand]
+    which = (
+        "the dead messages that the selector matches" if options.selector else "all dead messages"
+    )
+    return f"{doing} {which}:"
+
+
+def _dead_question(options: Namespace) -> Question | None:
+    if options.dry_run:
+        return None
+    return Question(
+        f"Are you sure you want to {options.subcommand} these messages?",
+        f"The messages were not {_DEAD_OPERATIONS[options.subcommand][1]}.",
+    )
+
+
+_DEAD: Final = Command(
+    title=_dead_title,
+    subject=_given(bridge="Bridge Name", dmq="Dead Message Queue", selector="Selector", to="To"),
+    question=_dead_question,
+    ask=request(
+        "POST", "/v1/dead/{subcommand}", "selector", "limit", "dry_run", "bridge", "dmq", "to"
+    ),
+    render=lambda options, answer: render.tally_lines(
+        answer, _DEAD_OPERATIONS[options.subcommand][1]
+    ),
+    done=lambda options: (
+        "Nothing was changed."
+        if options.dry_run
+        else f"Successfully {_DEAD_OPERATIONS[options.subcommand][1]} dead messages."
+    ),
+    may=("-selector", "-limit", "-dry-run", "-dmq"),
+)
+
+
+def _listed_dead(options: Namespace, answer: Any) -> Iterator[str]:
+    yield render.dead_messages(answer["messages"], options.debug)
+    if answer["more"]:
+        yield "There are more; --limit N shows so many."
+
+
+def _order_question(options: Namespace) -> Question:
+    order, (_, done, meaning) = options.subcommand, _ORDERS[options.subcommand]
+    verb = "roll back" if order == "rollback" else order
+    return Question(
+        f"Are you sure you want to {verb} this transaction?",
+        f"The transaction was not {done}.",
+        meaning,
+    )
+
+
+_ORDER: Final = Command(
+    title=lambda options: f"{_ORDERS[options.subcommand][0]} the transaction:",
+    subject=_given(bridge="Bridge Name", transaction="Transaction ID"),
+    question=_order_question,
+    ask=request("POST", f"{_TRANSACTIONS}/{{subcommand}}", id="transaction"),
+    render=lambda options, answer: [
+        render.ordered_line(answer)
+        or f"Successfully {_ORDERS[options.subcommand][1]} the transaction."
+    ],
+    needs=("-bn", "-tid"),
+)
+
+
+# --- the table
+
+#: By subcommand and argument. Each may have the options of Open MQ besides.
+_COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
+    ("list", "bridge"): Command(
+        title=lambda options: (
+            "Listing the bridge:"
+            if options.bridge
+            else f"Listing the bridges{' of the type' if options.type else ''} on the broker specified by:"
+        ),
+        subject=_WHICH,
+        ask=request("GET", lambda options: _BRIDGE if options.bridge else _ALL, "type"),
+        render=lambda options, answer: (
+            render.bridge(answer, options.debug)
+            if options.bridge
+            else render.bridges(answer["bridges"])
+        ),
+        done="Successfully listed bridges.",
+    ),
+    ("list", "link"): Command(
+        title=lambda options: (
+            "Listing the link:" if options.link else "Listing the links of the bridge:"
+        ),
+        subject=_WHICH,
+        ask=_list_link,
+        render=lambda options, answer: render.bridge(answer, options.debug),
+        done="Successfully listed links.",
+        needs=("-bn",),
+    ),
+    ("list", "dead"): Command(
+        title=lambda options: (
+            "Listing the dead messages that the selector matches:"
+            if options.selector
+            else "Listing the dead messages:"
+        ),
+        subject=_DEAD.subject,
+        ask=request("GET", "/v1/dead", "selector", "limit", "bridge", "dmq"),
+        render=_listed_dead,
+        done="Successfully listed dead messages.",
+        may=("-selector", "-limit", "-dmq"),
+    ),
+    **{(operation, "bridge"): _OPERATE_BRIDGE for operation in _OPERATIONS},
+    **{(operation, "link"): _OPERATE_LINK for operation in _OPERATIONS},
+    ("query", "link"): Command(
+        title=lambda options: (
+            "Querying the link:" if options.link else "Querying the links of the bridge:"
+        ),
+        subject=_WHICH,
+        ask=_list_links,
+        render=lambda options, answer: render.links(answer),
+        json=lambda options, answer: answer["links"][0] if options.link else answer,
+        done=lambda options: f"Successfully queried the {'link' if options.link else 'links'}.",
+        needs=("-bn",),
+    ),
+    ("watch", "bridge"): Command(ask=request("GET", _ALL, "type"), run=_watch),
+    ("watch", "link"): Command(ask=_list_links, run=_watch, needs=("-bn",)),
+    ("reload", "bridge"): Command(
+        title="Reloading the bridge:",
+        subject=_WHICH,
+        question=lambda options: Question(
+            "Are you sure you want to reload this bridge?", "The bridge was not reloaded."
+        ),
+        ask=request("POST", f"{_BRIDGE}/reload", "type"),
+        render=lambda options, answer: render.reloaded(answer),
+        done="Successfully reloaded the bridge.",
+        needs=("-bn",),
+    ),
+    ("level", "bridge"): Command(ask=_level, render=_shown_level, needs=("-bn",), may=("-level",)),
+    ("replay", "dead"): replace(_DEAD, may=(*_DEAD.may, "-to")),
+    ("purge", "dead"): _DEAD,
+    ("list", "transactions"): Command(
+        title="Listing the transactions of the bridge:",
+        subject=_WHICH,
+        ask=_list_records,
+        render=lambda options, answer: render.transactions(answer, options.debug),
+        done="Successfully listed transactions.",
+        needs=("-bn",),
+    ),
+    **{(order, "transaction"): _ORDER for order in _ORDERS},
+}
+#: Options that only some commands have, and their attributes.
+_PARTICULAR: Final = {
+    "-selector": "selector",
+    "-limit": "limit",
+    "-dry-run": "dry_run",
+    "-to": "to",
+    "-dmq": "dmq",
+    "-level": "level",
+    "-tid": "transaction",
+}
+#: Options with a value, and their attributes.
+_VALUES: Final = {
+    "-bn": "bridge",
+    "-ln": "link",
+    "-tid": "transaction",
+    "-t": "type",
+    "-selector --selector": "selector",
+    "-dmq --dmq": "dmq",
+    "-to --to": "to",
+    "-limit --limit": "limit",
+    "-level --level": "level",
+    "-interval --interval": "interval",
+    "-count --count": "count",
+}
+_FLAGS: Final = {"-debug": "debug", "-n -dry-run --dry-run": "dry_run"}
+#: What is said where an option is missing, with Open MQ's code.
+_MISSING: Final = {
+    "-bn": ("bridge", "the name of the bridge is missing: give -bn for {}", "BA3000"),
+    "-ln": ("link", "the name of the link is missing: give -ln for {}", "BA3001"),
+    "-tid": (
         "transaction",
-    ) or options.subcommand in ("reload", "level")
+        "the transaction is missing: give -tid for {}; list transactions has the ids",
+        "",
+    ),
+}
+
+
+def _check(command: Command, options: Namespace) -> None:
+    """:raises UsageError: something is missing, or too much."""
+    words = f"{options.subcommand} {options.argument}"
     if options.argument == "bridge" and options.link:
         raise UsageError("-ln is not for bridges: did you mean the argument link?", "BA3002")
-    if needs_bridge and not options.bridge:
-        raise UsageError(f"the name of the bridge is missing: give -bn for {command}", "BA3000")
+    for option in command.needs:
+        attribute, text, code = _MISSING[option]
+        if not getattr(options, attribute):
+            raise UsageError(text.format(words), code)
     if options.argument == "dead" and bool(options.bridge) != bool(options.dmq):
         given, missing = ("-bn", "-dmq") if options.bridge else ("-dmq", "-bn")
         raise UsageError(
             f"{given} names a dead message queue of a bridge only with {missing}; without both it is the built-in one"
         )
-    if options.argument == "link" and options.subcommand in OPERATIONS and not options.link:
-        raise UsageError(f"the name of the link is missing: give -ln for {command}", "BA3001")
-    if options.argument == "transaction" and not options.transaction:
-        raise UsageError(
-            f"the transaction is missing: give -tid for {command}; list transactions has the ids"
-        )
-    if (
-        options.subcommand in ("pause", "resume")
-        and options.argument == "bridge"
-        and not (options.bridge or options.type)
-    ):
+    if words in ("pause bridge", "resume bridge") and not (options.bridge or options.type):
         code = "BB4008" if options.subcommand == "pause" else "BB4009"
-        raise UsageError(f"{command} needs -bn or -t", code)
-    for name, option, commands in _PARTICULAR:
-        if getattr(options, name) and command not in commands:
-            raise UsageError(f"{option} is not for {command}, but for {', '.join(commands)}")
+        raise UsageError(f"{words} needs -bn or -t", code)
+    for option, attribute in _PARTICULAR.items():
+        if getattr(options, attribute) and option not in (*command.needs, *command.may):
+            having = ", ".join(
+                " ".join(each)
+                for each, other in _COMMANDS.items()
+                if option in (*other.needs, *other.may)
+            )
+            raise UsageError(f"{option} is not for {words}, but for {having}")
+    _check_values(options)
+
+
+def _check_values(options: Namespace) -> None:
+    """Convert the values that are numbers. :raises UsageError: a value is wrong."""
     if options.limit is not None:
         options.limit = _whole("-limit", options.limit, 1)
-    if options.level and options.level.upper() not in (
-        *LEVELS,
-        "ERROR",
-        "NONE",
-        "DEBUG",
-        "DEBUGMED",
-        "DEBUGHIGH",
-    ):
+    if options.level and options.level.upper() not in (*LEVELS, *ALIASES):
         raise UsageError(f"-level {options.level}: expected one of {', '.join(LEVELS)}")
-    options.count = _whole("-count", options.count, 0)
+    options.count = 0 if options.count is None else _whole("-count", options.count, 0)
     try:
-        seconds = float(options.interval)
+        seconds = 2.0 if options.interval is None else float(options.interval)
         if not 0.1 <= seconds <= 3600:
             raise ValueError
         options.interval = seconds
@@ -154,32 +418,26 @@ def _whole(option: str, text: str, minimum: int) -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command. :returns: the exit code."""
-    return run_command(PROGRAM, SHORT, LONG, arguments, _run)
+    return run_program(PROGRAM, BRIDGES_SHORT, BRIDGES_LONG, arguments, _run)
 
 
 def _run(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
-    if not options.subcommand:
+    options = Parser(PROGRAM, _VALUES, _FLAGS).parse_args(arguments)
+    subcommand, argument = options.subcommand, options.argument
+    if not subcommand:
         raise UsageError("a subcommand is missing")
     common = Common.of(PROGRAM, options)
-    if options.subcommand == "validate":
-        if not options.argument:
+    if subcommand == "validate":
+        if not argument:
             raise UsageError("validate needs the file to look at")
-        return validate(common, Path(options.argument), options.bridge or None)
-    do = _COMMANDS.get((options.subcommand, options.argument))
-    if do is None:
-        raise UsageError(_no_such(options.subcommand, options.argument))
-    _check(options)
-    return do(Command(common, options, options.argument))
-
-
-def _no_such(subcommand: str, argument: str) -> str:
-    arguments = [known for word, known in _COMMANDS if word == subcommand]
-    if not arguments:
-        words = sorted({word for word, _ in _COMMANDS} | {"validate"})
-        return f"there is no subcommand {subcommand}; expected one of {', '.join(words)}"
-    given = f"{subcommand} {argument}" if argument else f"{subcommand} without an argument"
-    return f"there is no {given}; expected {subcommand} {' or '.join(arguments)}"
+        return validate(common, Path(argument), options.bridge or None)
+    command = _COMMANDS.get((subcommand, argument))
+    if command is None:
+        raise no_such(
+            _COMMANDS, subcommand, f"{subcommand} {argument or 'without an argument'}", "validate"
+        )
+    _check(command, options)
+    return carry_out(command, common, options)
 
 
 def main() -> None:

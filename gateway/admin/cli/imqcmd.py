@@ -1,8 +1,7 @@
 """The ``imqcmd`` command: Open MQ's Command utility, as far as there is something for it to do
 here, with its syntax, tables and exit codes.
 
-Owns the command line: which words there are, and what each needs. What the commands do is
-:mod:`gateway.admin.cli.broker_commands`'s.
+Owns the table of its commands, and what each needs on the command line.
 
 Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line
 included.
@@ -10,76 +9,295 @@ included.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from gateway.admin.cli.branch_commands import (
-    commit_txn,
-    forget_txn,
-    list_txn,
-    query_txn,
-    rollback_txn,
-)
-from gateway.admin.cli.broker_commands import (
+from gateway.admin.cli import render_broker as render
+from gateway.admin.cli.client import AdminClient, AdminError
+from gateway.admin.cli.commands import (
+    Ask,
     Command,
-    create_dst,
-    destroy_cxn,
-    destroy_dst,
-    destroy_dur,
-    list_cxn,
-    list_dst,
-    list_dur,
-    list_msg,
-    purge_dst,
-    query_bkr,
-    query_cxn,
-    query_dst,
-    query_msg,
-    update_dst,
+    Question,
+    carry_out,
+    no_such,
+    request,
+    run_program,
+    run_to_the_end,
 )
-from gateway.admin.cli.imqcmd_help import INSTEAD, LONG, SHORT
-from gateway.admin.cli.options import Common, Parser, UsageError, add_common_options, run_to_the_end
-from gateway.admin.cli.running import run_command
+from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
+from gateway.admin.cli.options import Common, Parser, UsageError
+from gateway.admin.cli.render import listed, table
 
 PROGRAM: Final = "imqcmd"
 _TYPES: Final = {"q": "queue", "queue": "queue", "t": "topic", "topic": "topic"}
 
 
-@dataclass(frozen=True)
-class _Form:
-    """How a command is spelled. :param needs: options that it must have. :param may: those it may
-    have. Of the particular ones, that is.
+def _change(
+    verb: str,
+    done: str,
+    noun: str,
+    ask: Ask,
+    subject: Callable[[Namespace], Sequence[str]],
+    *,
+    doing: str = "",
+    render: Callable[[Namespace, Any], Iterable[str]] = lambda options, answer: (),
+    needs: tuple[str, ...],
+    may: tuple[str, ...] = (),
+) -> Command:
+    """A command that changes what is there, if the operator wants it.
+
+    :param doing: such as ``Committing``, where that is not the verb with an ending.
+    """
+    return Command(
+        title=f"{doing or verb.removesuffix('e').capitalize() + 'ing'} the {noun} where:",
+        subject=subject,
+        question=lambda options: Question(
+            f"Are you sure you want to {verb} this {noun}?",
+            f"The {noun} was not {done}.",
+            spaced=True,
+        ),
+        ask=ask,
+        render=render,
+        done=f"Successfully {done} the {noun}.",
+        needs=needs,
+        may=may,
+    )
+
+
+def _one_of(path: str, name: str, field: str, missing: str) -> Ask:
+    """Lists what is there, and picks the one whose field is ``-n``. :param missing: what is said
+    where there is none, before ``-n``.
     """
 
-    do: Callable[[Command], int]
-    needs: tuple[str, ...] = ()
-    may: tuple[str, ...] = ()
+    def ask(client: AdminClient, options: Namespace) -> Any:
+        for each in client.get(path)[name]:
+            if str(each[field]) == options.name:
+                return each
+        raise AdminError(f"{missing} {options.name}")
+
+    return ask
 
 
-_COMMANDS: Final[Mapping[tuple[str, str], _Form]] = {
-    ("list", "dst"): _Form(list_dst, (), ("-t", "-tmp")),
-    ("query", "dst"): _Form(query_dst, ("-t", "-n")),
-    ("create", "dst"): _Form(create_dst, ("-t", "-n"), ("-o",)),
-    ("update", "dst"): _Form(update_dst, ("-t", "-n", "-o")),
-    ("purge", "dst"): _Form(purge_dst, ("-t", "-n"), ("-selector", "-o")),
-    ("destroy", "dst"): _Form(destroy_dst, ("-t", "-n"), ("-o",)),
-    ("list", "msg"): _Form(list_msg, ("-t", "-n"), ("-selector", "-maxNumMsgsRetrieved")),
-    ("query", "msg"): _Form(query_msg, ("-t", "-n", "-msgID")),
-    ("list", "dur"): _Form(list_dur, (), ("-d",)),
-    ("destroy", "dur"): _Form(destroy_dur, ("-n", "-c")),
-    ("list", "cxn"): _Form(list_cxn, (), ("-svn",)),
-    ("query", "cxn"): _Form(query_cxn, ("-n",)),
-    ("destroy", "cxn"): _Form(destroy_cxn, ("-n",)),
-    ("list", "txn"): _Form(list_txn),
-    ("query", "txn"): _Form(query_txn, ("-n",)),
-    ("commit", "txn"): _Form(commit_txn, ("-n",)),
-    ("rollback", "txn"): _Form(rollback_txn, ("-n",)),
-    ("forget", "txn"): _Form(forget_txn, ("-n",)),
-    ("query", "bkr"): _Form(query_bkr),
+# --- what a command is about
+
+
+def _destination(options: Namespace) -> Sequence[str]:
+    return [render.which_table(options.type, options.name)]
+
+
+def _destination_and_how(options: Namespace) -> Sequence[str]:
+    how = list(options.properties.items())
+    if options.selector:
+        how.insert(0, ("Selector", options.selector))
+    return [*_destination(options), *([listed(how)] if how else [])]
+
+
+def _connection(options: Namespace) -> Sequence[str]:
+    return [table(("Connection ID",), [(options.name,)])]
+
+
+def _transaction(options: Namespace) -> Sequence[str]:
+    return [table(("Transaction ID",), [(options.name,)])]
+
+
+# --- the table
+
+
+def _listed_messages(options: Namespace, answer: Any) -> Iterator[str]:
+    messages = answer["messages"]
+    yield render.messages_table(messages)
+    if answer["more"]:
+        yield f"There are more; these are the first {len(messages)}. -maxNumMsgsRetrieved shows more of them."
+
+
+def _listed_branches(options: Namespace, answer: Any) -> Iterator[str]:
+    if answer["branches"]:
+        yield render.branches_table(answer["branches"])
+    else:
+        yield "There are no prepared transactions."
+        yield ""
+
+
+#: By subcommand and argument.
+_COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
+    ("list", "dst"): Command(
+        title=lambda options: (
+            f"Listing {f'the {options.type}' if options.type else 'all the'} destinations on the broker specified by:"
+        ),
+        ask=request("GET", "/v1/destinations", "type", "temporary"),
+        render=lambda options, answer: [render.destinations_table(answer["destinations"])],
+        done="Successfully listed destinations.",
+        may=("-t", "-tmp"),
+    ),
+    ("query", "dst"): Command(
+        title="Querying the destination where:",
+        subject=_destination,
+        ask=request("GET", "/v1/destination", "type", "name"),
+        render=lambda options, answer: [render.destination_details(answer)],
+        done="Successfully queried the destination.",
+        needs=("-t", "-n"),
+    ),
+    ("create", "dst"): Command(
+        title="Creating a destination with the following attributes:",
+        subject=lambda options: [
+            listed(
+                [
+                    ("Destination Name", options.name),
+                    ("Destination Type", render.TYPES[options.type]),
+                    *options.properties.items(),
+                ]
+            )
+        ],
+        ask=request("POST", "/v1/destinations", "type", "name", "properties"),
+        done="Successfully created the destination.",
+        needs=("-t", "-n"),
+        may=("-o",),
+    ),
+    ("update", "dst"): _change(
+        "update",
+        "updated",
+        "destination",
+        request("PUT", "/v1/destination", "type", "name", "properties"),
+        _destination_and_how,
+        needs=("-t", "-n", "-o"),
+    ),
+    ("purge", "dst"): _change(
+        "purge",
+        "purged",
+        "destination",
+        request("POST", "/v1/destination/purge", "type", "name", "selector", "use_dmq"),
+        _destination_and_how,
+        render=lambda options, answer: [f"Messages purged: {answer['purged']}"],
+        needs=("-t", "-n"),
+        may=("-selector", "-o"),
+    ),
+    ("destroy", "dst"): _change(
+        "destroy",
+        "destroyed",
+        "destination",
+        request("DELETE", "/v1/destination", "type", "name", "use_dmq"),
+        _destination_and_how,
+        needs=("-t", "-n"),
+        may=("-o",),
+    ),
+    ("list", "msg"): Command(
+        title="Listing the messages that wait in the destination where:",
+        subject=_destination,
+        ask=request("GET", "/v1/messages", "name", "selector", "limit"),
+        render=_listed_messages,
+        done="Successfully listed messages.",
+        needs=("-t", "-n"),
+        may=("-selector", "-maxNumMsgsRetrieved"),
+    ),
+    ("query", "msg"): Command(
+        title="Querying the message where:",
+        subject=lambda options: [
+            listed([("Message ID", options.message_id), ("Destination Name", options.name)])
+        ],
+        ask=request("GET", "/v1/message", "name", id="message_id"),
+        render=lambda options, answer: [render.message_details(answer)],
+        done="Successfully queried the message.",
+        needs=("-t", "-n", "-msgID"),
+    ),
+    ("list", "dur"): Command(
+        title=lambda options: (
+            f"Listing all the durable subscriptions {f'on the topic {options.topic}' if options.topic else 'of all topics'} on the broker specified by:"
+        ),
+        ask=request("GET", "/v1/durables", "topic"),
+        render=lambda options, answer: [
+            (render.durables_table if options.topic else render.all_durables_table)(
+                answer["durables"]
+            )
+        ],
+        done="Successfully listed durable subscriptions.",
+        may=("-d",),
+    ),
+    ("destroy", "dur"): _change(
+        "destroy",
+        "destroyed",
+        "durable subscription",
+        request("DELETE", "/v1/durable", "name", "client_id"),
+        lambda options: [
+            table(("Durable Subscription Name", "Client ID"), [(options.name, options.client_id)])
+        ],
+        needs=("-n", "-c"),
+    ),
+    ("list", "cxn"): Command(
+        title=lambda options: (
+            f"Listing {f'the connections of the service {options.service}' if options.service else 'all the connections'} on the broker specified by:"
+        ),
+        ask=request("GET", "/v1/connections", "service"),
+        render=lambda options, answer: [render.connections_table(answer["connections"])],
+        done="Successfully listed connections.",
+        may=("-svn",),
+    ),
+    ("query", "cxn"): Command(
+        title="Querying the connection where:",
+        subject=_connection,
+        ask=_one_of("/v1/connections", "connections", "id", "there is no connection"),
+        render=lambda options, answer: [render.connection_details(answer)],
+        done="Successfully queried the connection.",
+        needs=("-n",),
+    ),
+    ("destroy", "cxn"): _change(
+        "destroy",
+        "destroyed",
+        "connection",
+        request("DELETE", "/v1/connection", id="name"),
+        _connection,
+        needs=("-n",),
+    ),
+    ("list", "txn"): Command(
+        title="Listing all the prepared transactions on the broker specified by:",
+        ask=request("GET", "/v1/branches"),
+        render=_listed_branches,
+        done="Successfully listed transactions.",
+    ),
+    ("query", "txn"): Command(
+        title="Querying the transaction where:",
+        subject=_transaction,
+        ask=_one_of("/v1/branches", "branches", "xid", "there is no prepared transaction"),
+        render=lambda options, answer: [render.branch_details(answer)],
+        done="Successfully queried the transaction.",
+        needs=("-n",),
+    ),
+    **{
+        (order, "txn"): _change(
+            verb,
+            done,
+            "transaction",
+            request("POST", f"/v1/branches/{order}", xid="name"),
+            _transaction,
+            doing=doing,
+            needs=("-n",),
+        )
+        for order, verb, done, doing in (
+            ("commit", "commit", "committed", "Committing"),
+            ("rollback", "roll back", "rolled back", "Rolling back"),
+            ("forget", "forget", "forgotten", "Forgetting"),
+        )
+    },
+    ("query", "bkr"): Command(
+        title="Querying the broker specified by:",
+        ask=request("GET", "/v1/broker"),
+        render=lambda options, answer: [render.broker_details(answer, options.port)],
+        done="Successfully queried the broker.",
+    ),
 }
-#: Options that not every command has, and where their values are.
+#: Options with a value, and their attributes. Each is for some commands only.
+_VALUES: Final = {
+    "-t": "type",
+    "-n": "name",
+    "-selector --selector": "selector",
+    "-d": "topic",
+    "-c": "client_id",
+    "-svn": "service",
+    "-msgID": "message_id",
+    "-maxNumMsgsRetrieved": "limit",
+}
+_FLAGS: Final = {"-tmp": "temporary"}
+#: In the order in which they are checked.
 _PARTICULAR: Final = {
     "-t": "type",
     "-n": "name",
@@ -94,55 +312,40 @@ _PARTICULAR: Final = {
 }
 
 
-def _parser() -> Parser:
-    parser = Parser(PROGRAM)
-    parser.add_argument("subcommand", nargs="?", default="")
-    parser.add_argument("argument", nargs="?", default="")
-    add_common_options(parser)
-    parser.add_argument("-t", dest="type", default="")
-    parser.add_argument("-n", dest="name", default="")
-    parser.add_argument("-o", dest="properties", action="append", default=[])
-    parser.add_argument("-tmp", dest="temporary", action="store_true")
-    parser.add_argument("-selector", "--selector", dest="selector", default="")
-    parser.add_argument("-d", dest="topic", default="")
-    parser.add_argument("-c", dest="client_id", default="")
-    parser.add_argument("-svn", dest="service", default="")
-    parser.add_argument("-msgID", dest="message_id", default="")
-    parser.add_argument("-maxNumMsgsRetrieved", dest="limit", default="")
-    return parser
-
-
-def _form(options: argparse.Namespace) -> _Form:
+def _command(options: Namespace) -> Command:
     """:raises UsageError: there is no such command, or something is missing, or too much."""
     subcommand, argument = options.subcommand, options.argument
     if not subcommand:
         raise UsageError("a subcommand is missing")
-    form = _COMMANDS.get((subcommand, argument))
-    command = f"{subcommand} {argument}".strip()
-    if form is None:
-        if command in INSTEAD:
-            raise UsageError(f"there is no {command}: {INSTEAD[command]}")
-        arguments = [known for word, known in _COMMANDS if word == subcommand]
-        if arguments:
-            raise UsageError(
-                f"there is no {command}; expected {subcommand} {' or '.join(arguments)}"
-            )
-        words = sorted({word for word, _ in _COMMANDS})
-        raise UsageError(f"there is no subcommand {subcommand}; expected one of {', '.join(words)}")
-    for option, name in _PARTICULAR.items():
-        given = bool(getattr(options, name))
-        if option in form.needs and not given:
-            raise UsageError(f"{option} is missing: {command} needs {' and '.join(form.needs)}")
-        if given and option not in (*form.needs, *form.may):
-            raise UsageError(f"{option} is not for {command}")
-    return form
+    words = f"{subcommand} {argument}".strip()
+    if words in INSTEAD:
+        raise UsageError(f"there is no {words}: {INSTEAD[words]}")
+    command = _COMMANDS.get((subcommand, argument))
+    if command is None:
+        raise no_such(_COMMANDS, subcommand, words)
+    for option, attribute in _PARTICULAR.items():
+        given = bool(getattr(options, attribute))
+        if option in command.needs and not given:
+            raise UsageError(f"{option} is missing: {words} needs {' and '.join(command.needs)}")
+        if given and option not in (*command.needs, *command.may):
+            raise UsageError(f"{option} is not for {words}")
+    return command
 
 
-def _type(text: str) -> str:
-    kind = _TYPES.get(text.lower(), "") if text else ""
-    if text and not kind:
-        raise UsageError(f"-t {text}: expected q for a queue or t for a topic")
-    return kind
+def _convert(options: Namespace) -> None:
+    """Convert the values of ``-t`` and ``-o``. :raises UsageError: one is wrong."""
+    if options.type:
+        kind = _TYPES.get(options.type.lower())
+        if kind is None:
+            raise UsageError(f"-t {options.type}: expected q for a queue or t for a topic")
+        options.type = kind
+    options.properties = _properties(options.properties or ())
+    if options.subcommand in ("purge", "destroy"):
+        options.use_dmq = _use_dmq(options.properties)
+    if options.argument == "msg" and options.type != "queue":
+        raise UsageError(
+            "-t t: only the messages of queues can be looked at; a topic keeps none, and its subscriptions are in 'list dur'"
+        )
 
 
 def _properties(given: Sequence[str]) -> dict[str, str]:
@@ -157,22 +360,30 @@ def _properties(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _use_dmq(properties: Mapping[str, str]) -> bool:
+    """Whether messages that are given up shall go to the dead message queue."""
+    for name, value in properties.items():
+        if name != "useDMQ":
+            raise UsageError(f"-o {name}: purge dst and destroy dst have useDMQ only")
+        if value.lower() not in ("true", "false"):
+            raise UsageError(f"-o {name}={value}: expected true or false")
+    return properties.get("useDMQ", "").lower() == "true"
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command. :returns: the exit code."""
-    return run_command(PROGRAM, SHORT, LONG, arguments, _run)
+    return run_program(PROGRAM, BROKER_SHORT, BROKER_LONG, arguments, _run)
 
 
 def _run(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
-    form = _form(options)
-    return form.do(
-        Command(
-            Common.of(PROGRAM, options),
-            options,
-            _type(options.type),
-            _properties(options.properties),
-        )
-    )
+    parser = Parser(PROGRAM, _VALUES, _FLAGS)
+    parser.add_argument("-o", dest="properties", action="append")
+    options = parser.parse_args(arguments)
+    command = _command(options)
+    common = Common.of(PROGRAM, options)
+    _convert(options)
+    options.port = common.port
+    return carry_out(command, common, options)
 
 
 def main() -> None:

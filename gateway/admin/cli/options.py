@@ -1,8 +1,8 @@
-"""What the administration commands have in common, spelled as Open MQ's are: options with one dash,
-prompts, and where the password comes from.
+"""The command line that both programs share, in Open MQ's form: options with one dash, prompts, and
+where the password comes from.
 
-Owns the options that say which broker is meant and who asks, how a command is confirmed, and what
-is printed where. Knows no command.
+Owns the options for the broker and the administrator, how a command is confirmed, and what is
+printed where. Knows no command.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from gateway import __version__
 from gateway.admin.cli.client import AdminClient, AdminError, broker_address, find
-from gateway.admin.cli.tables import broker_table
+from gateway.admin.cli.render import broker_table
 from gateway.instance import passfile
 from gateway.instance.problems import printable
 
@@ -39,15 +38,54 @@ class UsageError(Exception):
         self.code = code
 
 
+#: Options with a value that every program has, and their attributes. The values of ``ignored`` ones
+#: are for a JVM.
+_VALUES: Final = {
+    "-b": "broker",
+    "-u": "user",
+    "-passfile --passfile": "passfile",
+    "-cacert --cacert": "cacert",
+    "-rtm": "timeout",
+    "-rtr": "retries",
+    "-javahome": "ignored",
+    "-varhome": "ignored",
+    "-vmargs": "ignored",
+    "-jmqhome": "ignored",
+}
+#: Options without a value, likewise.
+_FLAGS: Final = {
+    "-f": "force",
+    "-s": "silent",
+    "-secure --secure": "secure",
+    "--json -json": "json",
+    "-verbose": "ignored",
+    "-nocheck": "ignored",
+    "-adebug": "ignored",
+}
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's, which abbreviates nothing and raises :class:`UsageError` where it would end the
     program.
 
-    Options stand anywhere, and each by itself: ``-bhost`` is none.
+    Options stand anywhere, each apart from its value: ``-bhost`` is unknown. What was not given is
+    None, a flag False.
+
+    :param values: the program's own options with a value: how they are written, by blanks apart,
+        and their attributes. :param flags: those without a value.
     """
 
-    def __init__(self, prog: str) -> None:
+    def __init__(self, prog: str, values: Mapping[str, str], flags: Mapping[str, str]) -> None:
         super().__init__(prog, allow_abbrev=False, add_help=False)
+        self.add_argument("subcommand", nargs="?", default="")
+        self.add_argument("argument", nargs="?", default="")
+        for names, attribute in {**_VALUES, **values}.items():
+            self.add_argument(*names.split(), dest=attribute)
+        for names, attribute in {**_FLAGS, **flags}.items():
+            self.add_argument(*names.split(), dest=attribute, action="store_true")
+        self.add_argument("-D", dest="defines", action="append")
+        # Refused with a reason instead of as unknown.
+        self.add_argument("-p", "-pw", dest="password_given", nargs="?", const="")
 
     def parse_args(self, arguments: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
         """:raises UsageError: the arguments are not what was added."""
@@ -71,79 +109,9 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"option {argument} needs a value")
 
 
-def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """``-b -u -passfile -f -s -secure -cacert -rtm -rtr --json``, those of the JVM, and the hidden
-    ones.
-    """
-    parser.add_argument(
-        "-b",
-        dest="broker",
-        metavar="HOST:PORT",
-        default="",
-        help="the broker's port mapper; default localhost:7676",
-    )
-    parser.add_argument(
-        "-u", dest="user", metavar="NAME", help="the administrator; asked for if not given"
-    )
-    parser.add_argument(
-        "-passfile",
-        "--passfile",
-        dest="passfile",
-        metavar="FILE",
-        type=Path,
-        help="has the administrator's password",
-    )
-    parser.add_argument(
-        "-f", dest="force", action="store_true", help="do not ask whether it shall be done"
-    )
-    parser.add_argument("-s", dest="silent", action="store_true", help="print nothing but errors")
-    parser.add_argument(
-        "-secure", "--secure", dest="secure", action="store_true", help="only over TLS"
-    )
-    parser.add_argument(
-        "-cacert",
-        "--cacert",
-        dest="cacert",
-        metavar="FILE",
-        type=Path,
-        help="certificates to trust, PEM; default the system's",
-    )
-    parser.add_argument(
-        "-rtm",
-        dest="timeout",
-        metavar="SECONDS",
-        default="-1",
-        help="how long to wait for an answer; default 10, 0 for ever",
-    )
-    parser.add_argument(
-        "-rtr",
-        dest="retries",
-        metavar="N",
-        default="-1",
-        help="how often to wait again, each time longer; default 5",
-    )
-    parser.add_argument(
-        "--json", "-json", dest="json", action="store_true", help="print JSON instead of tables"
-    )
-    parser.add_argument(
-        "-javahome", dest="javahome", metavar="PATH", help="accepted and not used: there is no JVM"
-    )
-    parser.add_argument(
-        "-D", dest="defines", action="append", metavar="NAME=VALUE", help="the same"
-    )
-    for name in ("-varhome", "-vmargs", "-jmqhome"):
-        parser.add_argument(name, dest="ignored", help=argparse.SUPPRESS)
-    for name in ("-verbose", "-nocheck", "-adebug"):
-        parser.add_argument(name, dest="ignored", action="store_true", help=argparse.SUPPRESS)
-    # Refused with a reason instead of as unknown.
-    parser.add_argument(
-        "-p", "-pw", dest="password_given", nargs="?", const="", help=argparse.SUPPRESS
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What :func:`add_common_options`'s options came to.
+    """The options that every program has, with their defaults; how a program asks and prints.
 
     :param timeout_s: None waits for ever.
     """
@@ -163,47 +131,42 @@ class Common:
 
     @classmethod
     def of(cls, program: str, parsed: argparse.Namespace) -> Common:
-        """:raises UsageError: a value is none."""
+        """:raises UsageError: a value is wrong."""
         if parsed.password_given is not None:
             raise UsageError(
                 "-p is refused: other users of this machine can see a password that is given there; use -passfile, or be asked"
             )
         try:
-            host, port = broker_address(parsed.broker)
+            host, port = broker_address(parsed.broker or "")
         except AdminError as error:
             raise UsageError(f"-b {error}") from None
-        timeout = _count("-rtm", parsed.timeout)
-        retries = _count("-rtr", parsed.retries)
+        timeout = _count("-rtm", parsed.timeout, DEFAULT_TIMEOUT_S)
         return cls(
             program=program,
             host=host,
             port=port,
             user=parsed.user,
-            passfile=parsed.passfile,
+            passfile=None if parsed.passfile is None else Path(parsed.passfile),
             force=parsed.force,
             silent=parsed.silent,
             secure=parsed.secure,
-            cacert=parsed.cacert,
-            timeout_s=None
-            if timeout == 0
-            else float(DEFAULT_TIMEOUT_S if timeout < 0 else timeout),
-            retries=DEFAULT_RETRIES if retries < 0 else retries,
+            cacert=None if parsed.cacert is None else Path(parsed.cacert),
+            timeout_s=float(timeout) or None,
+            retries=_count("-rtr", parsed.retries, DEFAULT_RETRIES),
             json=parsed.json,
         )
 
     # --- asking
 
-    def client(self, password_name: str) -> AdminClient:
-        """The way to the admin service: found, and with the administrator's name and password,
-        which are asked for where they are not given.
+    def client(self) -> AdminClient:
+        """Find the admin service, and get the administrator's name and password, which are asked
+        for where they are not given.
 
-        :param password_name: the password's name in the passfile, such as
-            ``imq.imqbridgemgr.password``.
-        :raises AdminError: there is no way.
+        :raises AdminError: there is no service, or no password.
         """
         # Found first: nobody wants to type a password for a broker that is not there.
         address = find(self.host, self.port, secure=self.secure, timeout_s=self.timeout_s)
-        user, password = self.credentials(password_name)
+        user, password = self._credentials()
         return AdminClient(
             address,
             user,
@@ -214,10 +177,8 @@ class Common:
             authorities=self.cacert,
         )
 
-    def credentials(self, password_name: str) -> tuple[str, str]:
-        """Name and password of the administrator. :raises AdminError: they are not given, and
-        cannot be asked for.
-        """
+    def _credentials(self) -> tuple[str, str]:
+        password_name = f"imq.{self.program}.password"
         user = self.user
         if user is None:
             user = self._asked("Username", "-u", secret=False)
@@ -251,18 +212,13 @@ class Common:
     # --- printing
 
     def say(self, text: str = "") -> None:
-        """Print a line, unless silent or JSON is wanted."""
+        """Print a line, or a table with an empty line below, unless silent or JSON is wanted."""
         if not self.silent and not self.json:
             print(printable_lines(text))
 
-    def show(self, text: str) -> None:
-        """Print a table and an empty line, unless silent or JSON is wanted."""
-        if not self.silent and not self.json:
-            print(text)
-
-    def show_broker(self) -> None:
+    def say_broker(self) -> None:
         """Print which broker it is about."""
-        self.show(broker_table(self.host, self.port))
+        self.say(broker_table(self.host, self.port))
 
     def show_json(self, value: object) -> None:
         """Print a value as JSON, where that is wanted."""
@@ -272,10 +228,6 @@ class Common:
     def complain(self, text: str) -> None:
         """Print a line on the standard error."""
         print(printable_lines(text), file=sys.stderr)
-
-    def fail(self, error: AdminError | UsageError) -> int:
-        """Print why it cannot be done. :returns: the exit code, 1."""
-        return complain_of(self.program, error, as_json=self.json)
 
     def confirmed(self, question: str) -> bool:
         """Whether the operator wants it; n is what an empty answer means.
@@ -303,45 +255,6 @@ class Common:
         return answer in ("y", "yes")
 
 
-def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Run a command with the arguments of the process, and end the process with its exit code.
-
-    Where nobody reads the output any more, as behind ``| head``, it ends without a word: with 1 if
-    that stopped the command, which does not go on, else with its own exit code.
-    """
-    code = 1
-    try:
-        code = run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes both once more, and would complain.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(nowhere, stream.fileno())
-    sys.exit(code)
-
-
-def complain_of(program: str, error: AdminError | UsageError, *, as_json: bool = False) -> int:
-    """Print an error on the standard error: ``Error [CODE]: TEXT``. :returns: the exit code, 1."""
-    if as_json:
-        print(json.dumps({"error": {"text": error.text, "code": error.code}}), file=sys.stderr)
-    else:
-        # Words such as wrong_state are for programs.
-        code = f" [{error.code}]" if error.code[:2] in ("BA", "BB", "BS") else ""
-        print(printable_lines(f"{program}: Error{code}: {error.text}"), file=sys.stderr)
-    return 1
-
-
-def wants(arguments: Sequence[str], *names: str) -> bool:
-    """Whether one of these options, which win over everything else, is among the arguments."""
-    return any(argument in names for argument in arguments)
-
-
-def version_text(program: str) -> str:
-    """What ``-v`` prints."""
-    return f"{program} {__version__} (stomp-gateway)"
-
-
 def printable_lines(text: str) -> str:
     """``text`` with what is not printable escaped, but the ends of lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
@@ -360,11 +273,11 @@ def _prompt(question: str) -> str:
     return answer.rstrip(os.linesep)
 
 
-def _count(option: str, text: str) -> int:
+def _count(option: str, text: str | None, default: int) -> int:
     try:
-        number = int(text)
+        number = -1 if text is None else int(text)
         if number < -1:
             raise ValueError
     except ValueError:
         raise UsageError(f"{option} {text}: expected a whole number, -1 or more") from None
-    return number
+    return default if number < 0 else number

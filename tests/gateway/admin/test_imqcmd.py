@@ -24,7 +24,7 @@ from twisted.internet.threads import deferToThread
 
 from gateway import __version__
 from gateway.admin.cli import imqcmd
-from gateway.admin.cli.imqcmd_help import INSTEAD
+from gateway.admin.cli.help_texts import INSTEAD
 from gateway.admin.service.branch_resources import BranchResources
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.queue_messages import QueueMessages

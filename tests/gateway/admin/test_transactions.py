@@ -24,7 +24,6 @@ from bridge.xa.log.file import FileStorage, LogFile
 from bridge.xa.status import BranchState
 from bridge.xa.xids import Xids, bqual
 from gateway.admin.cli.client import find
-from gateway.admin.cli.transaction_shown import transactions_table
 from gateway.instance import passfile
 from tests.gateway.admin.live import Live, send, take, wait
 from tests.gateway_process import HOST, INSTANCE
@@ -514,24 +513,3 @@ def test_errors(live: Live, arguments: Sequence[str], text: str) -> None:
 
 def test_silent_says_nothing(live: Live) -> None:
     assert live("list", "transactions", "-bn", "doubt", "-s") == ""
-
-
-def test_why_a_branch_waits_is_said_where_it_is_known() -> None:
-    branch = {
-        "ref_name": "there",
-        "configured": True,
-        "state": "WAITING",
-        "reason": "not known at the broker asked last",
-    }
-    shown = transactions_table(
-        [
-            {
-                "id": "1",
-                "state": "WAITING",
-                "age_ms": 1000,
-                "decision": "COMMIT",
-                "branches": [branch, branch | {"reason": ""}],
-            }
-        ]
-    )
-    assert "there: WAITING (not known at the broker asked last), there: WAITING\n" in shown

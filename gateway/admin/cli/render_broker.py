@@ -1,67 +1,150 @@
-"""What ``imqcmd`` shows of the admin service's answers: Open MQ's tables and lists of properties,
-and what they did not have.
+"""How ``imqcmd`` renders answers about the broker: Open MQ's tables and lists of properties, and
+what they did not have.
 
-Owns titles, order and units. Asks nobody. Titles are Open MQ's where it has them; what is new comes
-after, or stands under a heading of its own.
+Owns titles, order and units. Makes no requests. Titles are Open MQ's where it has them; what is new
+comes after, or stands under a heading of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from gateway.admin.cli.shown import lasting, moment
-from gateway.admin.cli.tables import table
-from gateway.instance.problems import printable
+from gateway.admin.cli.render import (
+    Json,
+    Line,
+    duration,
+    listed,
+    moment,
+    one_line,
+    table,
+    table_of,
+    truth,
+)
 
-Json = Mapping[str, Any]
-
-_TYPES: Final = {"queue": "Queue", "topic": "Topic"}
+TYPES: Final = {"queue": "Queue", "topic": "Topic"}
 _SIZES: Final = (("g", 1024**3), ("m", 1024**2), ("k", 1024))
-#: A line of a list: what it is about and its value; neither is an empty line, and without a value
-#: it is a heading.
-Line = tuple[str, object]
+_REDELIVERY: Final = (
+    "maximumRedeliveries",
+    "initialRedeliveryDelay",
+    "redeliveryDelay",
+    "useExponentialBackOff",
+    "backOffMultiplier",
+    "maximumRedeliveryDelay",
+)
+_GIVEN: Final = {
+    "administrator": "an administrator",
+    "settings": "the settings imq.destination.*",
+    "broker": "the broker",
+    "client": "the settings imq.autocreate.*",
+}
 
 
 def which_table(kind: str, name: str) -> str:
-    """Which destination a command is about."""
-    return table(("Destination Name", "Destination Type"), [(name, _TYPES.get(kind, kind))])
+    """Return the table that says which destination a command is about."""
+    return table(("Destination Name", "Destination Type"), [(name, TYPES[kind])])
 
 
-def destinations_table(destinations: Sequence[Json]) -> str:
-    """``list dst``."""
-    titles = (
-        "Name",
-        "Type",
-        "State",
-        ("Producers", "Total"),
-        ("", "Wildcard"),
-        ("Consumers", "Total"),
-        ("", "Wildcard"),
-        ("Msgs", "Count"),
-        ("", "Remote"),
-        ("", "UnAck"),
-        ("", "Avg Size"),
-    )
-    rows = []
-    for each in destinations:
-        queue = each["type"] == "queue"
-        rows.append(
-            (
-                each["name"],
-                _type(each),
-                each["state"],
-                each["producers"],
-                "-" if queue else 0,
-                each["consumers"],
-                "-" if queue else sum(each["wildcards"].values()),
-                each["messages"],
-                0,
-                each["unacknowledged"],
-                f"{each['octets'] / each['messages'] if each['messages'] else 0:.1f}",
-            )
-        )
-    return table(titles, rows, 3)
+def _type(each: Json) -> str:
+    return TYPES[each["type"]] + (" (temporary)" if each["temporary"] else "")
+
+
+def _text(value: object) -> object:
+    return truth(value) if isinstance(value, bool) else value
+
+
+def _limit(value: int) -> str:
+    return "unlimited (-1)" if value < 0 else str(value)
+
+
+def _size(octets: int) -> str:
+    for suffix, scale in _SIZES:
+        if octets > 0 and octets % scale == 0:
+            return f"{octets // scale}{suffix}"
+    return _limit(octets)
+
+
+def _average_size(each: Json) -> str:
+    return f"{each['octets'] / each['messages'] if each['messages'] else 0:.1f}"
+
+
+def _of_topics(each: Json, count: int) -> object:
+    return "-" if each["type"] == "queue" else count
+
+
+def _age(each: Json) -> str:
+    return "unknown" if each["age_ms"] < 0 else duration(each["age_ms"])
+
+
+#: ``list dst``.
+destinations_table = partial(
+    table_of,
+    (
+        ("Name", "name"),
+        ("Type", _type),
+        ("State", "state"),
+        (("Producers", "Total"), "producers"),
+        (("", "Wildcard"), lambda each: _of_topics(each, 0)),
+        (("Consumers", "Total"), "consumers"),
+        (("", "Wildcard"), lambda each: _of_topics(each, sum(each["wildcards"].values()))),
+        (("Msgs", "Count"), "messages"),
+        (("", "Remote"), lambda each: 0),
+        (("", "UnAck"), "unacknowledged"),
+        (("", "Avg Size"), _average_size),
+    ),
+)
+#: ``list msg``.
+messages_table = partial(
+    table_of,
+    (
+        ("Message ID", "message_id"),
+        ("Age", _age),
+        ("Size", "octets"),
+        ("Type", "body_type"),
+        ("Priority", "priority"),
+        ("Reason", "reason"),
+        ("Source", "source"),
+    ),
+)
+_DURABLES: Final = (
+    ("Durable Sub. Name", "name"),
+    ("Client ID", "client_id"),
+    ("Number of Messages", "messages"),
+    ("Durable Sub. State", lambda each: "ACTIVE" if each["active"] else "INACTIVE"),
+)
+#: ``list dur`` of one topic, and of all.
+durables_table = partial(table_of, _DURABLES, gap=4)
+all_durables_table = partial(table_of, (*_DURABLES, ("Topic", "topic")), gap=4)
+#: ``list cxn``.
+connections_table = partial(
+    table_of,
+    (
+        ("Connection ID", "id"),
+        ("User", "user"),
+        ("Service", "service"),
+        ("Producers", "producers"),
+        ("Consumers", "consumers"),
+        ("Host", "address"),
+        ("Client ID", "client_id"),
+        ("Since", lambda each: moment(each["since_ms"])),
+        ("Msgs In", "sent"),
+        ("Msgs Out", "delivered"),
+        ("UnAck", "unacknowledged"),
+        ("Held By", "holder"),
+    ),
+)
+#: ``list txn``.
+branches_table = partial(
+    table_of,
+    (
+        ("Transaction ID", "xid"),
+        ("State", "state"),
+        ("User name", "user"),
+        ("# Msgs/# Acks", lambda each: f"{each['sent']}/{each['acknowledged']}"),
+        ("Creation time", lambda each: moment(each["since_ms"])),
+        ("Age", lambda each: duration(each["age_ms"])),
+    ),
+)
 
 
 def destination_details(each: Json) -> str:
@@ -72,7 +155,7 @@ def destination_details(each: Json) -> str:
         ("Destination Name", each["name"]),
         ("Destination Type", _type(each)),
         ("Destination State", each["state"]),
-        ("Created Administratively", _truth(each["origin"] != "client")),
+        ("Created Administratively", truth(each["origin"] != "client")),
         ("Properties Given by", _GIVEN[each["origin"]]),
         ("", ""),
         ("Current Number of Messages", None),
@@ -119,10 +202,10 @@ def destination_details(each: Json) -> str:
     lines += [
         ("", ""),
         ("Limit Behavior", properties["limitBehavior"]),
-        ("Use Dead Message Queue", _truth(properties["useDMQ"])),
+        ("Use Dead Message Queue", truth(properties["useDMQ"])),
         ("", ""),
         ("Redelivery of Rejected Messages", None),
-        *((f"   {name}", _cell(properties[name])) for name in _REDELIVERY),
+        *((f"   {name}", _text(properties[name])) for name in _REDELIVERY),
     ]
     if each["administered"]:
         lines += [
@@ -131,24 +214,6 @@ def destination_details(each: Json) -> str:
             *((f"   {name}", text) for name, text in each["administered"].items()),
         ]
     return listed(lines)
-
-
-def messages_table(messages: Sequence[Json]) -> str:
-    """``list msg``."""
-    titles = ("Message ID", "Age", "Size", "Type", "Priority", "Reason", "Source")
-    rows = [
-        (
-            each["message_id"],
-            _age(each),
-            each["octets"],
-            each["body_type"],
-            each["priority"],
-            each["reason"] or "",
-            each["source"] or "",
-        )
-        for each in messages
-    ]
-    return table(titles, rows, 3)
 
 
 def message_details(each: Json) -> str:
@@ -160,7 +225,7 @@ def message_details(each: Json) -> str:
         ("Body Size", each["octets"]),
         ("Body Type", each["body_type"]),
         ("Priority", each["priority"]),
-        ("Persistent", _truth(each["persistent"])),
+        ("Persistent", truth(each["persistent"])),
         ("Expires", moment(each["expires_ms"])),
         ("Correlation ID", each["correlation_id"] or ""),
         ("JMS Type", each["type"] or ""),
@@ -170,7 +235,7 @@ def message_details(each: Json) -> str:
             ("", ""),
             ("Dead Since", moment(each["dead_since_ms"] or 0, "unknown")),
             ("Reason", each["reason"]),
-            ("Comment", " ".join(str(each["comment"] or "").split("\n"))),
+            ("Comment", one_line(each["comment"] or "")),
             ("Source", each["source"] or ""),
         ]
     lines += [
@@ -179,68 +244,6 @@ def message_details(each: Json) -> str:
         *((f"   {name}", value) for name, value in sorted(each["properties"].items())),
     ]
     return listed(lines)
-
-
-def _age(each: Json) -> str:
-    return "unknown" if each["age_ms"] < 0 else lasting(each["age_ms"])
-
-
-def durables_table(durables: Sequence[Json], with_topics: bool) -> str:
-    """``list dur``. :param with_topics: they are not all of one topic."""
-    titles = [
-        "Durable Sub. Name",
-        "Client ID",
-        "Number of Messages",
-        "Durable Sub. State",
-        *(["Topic"] if with_topics else []),
-    ]
-    rows = [
-        (
-            each["name"],
-            each["client_id"],
-            each["messages"],
-            "ACTIVE" if each["active"] else "INACTIVE",
-            *([each["topic"]] if with_topics else []),
-        )
-        for each in durables
-    ]
-    return table(titles, rows)
-
-
-def connections_table(connections: Sequence[Json]) -> str:
-    """``list cxn``."""
-    titles = (
-        "Connection ID",
-        "User",
-        "Service",
-        "Producers",
-        "Consumers",
-        "Host",
-        "Client ID",
-        "Since",
-        "Msgs In",
-        "Msgs Out",
-        "UnAck",
-        "Held By",
-    )
-    rows = [
-        (
-            each["id"],
-            each["user"],
-            each["service"],
-            each["producers"],
-            each["consumers"],
-            each["address"],
-            each["client_id"],
-            moment(each["since_ms"]),
-            each["sent"],
-            each["delivered"],
-            each["unacknowledged"],
-            each["holder"],
-        )
-        for each in connections
-    ]
-    return table(titles, rows, 3)
 
 
 def connection_details(each: Json) -> str:
@@ -267,6 +270,27 @@ def connection_details(each: Json) -> str:
     )
 
 
+def branch_details(each: Json) -> str:
+    """``imqcmd query txn``."""
+    lines: list[tuple[str, object]] = [
+        ("Transaction ID", each["xid"]),
+        ("State", each["state"]),
+        ("User name", each["user"]),
+        ("Creation time", moment(each["since_ms"])),
+        ("Age", duration(each["age_ms"])),
+        ("Number of messages", each["sent"]),
+        ("Number of acknowledgments", each["acknowledged"]),
+    ]
+    if each["coordinator"]:
+        lines += [
+            ("", ""),
+            ("Coordinator", each["coordinator"]),
+            ("Transaction of the Coordinator", each["transaction"]),
+            ("Connection Factory", each["ref_name"]),
+        ]
+    return listed(lines)
+
+
 def broker_details(broker: Json, port: int) -> str:
     """``query bkr``. :param port: of its port mapper."""
     return listed(
@@ -278,7 +302,7 @@ def broker_details(broker: Json, port: int) -> str:
             ("Broker is Embedded", "false"),
             ("Instance Configuration/Data Root Directory", broker["varhome"]),
             ("Message Store", broker["store"]),
-            ("Running Since", f"{moment(broker['started_ms'])} ({lasting(broker['uptime_ms'])})"),
+            ("Running Since", f"{moment(broker['started_ms'])} ({duration(broker['uptime_ms'])})"),
             ("", ""),
             ("Current Number of Messages in System", broker["messages"]),
             ("Current Total Message Bytes in System", broker["octets"]),
@@ -297,15 +321,15 @@ def broker_details(broker: Json, port: int) -> str:
             ("", ""),
             ("Current Number of Messages in Dead Message Queue", broker["dead_messages"]),
             ("Current Total Message Bytes in Dead Message Queue", broker["dead_octets"]),
-            ("Log Dead Messages", _truth(broker["log_dead"])),
-            ("Truncate Message Body in Dead Message Queue", _truth(broker["truncate_dead"])),
+            ("Log Dead Messages", truth(broker["log_dead"])),
+            ("Truncate Message Body in Dead Message Queue", truth(broker["truncate_dead"])),
             ("", ""),
             ("Max Number of Messages in System", _limit(-1)),
             ("Max Total Message Bytes in System", _limit(-1)),
             ("Max Message Size", _size(broker["max_message_octets"])),
             ("", ""),
-            ("Auto Create Queues", _truth(broker["auto_create_queues"])),
-            ("Auto Create Topics", _truth(broker["auto_create_topics"])),
+            ("Auto Create Queues", truth(broker["auto_create_queues"])),
+            ("Auto Create Topics", truth(broker["auto_create_topics"])),
             (
                 "Auto Created Queue Max Number of Active Consumers",
                 _limit(broker["auto_max_consumers"]),
@@ -327,56 +351,3 @@ def _journal(journal: Json | None) -> list[Line]:
         ("Journal Lines Lost", journal["lost"]),
         ("Journal is Stopped", said),
     ]
-
-
-def listed(lines: Sequence[Line]) -> str:
-    """Names and values under each other, their lines ended."""
-    width = max(len(printable(name)) for name, value in lines if value is not None)
-    text = ""
-    for name, value in lines:
-        shown = (
-            printable(name)
-            if value is None
-            else f"{printable(name).ljust(width)}    {printable(str(value))}"
-        )
-        text += shown.rstrip() + "\n"
-    return text
-
-
-_REDELIVERY: Final = (
-    "maximumRedeliveries",
-    "initialRedeliveryDelay",
-    "redeliveryDelay",
-    "useExponentialBackOff",
-    "backOffMultiplier",
-    "maximumRedeliveryDelay",
-)
-_GIVEN: Final = {
-    "administrator": "an administrator",
-    "settings": "the settings imq.destination.*",
-    "broker": "the broker",
-    "client": "the settings imq.autocreate.*",
-}
-
-
-def _type(each: Json) -> str:
-    return _TYPES[each["type"]] + (" (temporary)" if each["temporary"] else "")
-
-
-def _limit(value: int) -> str:
-    return "unlimited (-1)" if value < 0 else str(value)
-
-
-def _size(octets: int) -> str:
-    for suffix, scale in _SIZES:
-        if octets > 0 and octets % scale == 0:
-            return f"{octets // scale}{suffix}"
-    return _limit(octets)
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _cell(value: object) -> object:
-    return _truth(value) if isinstance(value, bool) else value

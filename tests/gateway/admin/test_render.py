@@ -11,17 +11,18 @@ from rich.console import Console
 
 from bridge.config.changes import Changes
 from bridge.connections.connections import PoolStatus, SharedStatus
-from gateway.admin.cli.shown import (
+from gateway.admin.cli.render import broker_table, moment, table
+from gateway.admin.cli.render_bridges import (
     changes_lines,
-    dead_lines,
+    dead_messages,
     dmqs_table,
     lag,
-    moment,
     pools_table,
     shared_table,
     tally_lines,
+    transactions_table,
 )
-from gateway.admin.cli.watching import view
+from gateway.admin.cli.watch import view
 from gateway.admin.service.bridges import plain
 
 
@@ -130,7 +131,7 @@ def test_a_message_that_is_no_envelope() -> None:
         "problem": "its body is no envelope",
         "properties": {"colour": "red\nblue", "bell": "\x07\x1b[2J"},
     }
-    assert dead_lines([message], True) == (
+    assert dead_messages([message], True) == (
         "-----------------------------------------------------------------------------------------------------\n"
         "Message ID   Reason    Dead Since             Source   Target   Original          Original Message ID\n"
         "-----------------------------------------------------------------------------------------------------\n"
@@ -185,3 +186,50 @@ def test_moments() -> None:
         "2023-11-14 22:13:20Z",
     )
     assert moment(10**18) == "1000000000000000000 ms"
+
+
+def test_the_broker_table_is_that_of_open_mq() -> None:
+    assert broker_table("localhost", 7676) == (
+        "-------------------------\nHost         Primary Port\n-------------------------\nlocalhost    7676\n"
+    )
+
+
+def test_columns_are_as_wide_as_what_is_in_them() -> None:
+    assert table(("A", "Long title", "C"), [("wider", 1, ""), ("", "", "x")], 3) == (
+        "----------------------\nA       Long title   C\n----------------------\nwider   1\n                     x\n"
+    )
+
+
+def test_centred_with_titles_of_two_lines() -> None:
+    assert table((("Pooled", "ConnectionFactory"), "XA"), [("cf", "false")], 3, centred=True) == (
+        "-------------------------\n"
+        "     Pooled          XA\n"
+        "ConnectionFactory\n"
+        "-------------------------\n"
+        "       cf           false\n"
+    )
+
+
+def test_what_is_not_printable_is_escaped() -> None:
+    assert table(("Name",), [("a\x1b[31m\nb",)]).splitlines()[-1] == r"a\x1b[31m\nb"
+
+
+def test_why_a_branch_waits_is_said_where_it_is_known() -> None:
+    branch = {
+        "ref_name": "there",
+        "configured": True,
+        "state": "WAITING",
+        "reason": "not known at the broker asked last",
+    }
+    shown = transactions_table(
+        [
+            {
+                "id": "1",
+                "state": "WAITING",
+                "age_ms": 1000,
+                "decision": "COMMIT",
+                "branches": [branch, branch | {"reason": ""}],
+            }
+        ]
+    )
+    assert "there: WAITING (not known at the broker asked last), there: WAITING\n" in shown

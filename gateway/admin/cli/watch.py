@@ -20,7 +20,8 @@ from rich.text import Text
 
 from gateway.admin.cli.client import AdminError
 from gateway.admin.cli.options import Common
-from gateway.admin.cli.shown import lag, moment, unread
+from gateway.admin.cli.render import moment
+from gateway.admin.cli.render_bridges import lag, unread
 from gateway.instance.problems import printable
 
 #: Characters of a line where the output is no terminal.
