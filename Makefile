@@ -5,6 +5,7 @@
 #   make test       all checks and tests, thirteen to sixteen minutes on two cores, by how fast they are, once everything is installed
 #   make test-full  the same with long samples
 #   make lint       ruff and mypy only
+#   make twin       the gateway of another tree beside this one: make twin OLD=../before
 #   make bench      measure
 #   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run uses them from then on, bench always
 #   make docs       the documentation, in docs/_build/html
@@ -33,7 +34,7 @@ SIDE_BY_SIDE ?= -n 6 --dist loadgroup --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test test-full test-compiled lint bench compiled docs packages
+.PHONY: run quick test test-full test-compiled lint twin bench compiled docs packages
 
 run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
@@ -64,6 +65,10 @@ lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# A tree is a checkout or an unpacked wheel; make twin OLD=../before TWIN='--examples 5000 --allow error-texts'.
+twin: $(VENV)/.installed-for-tests
+	$(BIN)/python -m tests.twin $(OLD) $(TWIN)
 
 bench: $(VENV)/.installed-for-tests $(if $(STOMP_GATEWAY_PURE),,$(COMPILED)/.built)
 	@tests/install-packages activemq rabbitmq-server

@@ -1,0 +1,1 @@
+"""Two trees, one script: what the gateway of each does is compared turn by turn."""
