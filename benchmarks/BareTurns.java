@@ -5,7 +5,7 @@
 //
 // Prints messages a second. A transaction takes two turns: one up to the vote, one for the commit; a receive that finds too few messages takes another.
 // There is no pipe, no thread and no reactor between, so the difference from a link is what those cost. The layout of questions and answers is that of
-// batches.py and xa_octets.py in bridge/providers/jms. Started by bare.py.
+// batches.py in bridge/providers/jms. Started by bare.py.
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;

@@ -38,7 +38,7 @@ from bridge.link.link import JMSLink
 from bridge.link.refused_link import RefusedLink
 from bridge.manager import STOP_S
 from bridge.once.coordination import Coordination
-from bridge.providers.jms.settings import java_options
+from bridge.providers.jms.command import java_options
 from bridge.status import BridgeState, LinkState, WrongState
 from bridge.steps import Steps, key
 from bridge.together import shielded, when_all_ended

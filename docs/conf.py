@@ -27,7 +27,7 @@ html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
 
 def settings_page() -> str:
     from bridge import settings as bridge
-    from bridge.providers.jms import settings as jms
+    from bridge.providers.jms import command as jms
     from gateway.admin.service import settings as admin
     from gateway.broker import settings as broker
     from gateway.configuration import DECLARED

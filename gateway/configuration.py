@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bridge import settings as bridge_settings
-from bridge.providers.jms import settings as jms_settings
+from bridge.providers.jms.command import SETTINGS as JAVA_SETTINGS
 from gateway import __version__
 from gateway.admin.service import settings as admin_settings
 from gateway.broker import settings as broker_settings
@@ -36,7 +36,7 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *broker_settings.SETTINGS,
     *bridge_settings.SETTINGS,
     *admin_settings.SETTINGS,
-    *jms_settings.SETTINGS,
+    *JAVA_SETTINGS,
     *journal_settings.SETTINGS,
 )
 

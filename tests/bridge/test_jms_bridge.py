@@ -24,7 +24,7 @@ from bridge.jms_bridge import JMSBridge
 from bridge.link.errors import LinkRefused
 from bridge.manager import STOP_S
 from bridge.once.coordination import Coordination
-from bridge.providers.jms import settings as jms_settings
+from bridge.providers.jms.command import SETTINGS as JAVA_SETTINGS
 from bridge.settings import SETTINGS
 from bridge.status import BridgeState, LinkState, WrongState
 from bridge.xa.opening import TransactionProperties, open_coordinator
@@ -43,7 +43,7 @@ from tests.contract.waiting import bounded, until
 from tests.on_reactor import on_reactor
 
 NAME = "orders"
-DECLARED = (*settings_general.SETTINGS, *SETTINGS, *jms_settings.SETTINGS)
+DECLARED = (*settings_general.SETTINGS, *SETTINGS, *JAVA_SETTINGS)
 PLAIN = 'transacted="false"'
 
 

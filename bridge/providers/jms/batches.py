@@ -1,23 +1,22 @@
-"""What a session asks of Java and is answered, many things at a time as octets.
+"""A session's questions to Java and Java's answers, many of each in one run of bytes.
 
-Owns the layout of both directions, which ``JmsWork.java`` has too. How it gets there is
-:mod:`bridge.providers.jms.wire`'s.
+Owns the layout of both directions, which ``JmsWork.java`` and ``XaWork.java`` share.
+:mod:`bridge.providers.jms.wire` carries the bytes.
 
-All numbers are big-endian; a *text* is four octets, the number of octets that follow, and then
-those of UTF-8. A *message* is four octets, the length of its head, four, the length of its body,
-then head and body as :mod:`gateway.messaging.envelope` has them: every type of body and of property
-is exact, an object stays the octets it was serialised to, and messages of one producer share their
-decoded headers.
+All numbers are big-endian. A *text* is u32 the number of bytes that follow, and UTF-8. A *message*
+is u32 length of its head, u32 length of its body, head and body. Their form is that of
+:mod:`gateway.messaging.envelope`: every type of body and property is exact, an object keeps the
+bytes it was serialised to, and messages of one producer share their decoded headers.
 
-Questions, each begun by one octet:
+Questions, each begun by one byte:
 
 ==== ======== ====================================================================================================================
 Code Question Then
 ==== ======== ====================================================================================================================
-1    send     u32 number of messages, u32 octets that follow, the messages
+1    send     u32 number of messages, u32 bytes that follow, the messages
 2    open     u32 consumer, u8 1 for a topic, u8 1 if temporary, u8 flags (1 no-local, 2 browse), texts: name, selector, durable
               subscription; "" for none
-3    credit   u32 consumer, i64 messages more, i64 octets more, 0 when nobody counts them
+3    credit   u32 consumer, i64 messages more, i64 bytes more, 0 when nobody counts them
 4    switch   u32 consumer, u8 1 to start and 0 to stop
 5    settle   u32 consumer, u32 number of keys, i64 each
 6    sync     u32 tag: answered by *done* when all before it is durable
@@ -26,7 +25,8 @@ Code Question Then
 9    recover  nothing
 10   shut     u32 consumer, u8 1 to give outstanding deliveries back at once
 11   close    nothing
-12   xa       see :mod:`bridge.providers.jms.xa_octets`
+12   xa       u32 tag, u8 call, i32 flags; the *xid*, except for a recover and for the question whether a session has the same
+              resource manager. The flags are 1 or 0 for a commit in one phase or two, the other session's number for that question
 ==== ======== ====================================================================================================================
 
 Answers:
@@ -40,24 +40,26 @@ Answers:
 6    void     nothing: deliveries before this are void
 7    note     text for the log
 8    shown    u32 consumer: its browser has shown everything
-9    xa done  see :mod:`bridge.providers.jms.xa_octets`
-10   unread   as 4, of a message that cannot be read: its head as far as that is known, in place of its body the octets of it that the
-              client shows, or none; then a text, what reading it has failed with
+9    xa done  u32 tag, u8 0 when all is well, 1 for an XAException and 2 for another failure; i32 the vote of a prepare, 1 for the same
+              resource manager, the error code or the kind of failure; text; u32 number of xids, and the xids
+10   unread   as 4, of a message that cannot be read: its head as far as that is known, in place of its body the bytes of it that the
+              client shows, or none; then a text, the error of reading it
 ==== ======== ====================================================================================================================
+An *xid* is i32 format id, u8 length of the global id and the global id, u8 length of the branch
+qualifier and the qualifier.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from bridge.providers.jms import xa_octets
-from bridge.providers.jms.xa_octets import XADone
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message, Unreadable
-from gateway.messaging.provider import Subscription
+from gateway.messaging.provider import Subscription, Xid
 
 #: Bytes of messages in one question, where there is more than one message.
 _MOST_SENT: Final = 1 << 20
@@ -75,6 +77,9 @@ _LONG: Final = struct.Struct(">q")
 _DONE: Final = struct.Struct(">IiiI")
 _MESSAGE: Final = struct.Struct(">IqIII")
 _ENDED: Final = struct.Struct(">IiI")
+_XA_CALL: Final = struct.Struct(">BIBi")
+_XA_DONE: Final = struct.Struct(">IBiI")
+_FORMAT: Final = struct.Struct(">i")
 
 RECOVER: Final = b"\x09"
 CLOSE: Final = b"\x0b"
@@ -136,6 +141,41 @@ class Shown(NamedTuple):
     """A browser is at its end."""
 
     consumer: int
+
+
+class XACall(IntEnum):
+    """The calls of an XAResource, with the numbers of ``XaWork.java``."""
+
+    START = 0
+    END = 1
+    PREPARE = 2
+    COMMIT = 3
+    ROLLBACK = 4
+    RECOVER = 5
+    FORGET = 6
+    #: Whether another session has the same resource manager: ``flags`` is its number, the answer 1
+    #: or 0.
+    SAME = 7
+
+
+class XAOutcome(IntEnum):
+    """How a call of an XAResource has ended."""
+
+    WELL = 0
+    XA_EXCEPTION = 1
+    FAILURE = 2
+
+
+class XADone(NamedTuple):
+    """A call of an XAResource has ended. :param value: the vote, the error code, or the kind of
+    failure, depending on ``outcome``.
+    """
+
+    tag: int
+    outcome: int
+    value: int
+    reason: str
+    xids: list[Xid]
 
 
 Answer: TypeAlias = Sent | Dropped | Finished | Arrived | Ended | Voided | Note | Shown | XADone
@@ -208,6 +248,24 @@ def shut(consumer: int, requeue: bool) -> bytes:
     return _CONSUMER_FLAG.pack(10, consumer, requeue)
 
 
+def xa_call(tag: int, what: XACall, xid: Xid | None, flags: int = 0) -> bytes:
+    """Make a call of the XAResource. :param xid: None for RECOVER and SAME."""
+    if xid is None:
+        return _XA_CALL.pack(12, tag, what, flags)
+    return b"".join(
+        (
+            _XA_CALL.pack(12, tag, what, flags),
+            _FORMAT.pack(xid.format_id),
+            _sized(xid.gtrid),
+            _sized(xid.bqual),
+        )
+    )
+
+
+def _sized(part: bytes) -> bytes:
+    return bytes((len(part),)) + part
+
+
 def answers(octets: bytes) -> Iterator[Answer]:
     """The answers in these octets.
 
@@ -256,7 +314,7 @@ def answers(octets: bytes) -> Iterator[Answer]:
             position += 4
             yield Shown(consumer)
         elif code == 9:
-            ended, position = xa_octets.done(octets, position)
+            ended, position = _xa_done(octets, position)
             yield ended
         else:
             raise ValueError(f"answer {code} at octet {position - 1} is unknown")
@@ -281,3 +339,22 @@ def _identities(octets: bytes, position: int) -> tuple[list[tuple[str, int]], in
         identities.append((message_id, _LONG.unpack_from(octets, position)[0]))
         position += 8
     return identities, position
+
+
+def _xa_done(octets: bytes, position: int) -> tuple[XADone, int]:
+    tag, outcome, value, length = _XA_DONE.unpack_from(octets, position)
+    reason, position = _decoded(octets, position + _XA_DONE.size, length)
+    (count,) = _LENGTH.unpack_from(octets, position)
+    position += _LENGTH.size
+    xids: list[Xid] = []
+    for _ in range(count):
+        (format_id,) = _FORMAT.unpack_from(octets, position)
+        gtrid, position = _part(octets, position + _FORMAT.size)
+        bqual, position = _part(octets, position)
+        xids.append(Xid(format_id, gtrid, bqual))
+    return XADone(tag, outcome, value, reason, xids), position
+
+
+def _part(octets: bytes, position: int) -> tuple[bytes, int]:
+    end = position + 1 + octets[position]
+    return octets[position + 1 : end], end

@@ -1,9 +1,8 @@
-"""How a Java process is started: the executable, the class path, the options and the size of its
-heap.
+"""How a Java process is started: settings, executable, class path, options and heap.
 
-Owns the command line, and how the memory that Java may take is divided between processes. What
-happens to a process is
-:mod:`bridge.providers.jms.process`'s.
+Owns the settings of Java processes except the class path (:mod:`bridge.settings`), the command
+line, and how the memory for Java is divided between processes. Starts nothing, and imports nothing
+that does.
 """
 
 from __future__ import annotations
@@ -16,10 +15,30 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
+from bridge.settings import JMS_CLASSPATH
+from gateway.instance import machine
+from gateway.instance.settings import Setting, Settings, Text
+from gateway.instance.settings_general import memory_budget
 from gateway.messaging.errors import ProviderUnavailable
+
+JVM: Final = Setting(
+    "imq.jms.jvm",
+    Text(),
+    "",
+    "The Java that JMS providers run in: path of a java command, of a Java home or of libjvm.so; empty finds one by JAVA_HOME or on the PATH",
+)
+JVM_OPTIONS: Final = Setting(
+    "imq.jms.jvmOptions",
+    Text(),
+    "",
+    "Options of Java processes, separated by blanks, such as -Xmx2g; without -Xmx the heap is sized from the machine, at most 1 GiB for each",
+)
+
+#: Every one of them, in the order of the reference.
+SETTINGS: Final[tuple[Setting[Any], ...]] = (JVM, JVM_OPTIONS)
 
 _JAR: Final = Path(__file__).parent / "jars" / "stomp-gateway-jms.jar"
 _LAUNCH: Final = Path(__file__).parent / "launch.py"
@@ -70,6 +89,15 @@ class JavaOptions:
         return replace(
             self, class_path=both, options=self.options if options is None else options, apart=apart
         )
+
+
+def java_options(settings: Settings) -> JavaOptions:
+    """The options of Java processes that these settings give."""
+    memory = machine.memory()
+    heaps = machine.java_heaps(memory, memory_budget(settings, memory))
+    return JavaOptions(
+        settings[JMS_CLASSPATH], settings[JVM], tuple(settings[JVM_OPTIONS].split()), heaps
+    )
 
 
 class NoHeapLeft(ProviderUnavailable):

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bridge.providers.jms import batches, xa_octets
+from bridge.providers.jms import batches
+from bridge.providers.jms.batches import XACall, XADone, XAOutcome
 from bridge.providers.jms.channels import SessionChannel
 from bridge.providers.jms.consumer import JMSConsumer
 from bridge.providers.jms.failures import Kind, missing_or_unavailable
 from bridge.providers.jms.ledger import Delivery
 from bridge.providers.jms.session import JMSSession
-from bridge.providers.jms.xa_octets import Call, How, XADone
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import (
@@ -134,7 +134,7 @@ class JMSXASession(JMSSession):
 
     # --- for the resource
 
-    def call(self, what: Call, xid: Xid | None, flags: int = 0) -> Deferred[XADone]:
+    def call(self, what: XACall, xid: Xid | None, flags: int = 0) -> Deferred[XADone]:
         """Make a call of the XAResource. :returns: fails with XAError, ProviderUnavailable."""
         try:
             self._check_open()
@@ -145,18 +145,18 @@ class JMSXASession(JMSSession):
         ):
             raise ValueError(f"an Xid has two parts of 1 to {_LONGEST} octets each: {xid}")
         self._tags += 1
-        if what is Call.START and self._associated is None:
+        if what is XACall.START and self._associated is None:
             self._associated = xid
             self._start = self._tags
             self._receives = False
-        elif what is Call.END and xid == self._associated:
+        elif what is XACall.END and xid == self._associated:
             self._associated = None
             self._receives = False
             # An index in an error counts from the start of the branch.
             self._sent = []
         answer: Deferred[XADone] = Deferred()
         self._calls[self._tags] = answer
-        self.ask(xa_octets.call(self._tags, what, xid, flags))
+        self.ask(batches.xa_call(self._tags, what, xid, flags))
         return answer
 
     # --- what Java answers
@@ -177,7 +177,7 @@ class JMSXASession(JMSSession):
             # The connection was lost meanwhile.
             return
         started = answer.tag == self._start and self._associated is not None
-        if answer.how == How.WELL:
+        if answer.outcome == XAOutcome.WELL:
             self._receives |= started
             waiting.callback(answer)
             return
@@ -197,7 +197,7 @@ class JMSXASession(JMSSession):
 
 
 def _error(answer: XADone) -> MessagingError:
-    if answer.how == How.XA_EXCEPTION:
+    if answer.outcome == XAOutcome.XA_EXCEPTION:
         if answer.value == 0:
             return XAError(_RM_ERROR, f"{answer.reason} (the provider gave no code)")
         return XAError(answer.value, answer.reason)
@@ -222,31 +222,33 @@ class JMSXAResource:
         self._session = session
 
     def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
-        return self._session.call(Call.START, xid, flags).addCallback(_nothing)
+        return self._session.call(XACall.START, xid, flags).addCallback(_nothing)
 
     def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
-        return self._session.call(Call.END, xid, flags).addCallback(_nothing)
+        return self._session.call(XACall.END, xid, flags).addCallback(_nothing)
 
     def prepare(self, xid: Xid) -> Deferred[Vote]:
-        return self._session.call(Call.PREPARE, xid).addCallback(lambda answer: Vote(answer.value))
+        return self._session.call(XACall.PREPARE, xid).addCallback(
+            lambda answer: Vote(answer.value)
+        )
 
     def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
-        return self._session.call(Call.COMMIT, xid, one_phase).addCallback(_nothing)
+        return self._session.call(XACall.COMMIT, xid, one_phase).addCallback(_nothing)
 
     def rollback(self, xid: Xid) -> Deferred[None]:
-        return self._session.call(Call.ROLLBACK, xid).addCallback(_nothing)
+        return self._session.call(XACall.ROLLBACK, xid).addCallback(_nothing)
 
     def recover(self) -> Deferred[Sequence[Xid]]:
-        return self._session.call(Call.RECOVER, None).addCallback(lambda answer: answer.xids)
+        return self._session.call(XACall.RECOVER, None).addCallback(lambda answer: answer.xids)
 
     def forget(self, xid: Xid) -> Deferred[None]:
-        return self._session.call(Call.FORGET, xid).addCallback(_nothing)
+        return self._session.call(XACall.FORGET, xid).addCallback(_nothing)
 
     def is_same_rm(self, other: XAResource) -> Deferred[bool]:
         """Of a session of another class path it is not known, and it counts as another."""
         if not isinstance(other, JMSXAResource):
             return succeed(False)
-        return self._session.call(Call.SAME, None, other._session.number).addCallback(
+        return self._session.call(XACall.SAME, None, other._session.number).addCallback(
             lambda answer: answer.value == 1
         )
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.providers.jms import batches
-from bridge.providers.jms.xa_octets import Call, How, XADone, call
+from bridge.providers.jms.batches import XACall, XADone, XAOutcome, xa_call
 from gateway.messaging.destination import Queue, TemporaryTopic, Topic
 from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import BodyType, Headers, Message, Unreadable
@@ -47,9 +47,10 @@ def test_questions() -> None:
     assert batches.shut(1, False) == b"\x0a\0\0\0\1\0"
     xid = Xid(7, b"global", b"b")
     assert (
-        call(9, Call.COMMIT, xid, 1) == struct.pack(">BIBi", 12, 9, 3, 1) + b"\0\0\0\7\6global\1b"
+        xa_call(9, XACall.COMMIT, xid, 1)
+        == struct.pack(">BIBi", 12, 9, 3, 1) + b"\0\0\0\7\6global\1b"
     )
-    assert call(9, Call.RECOVER, None) == struct.pack(">BIBi", 12, 9, 5, 0)
+    assert xa_call(9, XACall.RECOVER, None) == struct.pack(">BIBi", 12, 9, 5, 0)
 
 
 def received(message: Message, reason: str | None) -> Message:
@@ -76,7 +77,7 @@ answers = st.one_of(
     st.builds(
         XADone,
         st.integers(0, 2**31),
-        st.sampled_from(How),
+        st.sampled_from(XAOutcome),
         st.integers(-10, 110),
         st.text(max_size=20),
         st.lists(

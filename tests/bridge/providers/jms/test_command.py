@@ -10,10 +10,16 @@ from typing import Any, Final
 import pytest
 
 from bridge.providers.jms import build
-from bridge.providers.jms.command import Command, JavaOptions, command, expanded
+from bridge.providers.jms.command import (
+    SETTINGS,
+    Command,
+    JavaOptions,
+    command,
+    expanded,
+    java_options,
+)
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
-from bridge.providers.jms.settings import SETTINGS, java_options
 from bridge.settings import JMS_CLASSPATH
 from gateway.instance import machine
 from gateway.instance.settings import Setting, Settings

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.Arrays;
 import javax.transaction.xa.Xid;
 
-/** The Xid of a branch: three values, and equal to one of the same values. In octets as xa_octets.py has it. */
+/** The Xid of a branch: three values, and equal to one of the same values. In octets as batches.py has it. */
 public final class BranchId implements Xid {
     private final int formatId;
     private final byte[] globalId;

@@ -18,7 +18,7 @@ import stompgateway.jms.Link;
  * it leaves the branch nothing but to be rolled back.
  */
 final class XaWork extends SessionWork {
-    /** What is asked of the XAResource, in the order of xa_octets.py. */
+    /** What is asked of the XAResource, in the order of batches.py. */
     private static final int START = 0;
     private static final int END = 1;
     private static final int PREPARE = 2;
