@@ -44,11 +44,11 @@ _JAR: Final = Path(__file__).parent / "jars" / "stomp-gateway-jms.jar"
 _LAUNCH: Final = Path(__file__).parent / "launch.py"
 _MAIN: Final = "stompgateway.jms.Main"
 
-_MIB: Final = 1 << 20
+MIB: Final = 1 << 20
 #: The largest default heap: room for a message of the largest size and several copies.
 _LARGEST_HEAP: Final = 1 << 30
 #: With less than this no client works.
-_SMALLEST_HEAP: Final = 64 * _MIB
+_SMALLEST_HEAP: Final = 64 * MIB
 _HEAP: Final = re.compile(r"-Xmx(\d+)([kKmMgGtT]?)|-XX:MaxHeapSize=(\d+)([kKmMgGtT]?)")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC")
 #: Java's own choice on two processors, G1, needs a quarter more time for a message. It is made for
@@ -57,7 +57,7 @@ _SMALL_HEAPS_COLLECTOR: Final = "-XX:+UseSerialGC"
 #: System properties that the list of processes must not show. The others stand on the command line,
 #: as Java reads some of them before anything of ours runs.
 _SECRET: Final = re.compile(r"pass|secret|credential|token", re.IGNORECASE)
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40}
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
     heap = _wanted_heap(others)
     if heap is None:
         heap = _heap(options.heaps, list(taken))
-        others.insert(0, f"-Xmx{heap // _MIB}m")
+        others.insert(0, f"-Xmx{heap // MIB}m")
     if heap <= _LARGEST_HEAP and not any(map(_COLLECTOR.fullmatch, others)):
         others.insert(0, _SMALL_HEAPS_COLLECTOR)
     launch = [sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid())]
@@ -218,10 +218,10 @@ def _wanted_heap(options: Iterable[str]) -> int | None:
 
 
 def _heap(together: int, taken: list[int]) -> int:
-    heap = min(_LARGEST_HEAP, together // 2, together - sum(taken)) // _MIB * _MIB
+    heap = min(_LARGEST_HEAP, together // 2, together - sum(taken)) // MIB * MIB
     if heap < _SMALLEST_HEAP:
         raise NoHeapLeft(
-            f"no memory for a Java process: {len(taken)} of them have heaps of {sum(taken) // _MIB} MiB, and all together may have "
-            f"{together // _MIB} MiB; give them smaller heaps by -Xmx in imq.jms.jvmOptions, or the broker less memory"
+            f"no memory for a Java process: {len(taken)} of them have heaps of {sum(taken) // MIB} MiB, and all together may have "
+            f"{together // MIB} MiB; give them smaller heaps by -Xmx in imq.jms.jvmOptions, or the broker less memory"
         )
     return heap

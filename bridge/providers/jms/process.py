@@ -1,19 +1,16 @@
-"""Java processes: one for each class path and set of options, started when it is needed first,
-watched, and started anew when it has died.
+"""One Java process, from its start to its end.
 
 A Java virtual machine inside the gateway's own process would take it down with its heap, and there
 can be only one. So each is a child, which the gateway asks by a socket
 (:mod:`bridge.providers.jms.wire`). It may run out of memory, hang or be killed: its connections are
-lost, and their links try again, as with any connection that is lost.
+lost, and their links try again, as with any lost connection.
 
-:class:`Java` is the place of such a process, :class:`JavaProcess` one that runs and is never
-started again. Owns their lives. How the command line is made is
-:mod:`bridge.providers.jms.command`'s.
+Owns the child, its socket, its beat, its output and the frames of its channels. Which processes
+there are, and when one is started again, is :mod:`bridge.providers.jms.supervisor`'s.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 from collections import deque
@@ -30,26 +27,16 @@ from twisted.python.failure import Failure
 
 from bridge.providers.jms import build, wire
 from bridge.providers.jms.channels import Channel, Hung, Lane, SessionChannel
-from bridge.providers.jms.command import Command, JavaOptions, NoHeapLeft, command
+from bridge.providers.jms.command import MIB, Command
 from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
 from gateway.messaging.clocks import TimeLimit
-from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.errors import ProviderUnavailable
 
-#: A process that has lived so many seconds is no repetition of a failure before.
-_LASTING: Final = 10.0
-_LONGEST_PAUSE: Final = 30.0
-#: After one that has lived so many seconds, no heap was full before.
-_FORGIVEN: Final = 86_400.0
 #: Lines of a client's output that are logged in one beat.
 _MOST_LINES: Final = 100
 _LONGEST_LINE: Final = 4096
 #: Exit status, as in ``Heap.java``.
 _EXHAUSTED: Final = 71
-#: Messages that a client may fetch ahead, where the provider says how that is bounded: at first,
-#: and less each time that the heap was full.
-_MOST_AHEAD: Final = 1000
-_LESS_AHEAD: Final = 8
-_MIB: Final = 1 << 20
 
 _MORE_HEAP: Final = "give it more by -Xmx in imq.jms.jvmOptions, or have the client fetch fewer messages ahead (ActiveMQ: jms.prefetchPolicy.all=N in its URL)"
 
@@ -79,7 +66,7 @@ def _made_of() -> str:
 
 
 class JavaProcess:
-    """One process, from its start to its end. Made by :class:`Java`.
+    """One process, from its start to its end. Made by its supervisor.
 
     :param ended: told once, when the process cannot be used any more; :attr:`error` says why.
     """
@@ -185,7 +172,7 @@ class JavaProcess:
         if code == _EXHAUSTED:
             self.exhausted = True
             self._died(
-                f"Java has run out of memory, as its heap of {self.heap // _MIB} MiB was full: {_MORE_HEAP}"
+                f"Java has run out of memory, as its heap of {self.heap // MIB} MiB was full: {_MORE_HEAP}"
             )
         elif by is not None:
             self._died(f"the Java process was killed by {signal.Signals(by).name}")
@@ -370,7 +357,7 @@ class JavaProcess:
             "Java {java} runs as process {pid}, with a heap of {heap} MiB",
             java=ready.java,
             pid=self.pid,
-            heap=ready.heap // _MIB,
+            heap=ready.heap // MIB,
         )
         waiting, self._waiting = self._waiting, []
         for one in waiting:
@@ -392,7 +379,7 @@ class JavaProcess:
         silent = f"Java (process {self.pid}) has not answered for {self._times.beat * self._times.beats:g} s and was ended"
         alive = self.alive
         if self.exhausted and alive is not None:
-            return f"{silent}; {alive.used // _MIB} of {alive.heap // _MIB} MiB of its heap were in use: {_MORE_HEAP}"
+            return f"{silent}; {alive.used // MIB} of {alive.heap // MIB} MiB of its heap were in use: {_MORE_HEAP}"
         return f"{silent}; it was stopped, or the machine has too little processor time or memory for it"
 
     # --- whether it is used
@@ -510,135 +497,3 @@ class _Output:
         self._log(self._rest)
         self._rest = b""
         self.beat()
-
-
-class Java:
-    """The place of the process of a class path and options; :func:`java` finds it."""
-
-    def __init__(self, reactor: Any, options: JavaOptions, times: Times = Times()) -> None:  # noqa: B008
-        self._reactor = reactor
-        self._options = options
-        self._times = times
-        self.process: JavaProcess | None = None
-        self._deaths = 0
-        self._not_before = 0.0
-        self._reason = ""
-        self._ahead = _MOST_AHEAD
-
-    def running(self, seconds: float) -> Deferred[JavaProcess]:
-        """The process; starts it if none runs.
-
-        :param seconds: how long that may take.
-        :returns: fails with ProviderUnavailable: it did not start, or has just failed and is not to
-            be tried again yet; with its ClientMissing: Java or a part of the class path is missing.
-        """
-        if self.process is None:
-            left = self._not_before - self._reactor.seconds()
-            if left > 0:
-                return fail(
-                    ProviderUnavailable(f"{self._reason}; it is started again in {left:.0f} s")
-                )
-            try:
-                self._start()
-            except MessagingError as error:
-                return fail(error)
-            except WireError as error:
-                return fail(
-                    ProviderUnavailable(
-                        f"system properties with names of secrets (-D in imq.jms.jvmOptions) are too long: {error}"
-                    )
-                )
-            except OSError as error:
-                return fail(
-                    ProviderUnavailable(
-                        f"Java cannot be started: the gateway's machine refuses another process: {error}"
-                    )
-                )
-        process = self.process
-        assert process is not None, "it was started"
-        result: Deferred[JavaProcess] = Deferred()
-
-        def late() -> None:
-            result.errback(
-                ProviderUnavailable(
-                    f"Java did not start within {seconds:g} s; the machine may have too little processor time for it"
-                )
-            )
-
-        timer = self._reactor.callLater(seconds, late)
-
-        def ready(outcome: Any) -> None:
-            if timer.active():
-                timer.cancel()
-                result.callback(outcome if isinstance(outcome, Failure) else process)
-
-        process.ready().addBoth(ready)
-        return result
-
-    def _start(self) -> None:
-        made = self._command()
-        taken = [process.heap for process in _running()]
-        made.properties["stompgateway.ahead"] = str(self._ahead)
-        together = sum(taken) + made.heap
-        if together > self._options.heaps:
-            _log.warn(
-                "Java heaps may take {together} MiB together, by -Xmx in imq.jms.jvmOptions; beside the broker there are {heaps} MiB for them",
-                together=together // _MIB,
-                heaps=self._options.heaps // _MIB,
-            )
-        self.process = JavaProcess(self._reactor, made, self._times, self._ended)
-
-    def _command(self) -> Command:
-        """The command, for which unused processes are ended if they are what leaves no heap for it.
-        :raises NoHeapLeft: others do.
-        """
-        try:
-            return command(self._options, [process.heap for process in _running()], os.environ)
-        except NoHeapLeft:
-            # It is raised here, and nothing ended, where that would not be enough.
-            command(
-                self._options,
-                [process.heap for process in _running() if process.unused_until is None],
-                os.environ,
-            )
-        longest = min(
-            (process for process in _running() if process.unused_until is not None),
-            key=lambda one: one.unused_until or 0.0,
-        )
-        longest.close()
-        return self._command()
-
-    def _ended(self, process: JavaProcess) -> None:
-        self.process = None
-        if process.orderly:
-            return
-        self._reason = str(process.error)
-        now = self._reactor.seconds()
-        if now - process.started >= _LASTING:
-            self._deaths = 0
-        if now - process.started >= _FORGIVEN:
-            self._ahead = _MOST_AHEAD
-        if process.exhausted:
-            self._ahead = max(1, self._ahead // _LESS_AHEAD)
-        # One that has died for the first time is started at once.
-        pause = min(_LONGEST_PAUSE, 2.0 ** min(self._deaths - 1, 10)) if self._deaths else 0.0
-        self._not_before = now + pause
-        self._deaths += 1
-        _log.warn("{reason}", reason=self._reason)
-
-
-_javas: Final[dict[JavaOptions, Java]] = {}
-
-
-def _running() -> list[JavaProcess]:
-    return [process for one in _javas.values() if (process := one.process) is not None]
-
-
-def java(reactor: Any, options: JavaOptions) -> Java:
-    """The place of the process for these options; all that have the same ones share it, whichever
-    bridge they are of.
-    """
-    found = _javas.get(options)
-    if found is None:
-        found = _javas[options] = Java(reactor, options)
-    return found

@@ -37,7 +37,8 @@ from bridge.providers.jms.failures import (
     missing_or_unavailable,
     of_connecting,
 )
-from bridge.providers.jms.process import JavaProcess, java
+from bridge.providers.jms.process import JavaProcess
+from bridge.providers.jms.supervisor import supervisor_of
 from bridge.providers.jms.wire import Verb
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -130,7 +131,7 @@ class JMSProvider:
         #: Temporary destinations of all its connections.
         self.temporary: set[Destination] = set()
         self._options = options
-        self._java = java(
+        self._supervisor = supervisor_of(
             reactor, options.of_factory(factory.class_path, factory.java_options, factory.process)
         )
         #: The process that knows the connection factory, and its number there.
@@ -315,7 +316,7 @@ class JMSProvider:
         """
         while True:
             self._check_hanging()
-            process = await self._java.running(self.factory.lookup_timeout_s)
+            process = await self._supervisor.running(self.factory.lookup_timeout_s)
             if self._found is not None and self._found[0] is process:
                 return self._found
             if self._looking is None:
@@ -377,7 +378,7 @@ class JMSProvider:
         """:raises ProviderUnavailable: too many of its calls hang, and the process cannot be ended
         for that as others use it, too.
         """
-        hung, process = self.hung, self._java.process
+        hung, process = self.hung, self._supervisor.process
         if hung.count < hung.most:
             return
         if process is not None and not process.serves_others(self):

@@ -333,7 +333,7 @@ async def _hang(provider: JMSProvider) -> None:
 
 
 def _pid(provider: JMSProvider) -> int:
-    process = provider._java.process
+    process = provider._supervisor.process
     assert process is not None
     return process.pid
 

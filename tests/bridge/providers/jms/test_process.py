@@ -22,8 +22,9 @@ from twisted.logger import capturedLogs, formatEvent
 from bridge.providers.jms import build, process, wire
 from bridge.providers.jms.channels import Hung, JavaFailure
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.process import Java, JavaProcess, Times
+from bridge.providers.jms.process import JavaProcess, Times
 from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.supervisor import Supervisor
 from bridge.providers.jms.wire import Verb
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
@@ -68,7 +69,7 @@ def runs(pid: int) -> bool:
 
 def of(provider: JMSProvider) -> JavaProcess:
     """The process that a provider is connected by."""
-    found = provider._java.process
+    found = provider._supervisor.process
     assert found is not None
     return found
 
@@ -121,7 +122,7 @@ async def test_factories_of_equal_options_share_a_process_and_others_do_not(clas
 async def test_it_is_not_started_before_it_is_needed_and_once_for_all_that_ask_meanwhile(
     classes: Path,
 ) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL))
+    java = Supervisor(clock, JavaOptions(str(classes), options=SMALL))
     assert java.process is None
     both = java.running(30), java.running(30)
     first, second = [await one for one in both]
@@ -195,7 +196,7 @@ def no_java(folder: Path, script: str) -> JavaOptions:
 async def test_one_that_does_not_start_in_time_is_waited_for_no_longer_and_ended(
     tmp_path: Path,
 ) -> None:
-    java = Java(clock, no_java(tmp_path, "exec sleep 60"), Times(starting=2.0))
+    java = Supervisor(clock, no_java(tmp_path, "exec sleep 60"), Times(starting=2.0))
     with pytest.raises(ProviderUnavailable, match=r"Java did not start within 0\.1 s"):
         await java.running(0.1)
     there = java.process
@@ -221,7 +222,7 @@ async def test_one_that_does_not_start_in_time_is_waited_for_no_longer_and_ended
 async def test_what_is_no_java_of_ours_is_told_and_ended(
     tmp_path: Path, script: str, reason: str
 ) -> None:
-    java = Java(clock, no_java(tmp_path, script), Times(ending=0.2))
+    java = Supervisor(clock, no_java(tmp_path, script), Times(ending=0.2))
     asked = java.running(50)
     there = java.process
     assert there is not None
@@ -262,7 +263,7 @@ async def test_secret_options_beyond_a_frame_are_told_with_the_setting_to_change
 
 @on_reactor
 async def test_one_that_does_not_understand_the_gateway_ends_and_says_why(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL))
+    java = Supervisor(clock, JavaOptions(str(classes), options=SMALL))
     there = await java.running(30)
     using = Using(there)
     there.write(bytes(9))
@@ -398,7 +399,7 @@ async def test_what_is_asked_when_it_is_killed_has_an_answer(classes: Path) -> N
 async def test_a_listener_that_fails_keeps_nobody_else_from_hearing_of_the_death(
     classes: Path,
 ) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL, apart="listeners"))
+    java = Supervisor(clock, JavaOptions(str(classes), options=SMALL, apart="listeners"))
     there = await java.running(30)
 
     def defective(reason: str) -> None:
@@ -498,7 +499,7 @@ async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(
 
 @on_reactor
 async def test_one_that_dies_again_and_again_is_started_less_often(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL, apart="dies"))
+    java = Supervisor(clock, JavaOptions(str(classes), options=SMALL, apart="dies"))
 
     async def die() -> None:
         there = await java.running(30)
@@ -522,7 +523,7 @@ async def test_one_that_dies_again_and_again_is_started_less_often(classes: Path
 
 @on_reactor
 async def test_one_that_answers_no_beat_is_ended(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.5, beats=6))
+    java = Supervisor(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.5, beats=6))
     there = await java.running(30)
     using = Using(there)
     await until(lambda: there.alive is not None)
@@ -538,7 +539,7 @@ async def test_one_that_answers_no_beat_is_ended(classes: Path) -> None:
 
 @on_reactor
 async def test_one_that_nobody_uses_is_ended(classes: Path) -> None:
-    java = Java(
+    java = Supervisor(
         clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.2, beats=100, idle=0.3)
     )
     there = await java.running(30)
@@ -566,7 +567,7 @@ async def test_calls_that_were_abandoned_keep_no_process(classes: Path, name: st
     provider = stub_provider(
         classes, name, process=f"abandoned {name}", lookup_timeout_s=0.5, connect_timeout_s=0.5
     )
-    java = provider._java
+    java = provider._supervisor
     java._times = Times(idle=0.3)
     await java.running(30)
     there = of(provider)
@@ -588,7 +589,7 @@ from tests.bridge.providers.jms.stubs import GUEST, stub_provider
 async def main(classes):
     provider = stub_provider(Path(classes))
     await provider.connect(GUEST, None, print)
-    print(provider._java.process.pid, flush=True)
+    print(provider._supervisor.process.pid, flush=True)
 
 reactor.callWhenRunning(lambda: defer.ensureDeferred(main(sys.argv[1])))
 reactor.run()
@@ -650,7 +651,7 @@ async def test_one_that_is_silent_with_a_full_heap_says_so_and_the_next_fetches_
     classes: Path,
 ) -> None:
     provider = stub_provider(classes, process="silent and full")
-    java = provider._java
+    java = provider._supervisor
     java._times = Times(beat=0.5, beats=6)
     lost: Deferred[Exception] = Deferred()
     await provider.connect(GUEST, None, lost.callback)
@@ -673,7 +674,7 @@ async def test_one_that_is_silent_with_a_full_heap_says_so_and_the_next_fetches_
 
 @on_reactor
 async def test_what_a_client_prints_is_logged_as_far_as_somebody_can_read_it(classes: Path) -> None:
-    java = Java(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.5, beats=100))
+    java = Supervisor(clock, JavaOptions(str(classes), options=SMALL), Times(beat=0.5, beats=100))
     there = await java.running(30)
     using = Using(there)
     with capturedLogs() as logged:

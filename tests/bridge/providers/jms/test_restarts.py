@@ -14,9 +14,10 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from bridge.providers.jms import process, wire
+from bridge.providers.jms import process, supervisor, wire
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.process import Java, JavaProcess, Times
+from bridge.providers.jms.process import JavaProcess, Times
+from bridge.providers.jms.supervisor import Supervisor
 from bridge.providers.jms.wire import Frames, Type
 from gateway.messaging.errors import ProviderUnavailable
 
@@ -98,7 +99,7 @@ class Place:
         self, options: JavaOptions = OPTIONS, machine: Machine | None = None, times: Times = TIMES
     ) -> None:
         self.machine = Machine() if machine is None else machine
-        self.java = Java(self.machine, options, times)
+        self.java = Supervisor(self.machine, options, times)
 
     def start(self) -> Child:
         """Start it, and let it introduce itself."""
@@ -150,7 +151,7 @@ def test_the_pauses_begin_anew_after_a_process_that_has_lasted() -> None:
         place.start().exit(1)
         assert place.pause() <= 4
     child = place.start()
-    place.machine.advance(process._LASTING)
+    place.machine.advance(supervisor._LASTING)
     child.exit(1)
     assert place.pause() == 0
     place.start().exit(1)
@@ -170,9 +171,9 @@ def test_a_process_fetches_less_ahead_after_each_heap_that_was_full_until_one_ha
         return child.ahead
 
     assert [run(60, EXHAUSTED) for _ in range(5)] == [FULL, FULL // 8, FULL // 64, 1, 1]
-    assert run(process._FORGIVEN - 1, 1) == 1, "not yet"
-    assert run(process._FORGIVEN, 1) == 1
-    assert run(process._FORGIVEN, EXHAUSTED) == FULL
+    assert run(supervisor._FORGIVEN - 1, 1) == 1, "not yet"
+    assert run(supervisor._FORGIVEN, 1) == 1
+    assert run(supervisor._FORGIVEN, EXHAUSTED) == FULL
     assert run(60, 1) == FULL // 8, "the last one was full, long ago as the one before was"
 
 
@@ -182,20 +183,20 @@ def test_a_process_fetches_less_ahead_after_each_heap_that_was_full_until_one_ha
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine on which no Java process of another test runs."""
-    monkeypatch.setattr(process, "_javas", {})
+    monkeypatch.setattr(supervisor, "_supervisors", {})
     return Machine()
 
 
-def sharing(machine: Machine, name: str, *options: str) -> Java:
+def sharing(machine: Machine, name: str, *options: str) -> Supervisor:
     """The place of a process whose heap is of what all may have together, 1000 MiB."""
-    java = process.java(
+    java = supervisor.supervisor_of(
         machine, JavaOptions(java="/bin/sh", options=options, heaps=1000 << 20, apart=name)
     )
     java._times = TIMES._replace(idle=30.0)
     return java
 
 
-def run(machine: Machine, java: Java) -> Child:
+def run(machine: Machine, java: Supervisor) -> Child:
     asked = java.running(1e6)
     child = machine.children[-1]
     child.greet()
@@ -203,7 +204,7 @@ def run(machine: Machine, java: Java) -> Child:
     return child
 
 
-def use(java: Java) -> int:
+def use(java: Supervisor) -> int:
     assert java.process is not None
     return java.process.link(java, lambda reason: None)
 
