@@ -21,7 +21,8 @@ from bridge.connections.connections import Connections
 from bridge.link.errors import NotOnce
 from bridge.link.passages import Passages
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.stomp.dialect import DIALECTS
 from bridge.status import LinkCounters, OnceBy
 from gateway.broker.sessions.provider import EmbeddedProvider

@@ -143,10 +143,6 @@ CIRCLES = frozenset(
                 "xa.work",
             ]
         ),
-        frozenset(
-            f"bridge.providers.jms.{name}"
-            for name in ["connection", "consumer", "provider", "session", "xa_session"]
-        ),
         frozenset({"gateway.stomp.transport.connection", "gateway.stomp.transport.factory"}),
         frozenset({"pipeline.output", "pipeline.report.page"}),
     }

@@ -205,7 +205,8 @@ class Factories:
         )
 
     def _jms(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
-        from bridge.providers.jms.provider import JMSFactory, JMSProvider
+        from bridge.providers.jms.factory import JMSFactory
+        from bridge.providers.jms.provider import JMSProvider
 
         environment, fields = jms_properties.split(config)
         provider = JMSProvider(

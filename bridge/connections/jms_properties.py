@@ -41,7 +41,7 @@ def split(config: ConnectionFactory) -> tuple[dict[str, str], dict[str, Any]]:
     """The properties, apart.
 
     :returns: JNDI's environment, and the other fields of
-        :class:`~bridge.providers.jms.provider.JMSFactory` that are given.
+        :class:`~bridge.providers.jms.factory.JMSFactory` that are given.
     :raises FactoryError: one with our prefix that does not exist, or has a value out of range.
     """
     environment: dict[str, str] = {}

@@ -12,24 +12,53 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
+
+from twisted.internet.interfaces import IDelayedCall
 
 from bridge.providers.jms import batches
 from bridge.providers.jms.ledger import Delivery, Ledger
 from gateway.messaging import dead as words
 from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, NotSupported
 from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryPolicy
 from gateway.messaging.values import Value
 
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IDelayedCall
-
-    from bridge.providers.jms.session import JMSSession
-
 _POLICY: Final = RedeliveryPolicy()
+
+
+class ConsumerSession(Protocol):
+    """The session of a consumer."""
+
+    @property
+    def mode(self) -> Mode: ...
+
+    @property
+    def dead_queue(self) -> Destination | None:
+        """Where dead messages go; None where the provider has no such queue."""
+
+    def ask(self, question: bytes) -> None:
+        """Ask something of Java; nothing once it is closed."""
+
+    def send(self, messages: Sequence[Message]) -> None: ...
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something in the reactor's next pass."""
+
+    def later(self, seconds: float, work: Callable[[], None]) -> IDelayedCall:
+        """Do something after so many seconds."""
+
+    def check_within(self, within: Session | None) -> None:
+        """:raises NotSupported: an acknowledgement cannot be made within this session."""
+
+    def check_individual(self, within: Session | None) -> None:
+        """:raises NotSupported: deliveries cannot be settled one by one."""
+
+    def forget(self, number: int) -> None:
+        """Drop the consumer of this number: it is closed and has nothing outstanding."""
 
 
 class JMSConsumer:
@@ -37,7 +66,7 @@ class JMSConsumer:
 
     def __init__(
         self,
-        session: JMSSession,
+        session: ConsumerSession,
         number: int,
         spec: Subscription,
         deliver: Deliver,

@@ -12,16 +12,14 @@ is ``STOMP_content_002dtype``. The log says so once for each connection. What is
 a name is the header again, whoever sent it; a name that is not exactly what escaping gives is a
 property like any other (``Names.java``).
 
-Owns the connection factory: where JNDI finds it, what is known of its vendor, and its time-outs.
-How octets go to and fro is the sessions' business.
+Owns looking up the connection factory and destinations by JNDI, and opening connections.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -29,7 +27,8 @@ from twisted.logger import Logger
 from bridge.providers.jms import wire
 from bridge.providers.jms.channels import Hung, JavaFailure, Lane, Reactor
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.connection import JMSConnection, Opened
+from bridge.providers.jms.connection import JavaLink, JMSConnection, Opened, log_close_failure
+from bridge.providers.jms.factory import JMSFactory, vendor_of
 from bridge.providers.jms.failures import Kind as FailureKind
 from bridge.providers.jms.failures import (
     NoXAFactory,
@@ -40,7 +39,7 @@ from bridge.providers.jms.failures import (
 from bridge.providers.jms.process import JavaProcess
 from bridge.providers.jms.supervisor import supervisor_of
 from bridge.providers.jms.wire import Verb
-from gateway.messaging.destination import Destination, Kind, Queue
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
 
@@ -52,60 +51,6 @@ _SECURITY: Final = "java.naming.security."
 
 #: A name in JNDI, and the environment in which it is looked up.
 _Asked = tuple[str, tuple[tuple[str, str], ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class JMSFactory:
-    """A ``connection-factory`` of a bridge that has a ``lookup-name``.
-
-    :param lookup_name: by which JNDI knows the connection factory.
-    :param environment: its properties, JNDI's environment.
-    :param class_path: its own, before that of ``imq.jms.classpath``.
-    :param java_options: of its Java process, in place of those of ``imq.jms.jvmOptions``; None are
-        those.
-    :param process: factories with different names never share a Java process.
-    :param individual_acknowledge: the provider's acknowledge mode for acknowledgement one by one;
-        None is what is known of its vendor.
-    :param dead_queue: the name of the queue for dead messages; None is what is known of its vendor,
-        "" is none.
-    :param lookup_timeout_s: seconds that starting Java may take, and looking a name up. :param
-        connect_timeout_s: connecting.
-    :param send_timeout_s: whatever a session is asked. :param close_timeout_s: closing a
-        connection.
-    """
-
-    lookup_name: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-    class_path: str = ""
-    java_options: tuple[str, ...] | None = None
-    process: str = ""
-    individual_acknowledge: int | None = None
-    dead_queue: str | None = None
-    lookup_timeout_s: float = 30.0
-    connect_timeout_s: float = 30.0
-    send_timeout_s: float = 30.0
-    close_timeout_s: float = 10.0
-
-
-class Vendor(NamedTuple):
-    """What JMS does not say of a provider.
-
-    :param prefix: of the classes of its client. :param individual: its acknowledge mode for
-        acknowledgement one by one.
-    :param dead_queue: where it puts dead messages as it ships.
-    """
-
-    prefix: str
-    individual: int
-    dead_queue: str
-
-
-#: The longest prefix counts.
-VENDORS: Final = (
-    Vendor("org.apache.activemq.artemis.", 101, "DLQ"),
-    Vendor("org.apache.activemq.", 4, "ActiveMQ.DLQ"),
-    Vendor("org.hornetq.", 101, "DLQ"),
-)
 
 
 class JMSProvider:
@@ -145,7 +90,6 @@ class JMSProvider:
         self._xa = False
         self._plain = True
         self._numbers = 0
-        self._connections: dict[JMSConnection, None] = {}
 
     # --- what is known of it
 
@@ -155,29 +99,6 @@ class JMSProvider:
         context.
         """
         return self._class_name or self.factory.environment.get(_INITIAL_CONTEXT_FACTORY, "")
-
-    @property
-    def _vendor(self) -> Vendor | None:
-        return next(
-            (vendor for vendor in VENDORS if self.class_name.startswith(vendor.prefix)), None
-        )
-
-    @property
-    def individual(self) -> int | None:
-        """The acknowledge mode for acknowledgement one by one, if there is one."""
-        if self.factory.individual_acknowledge is not None:
-            return self.factory.individual_acknowledge
-        vendor = self._vendor
-        return None if vendor is None else vendor.individual
-
-    @property
-    def dead_queue(self) -> Destination | None:
-        """Where dead messages go."""
-        vendor = self._vendor
-        name = self.factory.dead_queue
-        if name is None and vendor is not None:
-            name = vendor.dead_queue
-        return Queue(name) if name else None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -195,8 +116,8 @@ class JMSProvider:
             selectors=True,
             temporary=True,
             browse=True,
-            individual=self.individual is not None,
-            delivery_count=self._vendor is not None,
+            individual=self.factory.individual_mode(self.class_name) is not None,
+            delivery_count=vendor_of(self.class_name) is not None,
             stable_ids=True,
         )
 
@@ -256,10 +177,18 @@ class JMSProvider:
         except JavaFailure as error:
             raise of_connecting(error.kind, self._reason(error), credentials, client_id) from None
         self._plain = opened.plain
+        label = f"{self.name} connection {self._numbers}"
         connection = JMSConnection(
-            self, process, lane, link, self._numbers, credentials.username, opened, lost
+            self.reactor,
+            self.name,
+            self.factory,
+            self.class_name,
+            self.temporary,
+            JavaLink(process, lane, link, self.hung, label),
+            credentials.username,
+            opened,
+            lost,
         )
-        self._connections[connection] = None
         opening.opened(lambda reason: connection.fail(ProviderUnavailable(reason)), self.reactor)
         return connection
 
@@ -268,7 +197,7 @@ class JMSProvider:
         lane = process.lane(self.hung)
         lane.call(
             "closing a connection", self.factory.close_timeout_s, Verb.CLOSE, link
-        ).addErrback(lambda failure: self.close_failed(failure.value))
+        ).addErrback(lambda failure: log_close_failure(self.name, failure.value))
         lane.end()
 
     def look_up_factory(self) -> Deferred[None]:
@@ -298,17 +227,9 @@ class JMSProvider:
             and ``session`` raise them, too.
         """
         if transacted and not self._xa:
-            raise self.no_xa_factory()
+            raise NoXAFactory(self.factory.lookup_name, self.class_name)
         if not transacted and not self._plain:
-            raise self.xa_factory_only()
-
-    def no_xa_factory(self) -> NoXAFactory:
-        """It is no XAConnectionFactory."""
-        return NoXAFactory(self.factory.lookup_name, self.class_name)
-
-    def xa_factory_only(self) -> XAFactoryOnly:
-        """It is an XAConnectionFactory without other sessions."""
-        return XAFactoryOnly(self.factory.lookup_name, self.class_name)
+            raise XAFactoryOnly(self.factory.lookup_name, self.class_name)
 
     async def _look_up_factory(self) -> tuple[JavaProcess, int]:
         """The process, and the connection factory's number there. It is looked up once for each
@@ -450,18 +371,6 @@ class JMSProvider:
         else:
             where = f"property imq.jms.classpath of the connection factory is {own}, and the setting imq.jms.classpath is {common or 'empty'}"
         return f"{error.reason}; {where}"
-
-    # --- for connections
-
-    def disconnected(self, connection: JMSConnection) -> None:
-        """A connection has ended."""
-        self._connections.pop(connection, None)
-
-    def close_failed(self, error: BaseException | None) -> None:
-        """Closing a connection has failed; what it had is the provider's to clear up."""
-        self._log.info(
-            "{provider}: closing a connection failed: {error}", provider=self.name, error=error
-        )
 
 
 class _Opening:

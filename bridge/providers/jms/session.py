@@ -1,21 +1,21 @@
-"""A session over JMS (``messaging.provider.Session``): what it was asked, in order, and what came
-of it.
+"""A session over JMS (``messaging.provider.Session``): its questions in order, and their outcomes.
 
-Everything asked becomes octets for the session's channel at once, so the order asked is the order
-done. Owns completions and their order, and which messages wait for the id that the provider gives
-them. Deliveries are the consumers' business.
+Each question becomes bytes for the session's channel at once, so Java does everything in the order
+it was asked. Owns completions and their order, and which messages wait for the id that the provider
+gives them. Deliveries are the consumers' business.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from bridge.providers.jms import batches
-from bridge.providers.jms.channels import JavaFailure, SessionChannel
+from bridge.providers.jms.channels import JavaFailure, Reactor, SessionChannel
 from bridge.providers.jms.consumer import JMSConsumer
 from bridge.providers.jms.failures import of_consuming, of_sending
 from bridge.providers.jms.ledger import Delivery
@@ -34,15 +34,80 @@ from gateway.messaging.errors import (
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
 
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IDelayedCall
-
-    from bridge.providers.jms.connection import JMSConnection
-
-#: Octets that were sent and not answered, from which on a session is not writable, and below which
-#: it is again.
+#: How names of temporary destinations begin that are made here; ``Destinations.java`` has it, too.
+TEMPORARY_PREFIX: Final = "stompgateway-"
+#: Bytes that were sent and not answered, from which on a session is not writable, and below which
+#: it is writable again.
 _HIGH: Final = 4 << 20
 _LOW: Final = 1 << 20
+
+
+#: Makes a session's channel, given what to call with answers and with a failure.
+ChannelMaker: TypeAlias = Callable[
+    [Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel
+]
+
+
+class ConnectionScope:
+    """What the sessions of one connection share.
+
+    :param provider: its name, for the log. :param individual: whether deliveries can be settled one
+        by one. :param dead_queue: where dead messages go; None where the provider has no such
+        queue.
+    :param temporary: the temporary destinations of all connections of the provider.
+    :param fail: ends the connection with an error.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        provider: str,
+        username: str,
+        client_id: str | None,
+        individual: bool,
+        dead_queue: Destination | None,
+        temporary: set[Destination],
+        fail: Callable[[MessagingError], None],
+    ) -> None:
+        self.reactor: Final = reactor
+        self.provider: Final = provider
+        self.username: Final = username
+        self.client_id: Final = client_id
+        self.individual: Final = individual
+        self.dead_queue: Final = dead_queue
+        self.fail: Final = fail
+        self.sessions: dict[JMSSession, None] = {}
+        #: The connection's own temporary destinations.
+        self.temporary: set[Destination] = set()
+        self.open = True
+        #: Why the connection was lost, if it was.
+        self.error: MessagingError | None = None
+        self._all_temporary = temporary
+
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: the connection is closed or was lost."""
+        if not self.open:
+            raise ProviderUnavailable(str(self.error or "the connection is closed"))
+
+    def check_sendable(self, destination: Destination) -> None:
+        """:raises InvalidDestination: nothing can be sent there."""
+        if not destination.name:
+            raise InvalidDestination(destination, "it has no name")
+        made_here = destination.temporary and destination.name.startswith(TEMPORARY_PREFIX)
+        if made_here and destination not in self._all_temporary:
+            raise InvalidDestination(destination, "the temporary destination is gone, or never was")
+
+    def check_consumable(self, destination: Destination) -> None:
+        """:raises InvalidDestination: this connection may not consume from it."""
+        if destination.temporary and destination not in self.temporary:
+            raise InvalidDestination(
+                destination,
+                "only the connection that created a temporary destination may consume from it",
+            )
+
+    def has_durable(self, name: str) -> bool:
+        """Whether an open consumer has this durable subscription."""
+        return any(session.has_durable(name) for session in self.sessions)
 
 
 class _Promise(NamedTuple):
@@ -57,20 +122,18 @@ class _Promise(NamedTuple):
 class JMSSession:
     """One session. Made by its connection.
 
-    :param channel: makes its channel, given what to do with answers and with a failure.
+    :param channel: makes its channel.
     """
 
     _log: Final = Logger(namespace="bridge.jms")
 
     def __init__(
         self,
-        connection: JMSConnection,
+        connection: ConnectionScope,
         mode: Mode,
-        channel: Callable[
-            [Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel
-        ],
+        channel: ChannelMaker,
     ) -> None:
-        self.mode = mode
+        self.mode: Final = mode
         self.channel = channel(self._answered, self._broke)
         self._connection = connection
         self._consumers: dict[int, JMSConsumer] = {}
@@ -84,6 +147,7 @@ class JMSSession:
         #: Voids that Java has not come to: what arrives before is void.
         self._voiding = 0
         self._closed = False
+        connection.sessions[self] = None
 
     # --- sending
 
@@ -202,7 +266,7 @@ class JMSSession:
             self.channel.ask(batches.CLOSE)
             self.channel.end()
             self._abandon_consumers()
-            self._connection.forget(self)
+            self._connection.sessions.pop(self, None)
 
     # --- for the connection and the consumers
 
@@ -311,9 +375,7 @@ class JMSSession:
                     for one in self._consumers.values():
                         one.void()
             case batches.Note(text):
-                self._log.warn(
-                    "{provider}: {text}", provider=self._connection.provider_name, text=text
-                )
+                self._log.warn("{provider}: {text}", provider=self._connection.provider, text=text)
             case batches.Shown(number):
                 if number in self._consumers:
                     self._consumers[number].shown()

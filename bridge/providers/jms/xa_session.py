@@ -18,17 +18,16 @@ Owns which branch is associated, as far as was asked, and the calls that are not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bridge.providers.jms import batches
 from bridge.providers.jms.batches import XACall, XADone, XAOutcome
-from bridge.providers.jms.channels import SessionChannel
 from bridge.providers.jms.consumer import JMSConsumer
 from bridge.providers.jms.failures import Kind, missing_or_unavailable
 from bridge.providers.jms.ledger import Delivery
-from bridge.providers.jms.session import JMSSession
+from bridge.providers.jms.session import ChannelMaker, ConnectionScope, JMSSession
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import (
@@ -41,9 +40,6 @@ from gateway.messaging.provider import (
     XAResource,
     Xid,
 )
-
-if TYPE_CHECKING:
-    from bridge.providers.jms.connection import JMSConnection
 
 #: XAER_RMERR.
 _RM_ERROR: Final = -3
@@ -72,14 +68,7 @@ class JMSXASession(JMSSession):
         Java calls it, and no other session.
     """
 
-    def __init__(
-        self,
-        connection: JMSConnection,
-        channel: Callable[
-            [Callable[[bytes], None], Callable[[BaseException], None]], SessionChannel
-        ],
-        number: int,
-    ) -> None:
+    def __init__(self, connection: ConnectionScope, channel: ChannelMaker, number: int) -> None:
         super().__init__(connection, Mode.TRANSACTED, channel)
         self.number: Final = number
         self._resource = JMSXAResource(self)

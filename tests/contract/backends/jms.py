@@ -8,7 +8,8 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.provider import Credentials, Provider
 from tests.contract.backends.backend import Backend

@@ -12,7 +12,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from bridge.providers.jms.connection import JMSConnection
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Headers, Message

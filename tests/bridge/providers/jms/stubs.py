@@ -14,7 +14,8 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from bridge.providers.jms import build
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Consumer, Credentials, Done, Mode, Subscription

@@ -10,7 +10,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message

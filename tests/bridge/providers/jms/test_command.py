@@ -18,8 +18,9 @@ from bridge.providers.jms.command import (
     expanded,
     java_options,
 )
+from bridge.providers.jms.factory import JMSFactory
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.provider import JMSProvider
 from bridge.settings import JMS_CLASSPATH
 from gateway.instance import machine
 from gateway.instance.settings import Setting, Settings

@@ -16,7 +16,8 @@ import pytest
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import LoopingCall
 
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
@@ -351,7 +352,8 @@ def test_the_process_ends_though_calls_hang(tmp_path: Path) -> None:
     program = """
 import sys
 from twisted.internet import defer, reactor
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.provider import Credentials
 
 environment = {

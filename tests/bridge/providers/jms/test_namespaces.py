@@ -11,8 +11,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
 from bridge.providers.jms.connection import JMSConnection
+from bridge.providers.jms.factory import JMSFactory
 from bridge.providers.jms.failures import ClientMissing, NoXAFactory, ProviderFull, XAFactoryOnly
-from bridge.providers.jms.provider import JMSFactory, JMSProvider
+from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import (
