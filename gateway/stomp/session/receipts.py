@@ -1,15 +1,15 @@
 """RECEIPTs, in the order in which they were asked for, each when what it tells of is durable.
 
-Owns the line that they wait in. An ERROR stands in the same line, so that it does not overtake the
-RECEIPTs of what went well.
+Owns the frames and how many bytes of them may wait. An ERROR stands in the same line, so that it
+does not overtake the RECEIPTs of what went well.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from gateway.messaging.completions import Completions, Pending
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Done
 from gateway.stomp.counters import Counters
@@ -19,24 +19,28 @@ from gateway.stomp.wire import Version, escape_header
 Fail: TypeAlias = Callable[[BaseException, str | None], None]
 
 
-#: Octets of frames in the line, and of those sent and not read, from which on no more should be
-#: asked for: clients choose how long a receipt is.
+#: The line is crowded when its frames, and those sent and not read, have more bytes than this.
+#: Clients choose how long a receipt is.
 _MOST: Final = 1024 * 1024
 
 
-class Ticket:
-    """A place in the line.
+class Ticket(Pending):
+    """A frame in the line.
 
-    :ivar octets: the frame to send.
+    :ivar octets: the frame.
     :ivar then: called once the frame is on its way.
     """
 
-    __slots__ = ("done", "octets", "then")
+    __slots__ = ("_receipts", "octets", "then")
 
-    def __init__(self, octets: bytes, then: Callable[[], None] | None) -> None:
+    def __init__(self, receipts: Receipts, octets: bytes, then: Callable[[], None] | None) -> None:
+        super().__init__()
+        self._receipts = receipts
         self.octets = octets
         self.then = then
-        self.done = False
+
+    def complete(self) -> None:
+        self._receipts.send(self)
 
 
 def receipt_frame(receipt: str, version: Version) -> bytes:
@@ -61,12 +65,11 @@ class Receipts:
         self._counters = counters
         self._fail = fail
         self._relieved = relieved
-        self._line: deque[Ticket] = deque()
+        self._line: Final = Completions()
         self._octets = 0
-        #: Octets of those sent that are not yet in the kernel.
+        #: Bytes of those sent that are not yet in the kernel.
         self.unread = 0
-        #: The line is so long, or so much of it unread, that no input should be read until that is
-        #: less.
+        #: Read no more input until this is False.
         self.is_crowded = False
         self.version = Version.V1_0
 
@@ -84,21 +87,16 @@ class Receipts:
 
     def open_frame(self, octets: bytes, then: Callable[[], None] | None = None) -> Ticket:
         """Take a place for any frame."""
-        ticket = Ticket(octets, then)
-        self._line.append(ticket)
+        ticket = Ticket(self, octets, then)
+        self._line.add(ticket)
         self._octets += len(octets)
         if self._octets > _MOST:
             self.is_crowded = True
         return ticket
 
     def release(self, ticket: Ticket) -> None:
-        """What the ticket stands for is done: send its frame, as soon as it is the first in the
-        line.
-        """
-        ticket.done = True
-        line = self._line
-        while line and line[0].done:
-            self._send(line.popleft())
+        """What the ticket stands for is done: send its frame, once it is the first in the line."""
+        self._line.finish(ticket)
         self._look()
 
     def drained(self) -> None:
@@ -133,19 +131,17 @@ class Receipts:
         self.release(ticket)
 
     def abandon(self) -> None:
-        """Send what is done and forget the rest: waiting has lasted too long."""
-        line, self._line = self._line, deque()
-        for ticket in line:
-            if ticket.done:
-                self._send(ticket)
+        """Send what is done and drop the rest: waiting has lasted too long."""
+        self._line.abandon()
         self._octets = self.unread
 
     def clear(self) -> None:
-        """Forget all that waits: the client is gone."""
+        """Drop all that waits: the client is gone."""
         self._line.clear()
         self._octets = self.unread = 0
 
-    def _send(self, ticket: Ticket) -> None:
+    def send(self, ticket: Ticket) -> None:
+        """Send the frame of the first ticket in the line."""
         if ticket.octets:
             self.unread += len(ticket.octets)
             peer = self._peer

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import UnknownDelivery
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.subscription import Ack, Subscription
@@ -53,8 +54,10 @@ class Settlement:
             and subscription.ack is Ack.INDIVIDUAL
         ):
             assert subscription.outstanding is not None
-            if not subscription.outstanding.take(number):
-                raise _gone("ACK", given)
+            try:
+                subscription.outstanding.pop(number)
+            except UnknownDelivery:
+                raise _gone("ACK", given) from None
             if self._of is not subscription:
                 self.flush()
                 self._of = subscription
@@ -181,14 +184,12 @@ class Settlement:
         else:
             subscription.consumer.acknowledge(numbers, within)
         if within is not None:
-            messages = [outstanding.message(each) for each in numbers]
+            messages = [outstanding[each] for each in numbers]
             for each, message in zip(numbers, messages, strict=True):
                 self._transaction.join(subscription, each, message)
             self._transaction.settled(messages)
-        if cumulative:
-            outstanding.through(number)
-        else:
-            outstanding.take(number)
+        for each in numbers:
+            outstanding.pop(each)
         if within is not None and cumulative and command == "ACK":
             self._transaction.cover(subscription, number)
         # Also within a transaction, or one could not settle more than the window holds.
@@ -221,7 +222,7 @@ class Settlement:
             subscription.consumer.acknowledge_through(number)
         subscription.acked = number
         self._transaction.touched = True
-        self._transaction.settled([outstanding.message(each) for each in numbers])
+        self._transaction.settled([outstanding[each] for each in numbers])
 
     def _confirm(self, subscription: Subscription, receipt: str, in_transaction: bool) -> None:
         ticket = self._receipts.open(receipt)

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
+from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer
 from gateway.messaging.provider import Session as ProviderSession
@@ -21,7 +22,6 @@ from gateway.messaging.provider import Subscription as Spec
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
-from gateway.stomp.session.outstanding import Outstanding
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.wire import escape_header
 
@@ -67,6 +67,51 @@ class Owner(Protocol):
 
     def ended(self, subscription: Subscription, error: MessagingError) -> None:
         """The provider ended the consumer."""
+
+
+class Outstanding(InFlight[Message]):
+    """The unsettled deliveries of one subscription, which ACK and NACK name by number or by
+    message identifier.
+    """
+
+    __slots__ = ("_index",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Number by message identifier; made when a client first acknowledges by that.
+        self._index: dict[str, int] | None = None
+
+    def octets(self) -> int:
+        """Roughly what their messages take in memory, in bytes. Looks at all of them."""
+        return sum([message.weight for message in self._open.values()])
+
+    def number_of(self, message_id: str) -> int | None:
+        """The latest unsettled delivery of that message."""
+        if self._index is None:
+            self._index = {message.message_id: number for number, message in self._open.items()}
+        return self._index.get(message_id)
+
+    def add(self, first: int, deliveries: Sequence[Message]) -> None:
+        super().add(first, deliveries)
+        if self._index is not None:
+            for number, message in enumerate(deliveries, first):
+                self._index[message.message_id] = number
+
+    def pop(self, number: int) -> Message:
+        message = super().pop(number)
+        if self._index is not None and self._index.get(message.message_id) == number:
+            del self._index[message.message_id]
+        return message
+
+    def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
+        super().restore(deliveries)
+        if self._index is not None:
+            for number, message in deliveries:
+                self._index.setdefault(message.message_id, number)
+
+    def clear(self) -> list[Message]:
+        self._index = None
+        return super().clear()
 
 
 class Subscription:
@@ -343,7 +388,7 @@ class Subscription:
         """The provider has taken all outstanding deliveries back; their numbers are void."""
         if self.outstanding is not None:
             self.acked = self.delivered
-            self.settled(self.outstanding.clear())
+            self.settled(len(self.outstanding.clear()))
 
     def close(self, requeue: bool) -> None:
         """Receive no more; see ``Consumer.close``."""

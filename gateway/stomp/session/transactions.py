@@ -111,8 +111,9 @@ class Transaction:
         self.session.commit(self._receipts.completing(ticket, receipt))
         # Should the commit fail, the connection ends; so the records may run ahead of it.
         for subscription in self._transacted():
-            if subscription.outstanding is not None:
-                subscription.settled(len(subscription.outstanding.through(subscription.acked)))
+            outstanding = subscription.outstanding
+            if outstanding is not None:
+                subscription.settled(len(outstanding.take(outstanding.up_to(subscription.acked))))
         self._joined = []
 
     def abort(self, identifier: str, receipt: str | None) -> None:
@@ -127,7 +128,7 @@ class Transaction:
             subscription.given_back()
         for subscription, number, message in self._joined:
             if subscription.outstanding is not None:
-                subscription.outstanding.restore(number, message)
+                subscription.outstanding.restore([(number, message)])
                 subscription.unsettled(1)
         self._joined = []
 
