@@ -16,8 +16,8 @@ import pyarrow as pa
 from gateway.messaging import dead
 from gateway.stomp.wire import Frame
 from pipeline.datasource.client import Client
-from pipeline.datasource.dialect import Place
 from pipeline.datasource.options import Options
+from pipeline.datasource.places import Place
 
 #: What :func:`removing` takes and gives: ``died`` is in epoch milliseconds, 0 where the message
 #: does not say.

@@ -15,9 +15,9 @@ from typing import Final
 from gateway.messaging.destination import Queue
 from gateway.messaging.envelope import CONTENT_TYPE, encode
 from gateway.messaging.message import Headers, Message
+from gateway.stomp.brokers import GATEWAY
 from gateway.stomp.wire import serialize
 from pipeline.datasource.client import Client
-from pipeline.datasource.dialect import GATEWAY
 from pipeline.datasource.options import Options, Use, parse
 from pipeline.errors import PipelineError
 

@@ -25,7 +25,7 @@ from bridge.connections import jms_properties
 from bridge.connections.factories import GROUP, Embedded, Factories
 from bridge.link.machine import Events
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.stomp.dialect import DIALECTS
+from bridge.providers.stomp.dialect import DIALECTS, capabilities_of
 from bridge.providers.stomp.options import PREFIX, StompOptions
 from gateway.extension import load_transformer
 from gateway.messaging.dead import BRIDGE_PROPERTIES, BridgeDeadReason
@@ -105,7 +105,7 @@ def test_what_each_stomp_broker_can_do_is_as_the_table_says() -> None:
         found = re.fullmatch(r"``(\w+)`` +(yes|no) +(yes|no) +(yes|no)\b.*", line)
         if found is not None:
             said[found[1]] = tuple(word == "yes" for word in found.groups()[1:])
-    can = {name: dialect.capabilities for name, dialect in DIALECTS.items()}
+    can = {name: capabilities_of(dialect) for name, dialect in DIALECTS.items()}
     assert said == {name: (one.durable, one.selectors, one.transacted) for name, one in can.items()}
 
 
@@ -279,5 +279,5 @@ def test_the_provider_of_a_broker_that_moves_finds_it(monkeypatch: pytest.Monkey
     properties = {"provider": "moving_broker", "variable": "BROKER", "stomp.dialect": "rabbitmq"}
     factory = factories("moving_broker").get(ConnectionFactory("moving", properties=properties))
     assert factory.provider.resource == "stomp://mq.example.org:61613"
-    assert factory.provider.capabilities == DIALECTS["rabbitmq"].capabilities
+    assert factory.provider.capabilities == capabilities_of(DIALECTS["rabbitmq"])
     sys.modules.pop("moving_broker")

@@ -23,7 +23,7 @@ from bridge.link.passages import Passages
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.factory import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
-from bridge.providers.stomp.dialect import DIALECTS
+from bridge.providers.stomp.dialect import DIALECTS, capabilities_of
 from bridge.status import LinkCounters, OnceBy
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.messaging.destination import Kind
@@ -57,7 +57,7 @@ def capabilities() -> dict[str, tuple[str, Capabilities]]:
         "embedded": ("embedded", EmbeddedProvider.capabilities),
         "JMS, XA": ("jms", jms(True)),
         "JMS": ("jms", jms(False)),
-        **{name: ("stomp", dialect.capabilities) for name, dialect in DIALECTS.items()},
+        **{name: ("stomp", capabilities_of(dialect)) for name, dialect in DIALECTS.items()},
     }
 
 

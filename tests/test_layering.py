@@ -53,6 +53,7 @@ EVERYTHING = (
     "gateway.journal.settings",
     "gateway.broker",
     "gateway.stomp",
+    "gateway.stomp.brokers",
     "gateway.stomp.wire",
     "gateway.admin",
     "bridge",
@@ -79,8 +80,8 @@ ROOMS: Mapping[str, Room] = {
     **dict.fromkeys(COMPOSITION_MODULES, COMPOSITION),
     # It may see all that it administers.
     "gateway.admin": Room((*EVERYTHING,)),
-    "gateway.stomp": Room((*BELOW, "gateway.stomp.wire")),
-    "bridge": Room(BELOW),
+    "gateway.stomp": Room((*BELOW, "gateway.stomp.brokers", "gateway.stomp.wire")),
+    "bridge": Room((*BELOW, "gateway.stomp.brokers")),
     "gateway.broker": Room(BELOW),
     "gateway.messaging": Room(),
     "gateway.instance": Room(),
@@ -88,11 +89,20 @@ ROOMS: Mapping[str, Room] = {
     "gateway.journal.journal": Room(("gateway.journal", "gateway.journal.settings")),
     "gateway.journal.settings": Room(("gateway.instance", "gateway.journal")),
     "gateway.journal.contents": Room(("gateway.messaging", "gateway.journal")),
+    # The one table of brokers, for the bridge and the pipeline, too.
+    "gateway.stomp.brokers": Room(stdlib_only=True),
     "gateway.stomp.wire": Room(stdlib_only=True),
     "certs": Room(),
     # The codec of STOMP is a leaf without I/O, and is not written a second time for the data
     # source.
-    "pipeline": Room(("gateway.messaging", "gateway.journal.schema", "gateway.stomp.wire")),
+    "pipeline": Room(
+        (
+            "gateway.messaging",
+            "gateway.journal.schema",
+            "gateway.stomp.brokers",
+            "gateway.stomp.wire",
+        )
+    ),
 }
 
 #: Words that say only that a thing does something. The bridge service manager has its name from the
@@ -334,6 +344,7 @@ def test_the_plugin_names_its_module_by_string() -> None:
         ("gateway.stomp.wire.parser", "from gateway.stomp.session import table"),
         ("gateway.stomp.wire.parser", "from gateway.messaging.message import Message"),
         ("gateway.stomp.wire.parser", "import twisted.internet.protocol"),
+        ("gateway.stomp.brokers", "from gateway.messaging.provider import Capabilities"),
         ("bridge.link", "from gateway.stomp.wire import parser"),
         ("certs.command", "from gateway.instance.settings import Setting"),
         ("gateway.app", "from pipeline.transforms import dead"),
@@ -366,6 +377,7 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
         ),
         ("pipeline.source", "from gateway.journal.schema import COLUMNS\nimport pyspark"),
         ("pipeline.source", "from gateway.stomp.wire import FrameParser"),
+        ("bridge.link", "from gateway.stomp.brokers import recognise"),
         (
             "bridge.link",
             "from gateway.messaging.provider import Session\nfrom bridge.config import reader",

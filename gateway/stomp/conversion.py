@@ -28,6 +28,7 @@ from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
 from gateway.stomp import destinations, dialects
+from gateway.stomp.brokers import RELATIVE_EXPIRIES, SCHEDULES
 from gateway.stomp.dialects import ENVELOPE
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Head, Version, bare_name, escaper, header_lines, without_edge_blanks
@@ -279,7 +280,7 @@ _MOST_ROLES: Final = 4096
 
 
 def _learn_role(name: str) -> int:
-    if name == "expires" or name in dialects.RELATIVE_EXPIRIES:
+    if name == "expires" or name in RELATIVE_EXPIRIES:
         role = _EXPIRY
     elif name in _BOOLEANS:
         role = _BOOLEAN
@@ -288,7 +289,7 @@ def _learn_role(name: str) -> int:
         bare = bare_name(name)
         if bare in _SPENT:
             role = _NOTHING
-        elif bare in dialects.SCHEDULES:
+        elif bare in SCHEDULES:
             role = _REFUSED
         elif bare.startswith("JMS") and bare not in _GROUPS and not bare.startswith(_LINKS):
             # JMS keeps these names for itself and its providers (JMS 1.1, sections 3.5.1, 3.5.9 and

@@ -1,8 +1,8 @@
-"""The header names of other brokers: what each of them calls prefetch, durable subscriptions,
-expiry and redelivery.
+"""The headers of SUBSCRIBE and SEND that set prefetch, durable subscriptions, expiry and
+redelivery, under the names of all brokers.
 
-Owns the aliases and the reading of their values, so that clients written for ActiveMQ, Artemis,
-RabbitMQ or Apollo need no change. Knows neither sessions nor messages.
+Owns the reading of their values, so that clients written for ActiveMQ, Artemis, RabbitMQ or Apollo
+need no change. Knows neither sessions nor messages.
 """
 
 from __future__ import annotations
@@ -12,23 +12,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.messaging.redelivery import RedeliveryChanges
+from gateway.stomp.brokers import DURABLE_NAMES, NO_LOCALS, PREFETCHES, RELATIVE_EXPIRIES
 from gateway.stomp.refusals import CommandRefused
 
-DURABLE_NAMES: Final = (
-    "durable-subscriber-name",
-    "durable-subscription-name",
-    "activemq.subscriptionName",
-    "activemq.subcriptionName",  # so misspelled by ActiveMQ before 5.7
-)
 #: RabbitMQ's durable subscriptions of topics. A queue is durable anyway.
 _DURABLES: Final = ("durable", "persistent")
-PREFETCHES: Final = ("prefetch-count", "activemq.prefetchSize", "credit")
-NO_LOCALS: Final = ("no-local", "activemq.noLocal")
-RELATIVE_EXPIRIES: Final = ("ttl", "expiration")
-#: ActiveMQ's headers for delivery at a later time.
-SCHEDULES: Final = frozenset(
-    f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME")
-)
 #: Of SUBSCRIBE, ours: deliver whole messages, each in an envelope; and of a MESSAGE that is one.
 ENVELOPE: Final = "envelope"
 

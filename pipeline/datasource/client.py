@@ -13,19 +13,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
 from gateway.messaging.destination import Kind
+from gateway.stomp.brokers import BROKERS, GENERIC, Dialect, recognise
 from gateway.stomp.wire import Frame, Version, serialize
-from pipeline.datasource.dialect import DIALECTS, UNKNOWN, Dialect, Place, recognise
 from pipeline.datasource.envelopes import ENVELOPE
 from pipeline.datasource.errors import BrokerError, ConnectionLost, OptionError
 from pipeline.datasource.options import Options
+from pipeline.datasource.places import Place, kind_headers, spelled
 from pipeline.datasource.transport import Transport
 
 #: Pauses between attempts to connect, in seconds; the last again and again.
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0)
+#: A broker that is not recognised, as errors name it.
+_UNKNOWN: Final = replace(GENERIC, name="unknown")
 _SUBSCRIPTION: Final = "1"
 #: How a broker words that whoever it was may try again later.
 _PASSING: Final = (
@@ -58,7 +62,7 @@ class Client:
         #: was confirmed.
         self._waiting: list[Frame] = []
         self._early: list[Frame] = []
-        self.dialect: Dialect = UNKNOWN
+        self.dialect: Dialect = _UNKNOWN
 
     # --- the connection
 
@@ -133,9 +137,9 @@ class Client:
         server = headers.get("server", "")
         found = recognise(server)
         if options.broker is None:
-            self.dialect = found
-        elif found in (UNKNOWN, DIALECTS[options.broker]):
-            self.dialect = DIALECTS[options.broker]
+            self.dialect = _UNKNOWN if found is GENERIC else found
+        elif found in (GENERIC, BROKERS[options.broker]):
+            self.dialect = BROKERS[options.broker]
         else:
             raise OptionError(
                 "broker",
@@ -186,8 +190,8 @@ class Client:
         options, dialect = self._options, self.dialect
         headers = [
             ("id", _SUBSCRIPTION),
-            ("destination", dialect.spelled(place)),
-            *dialect.kind_headers(place, "subscription-type"),
+            ("destination", spelled(dialect, place)),
+            *kind_headers(dialect, place, "subscription-type"),
             *dialect.subscribe_headers,
         ]
         if browse:
@@ -199,11 +203,11 @@ class Client:
         if self.enveloped:
             headers.append((ENVELOPE, "true"))
         if dialect.prefetch:
-            headers.append((dialect.prefetch, str(min(prefetch, dialect.most))))
+            headers.append((dialect.prefetch, str(min(prefetch, dialect.prefetch_limit))))
         if place.kind is Kind.TOPIC and options.subscription_name is not None:
-            headers.append((dialect.durable, options.subscription_name))
-            if dialect.durable == "x-queue-name":
-                headers += dialect.kind_headers(Place(Kind.QUEUE, ""), "")
+            headers.append((dialect.durable_name, options.subscription_name))
+            if dialect.durable_name == "x-queue-name":
+                headers += kind_headers(dialect, Place(Kind.QUEUE, ""), "")
         receipt = self._receipt()
         self._write(serialize("SUBSCRIBE", [*headers, ("receipt", receipt)], version=self._version))
         # A broker may send messages before the RECEIPT; they wait in the list for receive().
@@ -271,7 +275,7 @@ class Client:
         :raises BrokerError: it did not; then they are delivered again, to whomever.
         """
         asked: list[tuple[str, list[tuple[str, str]], bytes]] = []
-        if self.dialect.over_first and not more:
+        if self.dialect.acknowledges_after_unsubscribe and not more:
             # Else the broker would at once send as many again.
             asked.append(("UNSUBSCRIBE", [("id", _SUBSCRIPTION)], b""))
         for frame in frames if self.individual else frames[-1:]:
@@ -284,7 +288,7 @@ class Client:
                     ("subscription", headers.get("subscription", _SUBSCRIPTION)),
                 ]
             asked.append(("ACK", named, b""))
-        if self.dialect.acks_in_transaction:
+        if self.dialect.syncs_acks_together:
             # The last alone: what it syncs has those before it, and each ACK in a transaction costs
             # more than the one before.
             _, named, body = asked.pop()

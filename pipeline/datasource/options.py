@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from gateway.messaging.destination import Kind
-from pipeline.datasource.dialect import DIALECTS, Place
+from gateway.stomp.brokers import BROKERS
 from pipeline.datasource.errors import OptionError
+from pipeline.datasource.places import Place
 
 #: Messages of a micro-batch and of a partition, and messages of a transaction, where ``batchSize``
 #: says nothing.
@@ -225,9 +226,9 @@ def _read(values: Mapping[str, str]) -> Options:
     if ack not in ("client", "client-individual"):
         raise OptionError("ack", f"is {ack!r}, expected client or client-individual")
     broker = values.get("broker", _AUTO)
-    if broker != _AUTO and broker not in DIALECTS:
+    if broker != _AUTO and broker not in BROKERS:
         raise OptionError(
-            "broker", f"is {broker!r}, expected {_AUTO} or one of {', '.join(DIALECTS)}"
+            "broker", f"is {broker!r}, expected {_AUTO} or one of {', '.join(BROKERS)}"
         )
     port = _whole(values, "port", 1, 65535)
     return Options(
@@ -325,7 +326,7 @@ def _check_browse(options: Options) -> None:
         raise OptionError("destination", f"{place} is a topic, and only queues can be browsed")
     if options.browse is False:
         raise OptionError("browse", "is false")
-    if options.broker is not None and not DIALECTS[options.broker].browse:
+    if options.broker is not None and not BROKERS[options.broker].browse:
         raise OptionError(
             "broker",
             f"{options.broker} cannot browse over STOMP; expected browse=false, and a stagingPath, to consume",

@@ -24,12 +24,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from gateway.stomp.brokers import Dialect
 from gateway.stomp.wire import Frame
 from pipeline.datasource.client import Client
-from pipeline.datasource.dialect import Dialect, Place
 from pipeline.datasource.errors import BrokerError, ConnectionLost
 from pipeline.datasource.options import Options
 from pipeline.datasource.pause import Pause
+from pipeline.datasource.places import Place
 from pipeline.datasource.rows import record_batch
 from pipeline.datasource.staged import End, Staged, whole
 from pipeline.datasource.staging import Staging
@@ -197,7 +198,7 @@ class Reception:
         if dialect.keeps_window:
             # More than that it does not send before some are acknowledged, and would seem to have
             # no more.
-            self._most = min(self._most, dialect.most)
+            self._most = min(self._most, dialect.prefetch_limit)
         if task.rate is not None:
             self._most = min(self._most, math.ceil(task.rate))
         self._octets = _MOST_OCTETS

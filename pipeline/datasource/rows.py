@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from gateway.messaging.envelope import CONTENT_TYPE
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, text_of_body
+from gateway.stomp.brokers import Dialect
 from gateway.stomp.wire import Frame
 from pipeline.columns import LATEST
-from pipeline.datasource.dialect import Dialect
 from pipeline.datasource.envelopes import opened
 from pipeline.datasource.errors import BrokerError
 

@@ -38,10 +38,11 @@ from pyspark.sql.types import (
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import CONTENT_TYPE
 from gateway.messaging.message import text_of_body
+from gateway.stomp.brokers import Dialect
 from gateway.stomp.wire import Version, serialize
-from pipeline.datasource.dialect import Dialect, Place
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import Options
+from pipeline.datasource.places import Place, kind_headers, spelled
 from pipeline.errors import PipelineError
 
 _NUMBERS: Final = (ByteType, ShortType, IntegerType, LongType)
@@ -221,7 +222,7 @@ class Sending:
     def _id(
         self, row: dict[str, Any], headers: list[tuple[str, str]], body: bytes
     ) -> list[tuple[str, str]]:
-        name = self._dialect.duplicate_ids
+        name = self._dialect.duplicate_id
         if not name:
             return []
         if self._options.id_column is not None:
@@ -276,15 +277,15 @@ class Sending:
                     "column destination: is null, and there is no option destination"
                 )
             found = [
-                ("destination", self._dialect.spelled(place)),
-                *self._dialect.kind_headers(place, "destination-type"),
+                ("destination", spelled(self._dialect, place)),
+                *kind_headers(self._dialect, place, "destination-type"),
             ]
             self._places[key] = found
         return found
 
     def _spelled(self, column: str, text: str) -> str:
         # What a broker gave as reply-to, as a temporary destination, goes back as it came.
-        return text if text.startswith("/") else self._dialect.spelled(self._place(column, text))
+        return text if text.startswith("/") else spelled(self._dialect, self._place(column, text))
 
     def _place(self, column: str, text: str) -> Place:
         try:

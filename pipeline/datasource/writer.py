@@ -106,7 +106,7 @@ def send(options: Options, rows: Iterator[pa.RecordBatch], run: str) -> Sent:
                 continue
             if client is None:
                 client = Client(options).open()
-                if options.id_column is not None and not client.dialect.duplicate_ids:
+                if options.id_column is not None and not client.dialect.duplicate_id:
                     raise OptionError(
                         "idColumn",
                         f"the broker at {options.address} is {client.dialect.name}, which keeps no duplicate ids",
@@ -143,7 +143,7 @@ class Flow:
         """Send rows, together or not at all where the broker can."""
         client = self._client
         self._number += 1
-        if client.dialect.transacted:
+        if client.dialect.transacted_sends:
             name, receipt = f"tx-{self._number}", client.receipt()
             frames = [
                 control("BEGIN", name),

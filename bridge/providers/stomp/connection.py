@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
-from bridge.providers.stomp.dialect import Dialect
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
@@ -30,6 +29,7 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.provider import Mode, XASession
+from gateway.stomp.brokers import Dialect
 
 
 class StompConnection:
@@ -76,10 +76,10 @@ class StompConnection:
 
     def session(self, mode: Mode) -> StompSession:
         self.state.check_open()
-        capabilities = self._dialect.capabilities
-        if mode is Mode.TRANSACTED and not capabilities.transacted:
+        dialect = self._dialect
+        if mode is Mode.TRANSACTED and not dialect.transacted:
             raise NotSupported("transacted")
-        if mode is Mode.INDIVIDUAL and not capabilities.individual:
+        if mode is Mode.INDIVIDUAL and not dialect.individual:
             raise NotSupported("individual")
         return StompSession(self.state, self._sessions, mode)
 
@@ -95,7 +95,7 @@ class StompConnection:
             self.state.check_open()
         except ProviderUnavailable as error:
             return fail(error)
-        if not self._dialect.capabilities.durable:
+        if not self._dialect.durable:
             return fail(NotSupported("durable"))
         client_id, durables = self.client_id, self.state.durables
         if client_id is None:

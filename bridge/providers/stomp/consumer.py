@@ -136,7 +136,7 @@ class StompConsumer:
         return len(numbers)
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
-        if not self._dialect.capabilities.individual:
+        if not self._dialect.individual:
             raise NotSupported("acknowledgement one by one")
         transaction = self.session.transaction_for(within)
         self._check(numbers)
@@ -149,7 +149,7 @@ class StompConsumer:
         dead: DeadReason | None = None,
         within: Session | None = None,
     ) -> None:
-        if not self._dialect.capabilities.individual:
+        if not self._dialect.individual:
             raise NotSupported("rejection")
         if delay_ms is not None and delay_ms < 0:
             raise ValueError(f"a delay is not negative: {delay_ms} ms")
@@ -323,7 +323,7 @@ class StompConsumer:
         """
         if all(delivery.attempts == 1 for delivery in run):
             return None
-        most = 0x7FFF_FFFF if self._dialect.capabilities.delivery_count else 2
+        most = 0x7FFF_FFFF if self._dialect.delivery_count else 2
         return [min(delivery.attempts, most) for delivery in run]
 
     def _hand(self, first: int, run: list[Delivery], attempts: list[int] | None) -> None:

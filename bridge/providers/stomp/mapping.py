@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from bridge.providers.stomp.dialect import Dialect, Wildcards
 from bridge.providers.stomp.encoding import (
     BODY,
     BODY_TYPES,
@@ -23,6 +22,7 @@ from bridge.providers.stomp.encoding import (
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
+from gateway.stomp.brokers import SCHEDULES, Dialect, Wildcards
 
 #: Headers that are STOMP's, the JMS bindings' or some broker's own: no property goes by such a
 #: name, and none comes by it.
@@ -75,9 +75,7 @@ RESERVED: Final = frozenset(
 )
 #: The same for brokers that refuse a SEND with ActiveMQ's headers for later delivery: a message is
 #: handed on with what it has.
-_RESERVED_WITH_SCHEDULES: Final = RESERVED | frozenset(
-    f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME")
-)
+_RESERVED_WITH_SCHEDULES: Final = RESERVED | SCHEDULES
 #: The body types that STOMP has.
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
 _NUMBERS: Final = "0123456789"

@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 
-from bridge.providers.stomp.dialect import DIALECTS, Dialect
+from bridge.providers.stomp.dialect import DIALECTS
+from gateway.stomp.brokers import Dialect
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+tls"

@@ -21,13 +21,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.providers.stomp.connection import StompConnection
-from bridge.providers.stomp.dialect import GENERIC, product, recognise
+from bridge.providers.stomp.dialect import capabilities_of
 from bridge.providers.stomp.options import InvalidOption, StompAddress, StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
+from gateway.stomp.brokers import GENERIC, product, recognise
 
 _log: Final = Logger(namespace="bridge.stomp")
 
@@ -50,7 +51,7 @@ class StompProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        return (self._dialect or GENERIC).capabilities
+        return capabilities_of(self._dialect or GENERIC)
 
     @property
     def resource(self) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from bridge.providers.stomp.consumer import StompConsumer
-from bridge.providers.stomp.dialect import Vouching
 from bridge.providers.stomp.mapping import is_wild, spell, to_headers
 from bridge.providers.stomp.promises import Promise, Promises
 from bridge.providers.stomp.refusals import Asked, Operation
@@ -32,6 +31,7 @@ from gateway.messaging.errors import (
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
 from gateway.messaging.selector.selector import parse as parse_selector
+from gateway.stomp.brokers import Vouching
 
 _SETTLED = "settled"
 
@@ -181,17 +181,17 @@ class StompSession:
         self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> StompConsumer:
         self._check_open()
-        capabilities = self.dialect.capabilities
+        dialect = self.dialect
         destination = spec.destination
         if spec.selector is not None:
-            if not capabilities.selectors:
+            if not dialect.selectors:
                 raise NotSupported("selectors")
             if spec.selector.strip():
                 parse_selector(spec.selector)
             else:
                 spec = _without_selector(spec)
         if spec.browse:
-            if not capabilities.browse:
+            if not dialect.browse:
                 raise NotSupported("browse")
             if destination.kind is not Kind.QUEUE:
                 raise InvalidDestination(destination, "only queues can be browsed")
@@ -215,7 +215,7 @@ class StompSession:
         return consumer
 
     def _check_durable(self, name: str, spec: Subscription) -> None:
-        if not self.dialect.capabilities.durable:
+        if not self.dialect.durable:
             raise NotSupported("durable")
         if spec.destination.kind is not Kind.TOPIC:
             raise InvalidDestination(spec.destination, "only topics have durable subscriptions")
@@ -244,7 +244,7 @@ class StompSession:
         """
         if within is None or within is self:
             return self._transaction if self.mode is Mode.TRANSACTED else None
-        if not self.dialect.capabilities.joined:
+        if not self.dialect.joined:
             raise NotSupported("joined")
         session = self._sessions.own(within)
         if session is None or session.mode is not Mode.TRANSACTED:

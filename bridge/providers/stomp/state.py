@@ -14,12 +14,12 @@ from uuid import uuid4
 
 from twisted.internet.interfaces import IReactorTime
 
-from bridge.providers.stomp.dialect import Dialect
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.subscriptions import WireSubscription
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.errors import ProviderUnavailable
+from gateway.stomp.brokers import Dialect
 
 #: Bytes of bodies that wait for the end of the turn from which on a session is not writable.
 _MOST_GATHERED: Final = 1_048_576

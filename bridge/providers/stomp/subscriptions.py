@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 from uuid import uuid4
 
-from bridge.providers.stomp.dialect import RABBITMQ, Dialect
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import pattern
 from bridge.providers.stomp.refusals import Asked, Operation
@@ -27,6 +26,7 @@ from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Subscription
+from gateway.stomp.brokers import RABBITMQ, Dialect
 
 # Strings and names first, so that no number is found inside of them.
 _TOKEN: Final = re.compile(
@@ -264,13 +264,13 @@ def parking(id: str) -> Pairs:
 
 def durable_headers(dialect: Dialect, client_id: str, name: str) -> Pairs:
     """The headers of SUBSCRIBE and UNSUBSCRIBE that name a durable subscription."""
-    if dialect.durable != "x-queue-name":
-        return [(dialect.durable, name)]
+    if dialect.durable_name != "x-queue-name":
+        return [(dialect.durable_name, name)]
     # RabbitMQ knows no client identifiers: the subscription is a queue, and its name must tell
     # whose it is. Everything but letters, digits and hyphens is encoded, because RabbitMQ reads
     # queue names in some places as they are, and in others unquotes them.
     queue = ".".join(("durable", *[_NOT_PLAIN.sub(_encoded, part) for part in (client_id, name)]))
-    return [("durable", "true"), ("auto-delete", "false"), (dialect.durable, queue)]
+    return [("durable", "true"), ("auto-delete", "false"), (dialect.durable_name, queue)]
 
 
 def _encoded(found: re.Match[str]) -> str:
@@ -292,7 +292,7 @@ async def remove_durable_queue(
     """
     asked = Asked(Operation.UNSUBSCRIBE, username, None, None, client_id, name)
     durable = durable_headers(RABBITMQ, client_id, name)
-    queue = dict(durable)[RABBITMQ.durable]
+    queue = dict(durable)[RABBITMQ.durable_name]
     wire = await open()
     try:
         one = ("prefetch-count", "1")

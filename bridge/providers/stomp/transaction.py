@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from bridge.providers.stomp.dialect import Dialect
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.subscriptions import Delivery
 from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown
+from gateway.stomp.brokers import Dialect
 
 
 class Outgoing(NamedTuple):

@@ -15,7 +15,7 @@ from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType
 from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.transformer import MessageTransformer
-from gateway.stomp import dialects
+from gateway.stomp import brokers, dialects
 from gateway.stomp.conversion import _OWN, UnsendableBody
 from gateway.stomp.errors import describe, error_frame
 from gateway.stomp.refusals import CommandRefused
@@ -25,12 +25,12 @@ from tests.gateway.stomp.client import Server
 from tests.gateway.stomp.recording import message
 
 
-@pytest.mark.parametrize("name", dialects.DURABLE_NAMES)
+@pytest.mark.parametrize("name", brokers.DURABLE_NAMES)
 def test_every_name_of_a_durable_subscription(name: str) -> None:
     assert dialects.durable_name({name: "d"}) == "d"
 
 
-@pytest.mark.parametrize("name", dialects.PREFETCHES)
+@pytest.mark.parametrize("name", brokers.PREFETCHES)
 def test_every_name_of_the_prefetch(name: str) -> None:
     assert dialects.prefetch({name: "7"}) == 7
     assert dialects.prefetch({name: "0"}) is None
@@ -38,7 +38,7 @@ def test_every_name_of_the_prefetch(name: str) -> None:
         dialects.prefetch({name: "-1"})
 
 
-@pytest.mark.parametrize("name", dialects.NO_LOCALS)
+@pytest.mark.parametrize("name", brokers.NO_LOCALS)
 def test_every_name_of_no_local_in_any_case(name: str) -> None:
     assert dialects.no_local({name: "TrUe"})
     assert not dialects.no_local({name: "no"})

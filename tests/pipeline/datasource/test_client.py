@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.stomp.brokers import ACTIVEMQ, GATEWAY, RABBITMQ
 from pipeline.datasource.batch_reader import StompBrowser
 from pipeline.datasource.client import Client
-from pipeline.datasource.dialect import ACTIVEMQ, GATEWAY, RABBITMQ
 from pipeline.datasource.errors import BrokerError, ConnectionLost, OptionError
 from pipeline.datasource.options import Options, Use, parse
 from tests.gateway_process import Certificates, GatewayProcess

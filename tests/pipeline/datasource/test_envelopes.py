@@ -16,9 +16,9 @@ from gateway.messaging.envelope import CONTENT_TYPE, decode, encode
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Byte, Float, Int, Value, encode_map
+from gateway.stomp.brokers import ACTIVEMQ, BROKERS, GATEWAY
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version
-from pipeline.datasource.dialect import ACTIVEMQ, DIALECTS, GATEWAY
 from pipeline.datasource.errors import BrokerError
 from pipeline.datasource.options import Options
 from pipeline.datasource.rows import SCHEMA, record_batch, with_text, without_text
@@ -163,7 +163,7 @@ def test_only_the_gateway_is_asked_and_only_where_it_is_wanted() -> None:
     for wanted in (False, True):
         client = Client(Options(envelope=wanted))
         asked = []
-        for client.dialect in DIALECTS.values():
+        for client.dialect in BROKERS.values():
             if client.enveloped:
                 asked.append(client.dialect)
         assert asked == ([GATEWAY] if wanted else [])

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from gateway.messaging.destination import Kind
-from pipeline.datasource.dialect import (
+from gateway.stomp.brokers import (
     ACTIVEMQ,
     ARTEMIS,
-    DIALECTS,
+    BROKERS,
     GATEWAY,
+    GENERIC,
     RABBITMQ,
-    UNKNOWN,
-    Place,
     recognise,
 )
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import ALL, Options, Use, parse, parse_reading
+from pipeline.datasource.places import Place, kind_headers, spelled
 
 QUEUE = {"destination": "queue:orders"}
 TOPIC = {
@@ -216,7 +216,7 @@ def test_passcodes_are_read_where_they_are_needed(
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "spelled"),
+    ("text", "place", "header"),
     [
         ("queue:a.b/c", Place(Kind.QUEUE, "a.b/c"), "/queue/a.b/c"),
         ("/queue/a", Place(Kind.QUEUE, "a"), "/queue/a"),
@@ -229,9 +229,9 @@ def test_passcodes_are_read_where_they_are_needed(
         ),
     ],
 )
-def test_destinations(text: str, place: Place, spelled: str) -> None:
+def test_destinations(text: str, place: Place, header: str) -> None:
     assert Place.parse(text) == place
-    assert GATEWAY.spelled(place) == spelled
+    assert spelled(GATEWAY, place) == header
     assert Place.parse(str(place)) == place
 
 
@@ -240,14 +240,14 @@ def test_brokers_differ() -> None:
     assert recognise("ActiveMQ/5.17.2") is ACTIVEMQ
     assert recognise("ActiveMQ-Artemis/2.31.0 ActiveMQ Artemis Messaging Engine") is ARTEMIS
     assert recognise("RabbitMQ/3.10.8") is RABBITMQ
-    assert recognise("") is UNKNOWN
+    assert recognise("") is GENERIC
     queue = Place(Kind.QUEUE, "a/b%")
-    assert RABBITMQ.spelled(queue) == "/queue/a%2Fb%25"
-    assert (ARTEMIS.spelled(queue), ARTEMIS.kind_headers(queue, "subscription-type")) == (
+    assert spelled(RABBITMQ, queue) == "/queue/a%2Fb%25"
+    assert (spelled(ARTEMIS, queue), kind_headers(ARTEMIS, queue, "subscription-type")) == (
         "a/b%",
         (("subscription-type", "ANYCAST"),),
     )
     assert [ARTEMIS.message_id(header) for header in ("57", "3,57", "")] == ["57", "57", ""]
     assert GATEWAY.message_id("ID:a,b") == "ID:a,b"
-    assert ("durable", "true") in RABBITMQ.kind_headers(queue, "destination-type")
-    assert all(name == dialect.name for name, dialect in DIALECTS.items())
+    assert ("durable", "true") in kind_headers(RABBITMQ, queue, "destination-type")
+    assert all(name == dialect.name for name, dialect in BROKERS.items())

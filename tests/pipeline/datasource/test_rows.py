@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 )
 
 from gateway.messaging.envelope import CONTENT_TYPE
+from gateway.stomp.brokers import ACTIVEMQ, ARTEMIS, BROKERS, GATEWAY
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version, serialize
 from pipeline.columns import MESSAGES
-from pipeline.datasource.dialect import ACTIVEMQ, ARTEMIS, DIALECTS, GATEWAY
 from pipeline.datasource.errors import BrokerError
 from pipeline.datasource.rows import SCHEMA, record_batch, with_text, without_text
 
@@ -59,9 +59,9 @@ def frame(headers: dict[str, str], body: bytes) -> Frame:
     return Frame(Head("MESSAGE", headers), body)
 
 
-@given(FRAMES, st.sampled_from(sorted(DIALECTS)))
+@given(FRAMES, st.sampled_from(sorted(BROKERS)))
 def test_nothing_is_lost(given_frames: list[tuple[dict[str, str], bytes]], name: str) -> None:
-    batch = record_batch([frame(headers, body) for headers, body in given_frames], DIALECTS[name])
+    batch = record_batch([frame(headers, body) for headers, body in given_frames], BROKERS[name])
     assert batch.schema.equals(SCHEMA)
     rows = batch.to_pylist()
     assert [(dict(row["headers"]), row["body"]) for row in rows] == given_frames

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.stomp.brokers import GATEWAY
 from gateway.stomp.wire import Frame, Head
 from pipeline.datasource import remembered
 from pipeline.datasource import staging as module
-from pipeline.datasource.dialect import GATEWAY
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.remembered import Remembered
 from pipeline.datasource.rows import record_batch

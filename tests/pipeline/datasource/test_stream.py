@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from gateway.stomp.brokers import ACTIVEMQ, BROKERS
 from pipeline.datasource import receiving, staging
 from pipeline.datasource.batch_reader import StompConsumer
-from pipeline.datasource.dialect import ACTIVEMQ, DIALECTS
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.pause import SHORTEST
@@ -242,7 +242,7 @@ class Died(Exception):
 
 
 #: An ActiveMQ that sends four messages, and more when those are acknowledged.
-IN_FOURS = replace(ACTIVEMQ, most=4)
+IN_FOURS = replace(ACTIVEMQ, prefetch_limit=4)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_what_comes_again_is_known(
     partition more each time.
     """
     if piece > 1:
-        monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
+        monkeypatch.setitem(BROKERS, "activemq", IN_FOURS)
     broker = gateway if peer == "gateway" else Broker(activemq().port, {})
     broker.fill(numbers(0, 30))
     dying = reader(broker, tmp_path, batchSize=10)
@@ -355,7 +355,7 @@ def test_a_connection_lost_between_two_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The micro-batch has what was staged, and the next goes on."""
-    monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
+    monkeypatch.setitem(BROKERS, "activemq", IN_FOURS)
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 10))
     with Proxy(broker.port) as proxy:
@@ -370,7 +370,7 @@ def test_a_batch_read_goes_on_after_a_connection_that_was_lost_between_two_piece
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends with as many as it was to take, and not where that partition was ended."""
-    monkeypatch.setitem(DIALECTS, "activemq", IN_FOURS)
+    monkeypatch.setitem(BROKERS, "activemq", IN_FOURS)
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 20))
     with Proxy(broker.port) as proxy:
@@ -542,7 +542,9 @@ def test_a_micro_batch_is_larger_than_the_brokers_window(
     """A broker that sends no more until some are acknowledged has not come to its end."""
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 80))
-    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, most=25, prefetch=prefetch))
+    monkeypatch.setitem(
+        BROKERS, "activemq", replace(ACTIVEMQ, prefetch_limit=25, prefetch=prefetch)
+    )
     query = reader(broker, tmp_path, batchSize=60)
     assert receive(query, 0) == numbers(0, 60)
     assert receive(query, 1) == numbers(60, 80)
@@ -555,7 +557,9 @@ def test_a_micro_batch_is_as_large_as_a_window_that_is_kept(
 ) -> None:
     broker = Broker(activemq().port, {})
     broker.fill(numbers(0, 80))
-    monkeypatch.setitem(DIALECTS, "activemq", replace(ACTIVEMQ, most=50, keeps_window=True))
+    monkeypatch.setitem(
+        BROKERS, "activemq", replace(ACTIVEMQ, prefetch_limit=50, keeps_window=True)
+    )
     query = reader(broker, tmp_path, batchSize=60)
     assert receive(query, 0) == numbers(0, 50)
     assert (

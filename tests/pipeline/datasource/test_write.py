@@ -18,9 +18,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
+from gateway.stomp.brokers import ACTIVEMQ, GATEWAY, Dialect
 from gateway.stomp.wire import FrameParser, Limits, Version
 from pipeline.datasource.batch_reader import StompBrowser
-from pipeline.datasource.dialect import ACTIVEMQ, GATEWAY, Dialect
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import Options, Use, parse
 from pipeline.datasource.sending import Sending, check_columns

@@ -11,18 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge.providers.stomp.dialect import (
-    ACTIVEMQ,
-    ARTEMIS,
-    DIALECTS,
-    GATEWAY,
-    GENERIC,
-    OPEN_MQ,
-    RABBITMQ,
-    Dialect,
-    product,
-    recognise,
-)
+from bridge.providers.stomp.dialect import DIALECTS
 from bridge.providers.stomp.encoding import decode_headers, encode_headers
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, write
 from bridge.providers.stomp.mapping import (
@@ -52,6 +41,17 @@ from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.selector.selector import parse as parse_selector
 from gateway.messaging.values import Byte, Float, Int, Short, Value
+from gateway.stomp.brokers import (
+    ACTIVEMQ,
+    ARTEMIS,
+    GATEWAY,
+    GENERIC,
+    OPEN_MQ,
+    RABBITMQ,
+    Dialect,
+    product,
+    recognise,
+)
 
 # --- addresses and options
 
@@ -178,7 +178,7 @@ def test_a_broker_has_the_name_that_it_tells(server: str, name: str) -> None:
 
 
 def test_brokers_without_real_transactions_are_not_transacted() -> None:
-    assert {name for name, dialect in DIALECTS.items() if dialect.capabilities.transacted} == {
+    assert {name for name, dialect in DIALECTS.items() if dialect.transacted} == {
         "activemq",
         "gateway",
         "openmq",

@@ -1,0 +1,79 @@
+"""Queues and topics as options and columns name them, and as each broker spells them.
+
+Knows neither sockets nor rows. The table of brokers is :mod:`gateway.stomp.brokers`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from gateway.messaging.destination import Kind
+from gateway.stomp.brokers import Dialect
+
+_WORDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
+
+
+class Place(NamedTuple):
+    """A queue or topic by name, or whatever a broker has besides, spelt as it spells it.
+
+    :param own: the broker's own spelling, "" where kind and name say all.
+    """
+
+    kind: Kind
+    name: str
+    own: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """What ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or another spelling
+        with a leading slash means.
+
+        :raises ValueError: it is none of these; the text says what was expected.
+        """
+        word, colon, name = text.partition(":")
+        if "\0" not in text:
+            if colon and word in _WORDS and name.strip():
+                return cls(_WORDS[word], name)
+            for word, kind in _WORDS.items():
+                if text.startswith(f"/{word}/") and len(text) > len(word) + 2:
+                    return cls(kind, text[len(word) + 2 :])
+            if text.startswith("/") and text.count("/") > 1 and not text.endswith("/"):
+                return cls(Kind.TOPIC if "topic" in text.split("/")[1] else Kind.QUEUE, text, text)
+        raise ValueError(
+            "expected queue:NAME, topic:NAME, or the broker's own spelling, which begins with a slash, as /queue/NAME"
+        )
+
+    @property
+    def wild(self) -> bool:
+        """Whether it is a pattern of topics."""
+        levels = self.name.split(".")
+        return self.kind is Kind.TOPIC and not self.own and ("*" in levels or levels[-1] == ">")
+
+    def __str__(self) -> str:
+        return self.own or f"{'queue' if self.kind is Kind.QUEUE else 'topic'}:{self.name}"
+
+
+def spelled(dialect: Dialect, place: Place) -> str:
+    """Return the ``destination`` header for a place."""
+    if place.own:
+        return place.own
+    name = (
+        quote(place.name, safe=" !\"#$&'()*+,:;<=>?@[\\]^`{|}~")
+        if dialect.escapes_names
+        else place.name
+    )
+    if not dialect.prefixes:
+        return name
+    return f"/{'queue' if place.kind is Kind.QUEUE else 'topic'}/{name}"
+
+
+def kind_headers(dialect: Dialect, place: Place, header: str) -> tuple[tuple[str, str], ...]:
+    """Return the headers, besides ``destination``, that say where a message goes or comes from.
+
+    :param header: ``destination-type`` of SEND, or ``subscription-type`` of SUBSCRIBE.
+    """
+    if not dialect.prefixes and not place.own:
+        return ((header, "ANYCAST" if place.kind is Kind.QUEUE else "MULTICAST"),)
+    # What the broker spells its own way, as /exchange/..., is not necessarily a queue.
+    return dialect.queue_headers if place.kind is Kind.QUEUE and not place.own else ()
