@@ -7,6 +7,7 @@
 #   make lint       ruff and mypy only
 #   make twin       the gateway of another tree beside this one: make twin OLD=../before
 #   make bench      measure
+#   make bench-pairs    what a change costs: make bench-pairs OLD=../before/build/compiled NEW=build/compiled
 #   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run uses them from then on, bench always
 #   make docs       the documentation, in docs/_build/html
 #
@@ -34,7 +35,7 @@ SIDE_BY_SIDE ?= -n 6 --dist loadgroup --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test test-full test-compiled lint twin bench compiled docs packages
+.PHONY: run quick test test-full test-compiled lint twin bench bench-pairs compiled docs packages
 
 run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
@@ -73,6 +74,9 @@ twin: $(VENV)/.installed-for-tests
 bench: $(VENV)/.installed-for-tests $(if $(STOMP_GATEWAY_PURE),,$(COMPILED)/.built)
 	@tests/install-packages activemq rabbitmq-server
 	$(BIN)/python -m benchmarks $$([ -z '$(STOMP_GATEWAY_PURE)' ] && [ -e $(COMPILED)/.built ] && echo --gateway-path $(COMPILED))
+
+bench-pairs: $(VENV)/.installed-for-tests
+	$(BIN)/python -m benchmarks.pairs $(OLD) $(NEW) $(PAIRS)
 
 compiled: $(COMPILED)/.built
 

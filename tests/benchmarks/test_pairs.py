@@ -1,0 +1,45 @@
+"""Two builds of the gateway compared in pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import pairs
+from benchmarks.cell import Row
+from benchmarks.measurement import Measurement
+from benchmarks.results import RowResult
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_figure_is_compared_pair_by_pair() -> None:
+    result = RowResult("cell", Row("a row", "msg/s", True), ("old", "new"))
+    for cost in (1.0, 2.0, 3.0, 4.0):
+        result.add("old", Measurement(10.0, server_cpu=cost))
+        result.add("new", Measurement(None if cost == 4.0 else 10.0, server_cpu=1.5 * cost))
+    found = pairs.compared(result, lambda run: run.server_cpu if run.value else None)
+    assert found is not None
+    assert (found.old, found.new, found.ratio) == (2.0, 3.0, 1.5)
+    assert pairs.compared(result, lambda run: None) is None
+
+
+def test_both_builds_are_measured_in_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = tmp_path / "figures.json"
+    arguments = [str(ROOT), str(ROOT), "--only", "auto-constant", "--pairs", "2", "--seconds"]
+    options = ["0.2", "--warm-up", "0.1", "--bound", "100000", "--json", str(figures)]
+    assert pairs.main([*arguments, *options]) == 0
+    [*_, line] = [each for each in capsys.readouterr().out.splitlines() if "rate/s" in each]
+    assert "(" in line
+    kept = json.loads(figures.read_text())
+    assert {len(runs) for row in kept["rows"] for runs in row["runs"].values()} == {2}
+    assert all(pair["cpu s/100k"]["ratio"] > 0 for pair in kept["pairs"])
+
+
+def test_a_folder_without_a_gateway_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        pairs.main([str(tmp_path), str(ROOT)])
