@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.python.failure import Failure
 
 T = TypeVar("T")
@@ -118,3 +118,19 @@ def shielded(doing: Deferred[T]) -> Deferred[T]:
 
     doing.addCallbacks(succeeded, failed)
     return waiter
+
+
+def within(clock: Any, seconds: float, event: Deferred[Any]) -> Deferred[bool]:
+    """Wait for an event that never fails, at most so many seconds. Does not cancel the event.
+
+    :param clock: the reactor.
+    :returns: True when it has happened, False when it has not in time.
+    """
+
+    def late(failure: Failure) -> bool:
+        if not isinstance(failure.value, TimeoutError):
+            failure.raiseException()
+        return False
+
+    waiting = shielded(event).addTimeout(seconds, clock)
+    return waiting.addCallbacks(lambda _: True, late)

@@ -21,8 +21,7 @@ from twisted.internet.defer import Deferred
 from bridge.config.document import declarations
 from bridge.config.model import ConnectionFactory
 from bridge.config.reader import read
-from bridge.connections import jms_properties
-from bridge.connections.factories import GROUP, Embedded, Factories
+from bridge.connections.factories import GROUP, JMS_PREFIX, JMS_PROPERTIES, Embedded, Factories
 from bridge.link.machine import Events
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.stomp.dialect import DIALECTS, capabilities_of
@@ -113,9 +112,9 @@ def test_the_properties_of_jms_factories_are_there() -> None:
     shown = {
         cells[0].strip("`")
         for cells in rows(page("jmsbridge"))
-        if cells[0].startswith(f"``{jms_properties.PREFIX}")
+        if cells[0].startswith(f"``{JMS_PREFIX}")
     }
-    assert set(jms_properties.PROPERTIES) <= shown
+    assert set(JMS_PROPERTIES) <= shown
 
 
 def test_the_properties_of_dead_messages_are_there() -> None:

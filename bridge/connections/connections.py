@@ -20,8 +20,8 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.connections.leases import ConnectionKind, Lease, Lost, Way, within
-from bridge.connections.pool import Pool
+from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool, Way
+from bridge.together import within
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
 
@@ -83,14 +83,14 @@ class _PoolWay:
 
     def take(self, lost: Lost) -> Deferred[Lease]:
         if self._closed:
-            return fail(self.pool.over())
+            return fail(self.pool.ended)
         return self.pool.take(lost, self)
 
     def close(self) -> Deferred[None]:
         if not self._closed:
             self._closed = True
             self.pool.ways -= 1
-            self.pool.dismiss(self, self.pool.over())
+            self.pool.dismiss(self, self.pool.ended)
         return self._connections.left(self.pool)
 
 
@@ -184,12 +184,12 @@ class Connections:
         if pool.ways:
             return succeed(None)
         if pool in self._dedicated:
-            return pool.close(pool.over()).addCallback(lambda _: self._dedicated.pop(pool, None))
+            return pool.close(pool.ended).addCallback(lambda _: self._dedicated.pop(pool, None))
         if self._common.get(pool.factory) is pool and (pool.outdated or not pool.used):
             del self._common[pool.factory]
             self._leaving[pool] = None
             # Who has yet to give one back may do so in peace.
-            pool.refuse(pool.over())
+            pool.refuse(pool.ended)
             pool.all_back().addCallback(lambda _: self._leaving.pop(pool, None))
             return pool.closings()
         return succeed(None)

@@ -28,8 +28,7 @@ properties are those of
 :class:`bridge.providers.stomp.options.StompOptions`, and ``client-id``.
 
 *A JMS provider*, if it is anything else: the name of the connection factory in JNDI, whose
-environment the properties are, but for those of
-:mod:`bridge.connections.jms_properties`.
+environment the properties are, but for :data:`JMS_PROPERTIES`.
 
 Owns this choice and what is wrong with it. Imports a kind of provider when the first factory of
 that kind is made, and not before: most installations have neither Java nor another broker.
@@ -48,7 +47,6 @@ from twisted.logger import Logger
 
 from bridge.config import model
 from bridge.config.model import PROVIDER_PROPERTY
-from bridge.connections import jms_properties
 from bridge.connections.administered import AdministeredFactory, FactoryError, masked
 from gateway.instance.declaration import nearest
 from gateway.messaging.destination import Destination
@@ -73,6 +71,11 @@ STOMP_CLIENT_ID: Final = "client-id"
 #: Also what was meant to be one: JNDI has no names of such a scheme.
 _STOMP: Final = re.compile(r"stomp[a-z+.-]*:", re.IGNORECASE)
 _NOBODY: Final = Credentials("", "")
+
+#: Properties of a JMS connection factory that are for the bridge and not for JNDI begin so.
+JMS_PREFIX: Final = "imq.jms."
+_MOST_SECONDS: Final = 86_400
+_MOST_MODE: Final = 0x7FFF_FFFF
 
 _log: Final = Logger(namespace="bridge")
 
@@ -208,7 +211,7 @@ class Factories:
         from bridge.providers.jms.factory import JMSFactory
         from bridge.providers.jms.provider import JMSProvider
 
-        environment, fields = jms_properties.split(config)
+        environment, fields = _jms_properties(config)
         provider = JMSProvider(
             self._reactor,
             JMSFactory(lookup_name, environment, **fields),
@@ -319,3 +322,81 @@ def _client_id(config: model.ConnectionFactory, name: str) -> str | None:
             f"property '{name}'",
         )
     return value
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise ValueError(
+            f"'{value[:40]}' is no number of seconds above 0 and up to {_MOST_SECONDS}"
+        )
+    return seconds
+
+
+def _mode(value: str) -> int:
+    text = value.strip()
+    # Not more digits, as reading them takes time.
+    digits = text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_MODE))
+    if not digits or int(text) > _MOST_MODE:
+        raise ValueError(
+            f"'{value[:40]}' is no acknowledge mode: expected a number from 0 to {_MOST_MODE}"
+        )
+    return int(text)
+
+
+def _options(value: str) -> tuple[str, ...]:
+    return tuple(value.split())
+
+
+#: The field of :class:`~bridge.providers.jms.factory.JMSFactory` that each property gives, and how
+#: its value is read.
+_JMS_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    # Jars and folders of the provider's client, before those of the setting of the same name.
+    "imq.jms.classpath": ("class_path", str),
+    # Options of its Java process, in place of those of the setting of the same name.
+    "imq.jms.jvmOptions": ("java_options", _options),
+    # A name for its Java process, which it then shares only with factories of the same name.
+    "imq.jms.process": ("process", str.strip),
+    # Seconds that calls of the provider's client may take.
+    "imq.jms.lookupTimeout": ("lookup_timeout_s", _seconds),
+    "imq.jms.connectTimeout": ("connect_timeout_s", _seconds),
+    "imq.jms.sendTimeout": ("send_timeout_s", _seconds),
+    "imq.jms.closeTimeout": ("close_timeout_s", _seconds),
+    # The provider's own acknowledge mode for acknowledgement one by one.
+    "imq.jms.individualAcknowledge": ("individual_acknowledge", _mode),
+    # The queue to which the provider's dead messages go; empty is none.
+    "imq.jms.deadQueue": ("dead_queue", str.strip),
+}
+JMS_PROPERTIES: Final = tuple(_JMS_FIELDS)
+"""The properties of a JMS connection factory that are for the bridge. All others are JNDI's
+environment, and are passed on unread.
+"""
+
+
+def _jms_properties(config: model.ConnectionFactory) -> tuple[dict[str, str], dict[str, Any]]:
+    """Separate the properties of a JMS connection factory.
+
+    :returns: JNDI's environment, and the fields of JMSFactory that are given.
+    :raises FactoryError: one with our prefix that does not exist, or has a value out of range.
+    """
+    environment: dict[str, str] = {}
+    fields: dict[str, Any] = {}
+    for name, value in config.properties.items():
+        if not name.startswith(JMS_PREFIX):
+            environment[name] = value
+            continue
+        where = f"property '{name}'"
+        if name not in _JMS_FIELDS:
+            near = nearest(name, JMS_PROPERTIES)
+            meant = f"; was {near} meant?" if near else ""
+            reason = f"there is no such property, but {', '.join(JMS_PROPERTIES)}{meant}"
+            raise FactoryError(config.ref_name, reason, where)
+        field, read = _JMS_FIELDS[name]
+        try:
+            fields[field] = read(value)
+        except ValueError as refused:
+            raise FactoryError(config.ref_name, str(refused), where) from None
+    return environment, fields

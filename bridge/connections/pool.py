@@ -1,14 +1,15 @@
-"""The connections of one factory and client identifier: opened when somebody needs one, lent, and
-closed when nobody did for long enough.
+"""The connections of one factory and client identifier: opened on demand, lent, and closed when
+they have been idle for long enough.
 
-Owns which connection a taker gets, and how long one stays open that nobody has. One pool is the
-connection of one link, the shared connection of a factory, or its pooled ones, by its
-:attr:`Pool.kind`. Which links use which pool is said in :mod:`bridge.connections.connections`.
+One pool is the connection of one link, the shared connection of a factory, or its pooled ones, by
+its :attr:`Pool.kind`. Which links use which pool is said in :mod:`bridge.connections.connections`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults, succeed
 from twisted.internet.defer import fail as failed
@@ -16,12 +17,174 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.connections.leases import ConnectionKind, Lease, Lost, Opened
+from bridge.together import shielded, within
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection
 
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall
+
 #: Seconds after which a client identifier that was in use is tried a second time.
 CLIENT_ID_S: Final = 5.0
+#: Seconds that closing one connection may take before it is left to itself; providers have shorter
+#: limits of their own.
+CLOSE_S: Final = 30.0
+
+#: As in :meth:`gateway.messaging.provider.Provider.connect`.
+Lost = Callable[[MessagingError], None]
+
+
+class ConnectionKind(Enum):
+    """How a link or a dead message queue has its connection (seed 003, "Pooled, Shared, and
+    Dedicated Connections").
+    """
+
+    #: Its own.
+    DEDICATED = "D"
+    #: Its own from :meth:`Way.take` until it is given back.
+    POOLED = "P"
+    #: One for all of a factory, because the factory has a client identifier.
+    SHARED = "S"
+
+
+class Lease:
+    """A connection on loan, to use sessions of; not to close."""
+
+    def __init__(self, opened: Opened, lost: Lost, log: Logger) -> None:
+        self.connection: Final = opened.connection
+        self._opened: Opened | None = opened
+        self._lost: Final = lost
+        self._log: Final = log
+        self._ending: Deferred[None] | None = None
+
+    def give_back(self, broken: bool = False) -> Deferred[None]:
+        """Return the connection: its sessions are closed, and ``lost`` is not called any more.
+        Idempotent.
+
+        :param broken: nobody is to get this connection again.
+        :returns: fires, never with an error, when the connection is closed if this closes it, else
+            at once.
+        """
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._ending = opened.given_back(self, broken)
+        return succeed(None) if self._ending is None else shielded(self._ending)
+
+    def lose(self, error: MessagingError) -> None:
+        """Report that the connection has ended."""
+        self._opened = None
+        try:
+            self._lost(error)
+        except Exception:  # noqa: BLE001
+            # The others who have it must be told nevertheless.
+            self._log.failure("who had a connection failed when told that it is lost")
+
+
+class Way(Protocol):
+    """How a link's source, its target or a dead message queue gets at connections."""
+
+    @property
+    def kind(self) -> ConnectionKind | None:
+        """Which kind of connection; None as long as that depends on the provider, which has not
+        been connected to.
+        """
+
+    def take(self, lost: Lost) -> Deferred[Lease]:
+        """Borrow a connection: one that is open, or else make one attempt to connect. Trying again
+        is up to the caller.
+
+        A client identifier that is in use is tried a second time after :data:`CLIENT_ID_S` seconds,
+        within this attempt. May be cancelled; what comes of the attempt is then for others.
+
+        :param lost: called at most once, and not after the lease was given back, if the connection
+            ends.
+        :returns: fails as :meth:`gateway.messaging.provider.Provider.connect` does; with
+            ProviderUnavailable once this is closed.
+        """
+
+    def close(self) -> Deferred[None]:
+        """Borrow no more. Borrowing that is under way fails; a dedicated connection is closed.
+
+        :returns: fires, never with an error, when that is done.
+        """
+
+
+class Opened:
+    """A connection of a pool that is open, or about to be."""
+
+    connection: Connection
+
+    def __init__(self, pool: Pool) -> None:
+        self.leases: dict[Lease, None] = {}
+        #: Whether it may be lent.
+        self.sound = True
+        #: Why it was lost.
+        self.error: MessagingError | None = None
+        #: Closes it when it has been idle for long enough.
+        self.timer: IDelayedCall | None = None
+        self._pool: Final = pool
+        self._closing: Deferred[None] | None = None
+
+    def lend(self, lost: Lost) -> Lease:
+        self.stop_timer()
+        lease = Lease(self, lost, self._pool.log)
+        self.leases[lease] = None
+        return lease
+
+    def given_back(self, lease: Lease, broken: bool) -> Deferred[None]:
+        self.leases.pop(lease, None)
+        if broken:
+            self.sound = False
+        return self._pool.given_back(self)
+
+    def stop_timer(self) -> None:
+        """It is not idle, as somebody has it, or it is closed."""
+        if self.timer is not None and self.timer.active():
+            self.timer.cancel()
+        self.timer = None
+
+    def lose(self, error: MessagingError) -> None:
+        """It has ended, as the provider says. This may come before :attr:`connection` is set."""
+        if self._closing is None and self.error is None:
+            self.error = error
+            self.sound = False
+            self.stop_timer()
+            leases, self.leases = self.leases, {}
+            self._pool.lost(self, idle=not leases)
+            for lease in leases:
+                lease.lose(error)
+
+    def withdraw(self, error: MessagingError) -> None:
+        """Take it from those who have it, and tell them why."""
+        leases, self.leases = self.leases, {}
+        for lease in leases:
+            lease.lose(error)
+
+    def close(self) -> Deferred[None]:
+        """Close it, once. :returns: fires, never with an error, when it is closed, or was not
+        within :data:`CLOSE_S`.
+        """
+        self.sound = False
+        self.stop_timer()
+        if self._closing is None:
+            self._closing = Deferred.fromCoroutine(self._close())
+        return shielded(self._closing)
+
+    async def _close(self) -> None:
+        pool = self._pool
+        if not await within(pool.reactor, CLOSE_S, Deferred.fromCoroutine(self._close_now())):
+            pool.log.warn(
+                "{what}: it is not closed after {seconds:g} s, and is left to itself",
+                what=pool.what,
+                seconds=CLOSE_S,
+            )
+
+    async def _close_now(self) -> None:
+        try:
+            await self.connection.close()
+        except Exception:  # noqa: BLE001
+            # A provider of another package may break the promise that closing never fails.
+            self._pool.log.failure("{what}: closing it failed", what=self._pool.what)
 
 
 class Pool:
@@ -31,8 +194,8 @@ class Pool:
     :param client_id: of each connection; None is the factory's own.
     :param kind: None finds it out by the first connection: SHARED if the factory gives it a client
         identifier, else POOLED.
-    :param linger_s: seconds that a connection which nobody has stays open; None is for ever, 0 not
-        at all. :param log: the bridge's.
+    :param linger_s: seconds that an idle connection stays open; None is for ever, 0 not at all.
+    :param log: the bridge's.
     :param holder: whose they are, for operators.
     """
 
@@ -46,37 +209,35 @@ class Pool:
         log: Logger,
         holder: str = "",
     ) -> None:
-        self.factory = factory
-        self.holder = holder
+        self.reactor: Final = reactor
+        self.log: Final = log
+        self.factory: Final = factory
+        self.holder: Final = holder
         self.kind = kind
         #: Whether the factory's configuration is no longer that of the bridge's file; kept by
         #: whoever knows.
         self.outdated = False
         #: How many ways lead here; kept by whoever makes them.
         self.ways = 0
-        self._reactor = reactor
-        self._log = log
-        self._client_id = client_id
-        self._linger_s = linger_s
-        self._what = f"connection of connection-factory {factory.config.ref_name}"
+        #: Its connections' name in the log.
+        self.what: Final = f"connection of connection-factory {factory.config.ref_name}"
+        self._client_id: Final = client_id
+        self._linger_s: Final = linger_s
         #: Why there are no more connections.
         self._closed: ProviderUnavailable | None = None
         #: Those that are open, that given back last at the end.
-        self._opened: dict[Opened, None] = {}
+        self._opened: Final[dict[Opened, None]] = {}
         #: Those that are being closed, until they are.
-        self._closing: dict[Opened, None] = {}
-        #: Attempts that somebody waits for, or did: what each waits for before the second time, if
-        #: it does.
+        self._closing: Final[dict[Opened, None]] = {}
+        #: Attempts to connect whose result is wanted, with the pause before a second try.
         self._attempts: dict[Opened, Deferred[None] | None] = {}
         #: Who waits, in order: whom to tell of a loss, and by which way.
         self._takers: dict[Deferred[Lease], tuple[Lost, object]] = {}
         self._all_back: list[Deferred[None]] = []
 
-    # --- what is known of it
-
     @property
     def in_use(self) -> int:
-        """Connections that somebody has."""
+        """Connections that are lent."""
         return sum(1 for opened in self._opened if opened.leases)
 
     @property
@@ -86,7 +247,7 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        """Connections that nobody has."""
+        """Connections that are not lent."""
         return len(self._opened) - self.in_use
 
     @property
@@ -99,16 +260,17 @@ class Pool:
         """Whether there are connections, or attempts to have one."""
         return bool(self._opened or self._attempts)
 
-    def over(self) -> ProviderUnavailable:
-        """What those are told who want a connection although they have closed their way."""
+    @property
+    def ended(self) -> ProviderUnavailable:
+        """The error for those who want a connection although they have closed their way."""
         return ProviderUnavailable(
             f"the use of connection-factory '{self.factory.config.ref_name}' has ended"
         )
 
-    # --- taking
+    # --- lending
 
     def take(self, lost: Lost, way: object) -> Deferred[Lease]:
-        """As :meth:`bridge.connections.leases.Way.take`. :param way: for :meth:`dismiss`."""
+        """As :meth:`Way.take`. :param way: for :meth:`dismiss`."""
         if self._closed is not None:
             return failed(self._closed)
         found = self._available()
@@ -119,34 +281,40 @@ class Pool:
         self._connect()
         return taker
 
+    def _given_up(self, taker: Deferred[Lease]) -> None:
+        """Somebody waits no longer. The attempt goes on: an opened connection that nobody closes
+        would stay.
+        """
+        self._takers.pop(taker, None)
+
     def dismiss(self, way: object, error: MessagingError) -> None:
-        """Those who wait by this way wait no longer."""
+        """Fail those who wait by this way."""
         for taker in [taker for taker, (_, by) in self._takers.items() if by is way]:
             del self._takers[taker]
             taker.errback(error)
 
     def invalidate(self) -> None:
-        """No connection that is open now, or is being opened, is lent any more; each is closed when
-        nobody has it.
-        """
+        """Lend no connection that is open now, or is being opened; close each when it is idle."""
         for opened in list(self._opened):
             opened.sound = False
             if not opened.leases:
                 self._close(opened)
-        self._abandon()
+        attempts, self._attempts = self._attempts, {}
+        for pause in attempts.values():
+            if pause is not None:
+                pause.cancel()
         self._connect()
 
     def all_back(self) -> Deferred[None]:
-        """Fires when nobody has a connection."""
-        if not self.leases:
-            return succeed(None)
+        """Fires when no connection is lent."""
         back: Deferred[None] = Deferred()
         self._all_back.append(back)
+        self._tell_all_back()
         return back
 
     def refuse(self, error: ProviderUnavailable) -> None:
-        """No more is taken: who waits, and whoever comes, is told this. What nobody has is closed,
-        now or when it is given back.
+        """Lend no more: fail those who wait, and those who come, with this. Close what is idle, now
+        or when it is given back.
         """
         self._closed = error
         self.invalidate()
@@ -157,8 +325,8 @@ class Pool:
     def close(self, error: ProviderUnavailable, tell: bool = False) -> Deferred[None]:
         """Close every connection, whoever has it.
 
-        :param error: for who waits. :param tell: whether those who have one are told that it is
-            lost.
+        :param error: for those who wait. :param tell: whether those who have one are told that it
+            is lost.
         :returns: fires when all are closed; attempts to connect are not waited for, and what comes
             of them is closed.
         """
@@ -167,59 +335,84 @@ class Pool:
             self._close(opened)
             if tell:
                 opened.withdraw(error)
-        self._ring()
+        self._tell_all_back()
         return self.closings()
 
     def closings(self) -> Deferred[None]:
         """Fires when what is being closed now is closed."""
-        return gatherResults([opened.close() for opened in self._closing]).addCallback(
-            lambda _: None
-        )
+        return Deferred.fromCoroutine(_when_closed(self._closing))
 
-    # --- what becomes of one (bridge.connections.leases.Owner)
+    # --- what becomes of a connection
 
-    def returned(self, opened: Opened) -> Deferred[None]:
+    def given_back(self, opened: Opened) -> Deferred[None]:
+        """A lease was given back. :returns: fires when what becomes of the connection is done."""
         done: Deferred[None] = opened.close() if opened in self._closing else succeed(None)
         if opened in self._opened and not opened.leases:
             del self._opened[opened]
             self._opened[opened] = None
             done = self._rest(opened)
             self._serve()
-        self._ring()
+        self._tell_all_back()
         return done
 
-    def ended(self, opened: Opened, idle: bool) -> None:
+    def lost(self, opened: Opened, idle: bool) -> None:
+        """A connection was lost. :param idle: it was not lent; else those who had it are told
+        behind this.
+        """
         if opened in self._opened:
             if idle:
-                self._log.info(
-                    "{what}: lost while nobody had it: {error}", what=self._what, error=opened.error
+                self.log.info(
+                    "{what}: lost while nobody had it: {error}", what=self.what, error=opened.error
                 )
             # What the provider still keeps of it goes with this.
             self._close(opened)
-        self._ring()
+        self._tell_all_back()
+
+    def _rest(self, opened: Opened) -> Deferred[None]:
+        """It is idle."""
+        # It may have been so before: who was served by an arrival may have given it back already.
+        opened.stop_timer()
+        if not opened.sound or self._linger_s == 0:
+            return self._close(opened)
+        if self._linger_s is not None:
+            opened.timer = self.reactor.callLater(self._linger_s, self._idle_for_long, opened)
+        return succeed(None)
+
+    def _idle_for_long(self, opened: Opened) -> None:
+        self.log.debug(
+            "{what}: closed after {seconds:g} s without use", what=self.what, seconds=self._linger_s
+        )
+        self._close(opened)
+
+    def _close(self, opened: Opened) -> Deferred[None]:
+        self._opened.pop(opened, None)
+        self._closing[opened] = None
+        return opened.close().addCallback(lambda _: self._closing.pop(opened, None))
+
+    def _tell_all_back(self) -> None:
+        if self._all_back and not self.leases:
+            waiting, self._all_back = self._all_back, []
+            for back in waiting:
+                back.callback(None)
 
     # --- connecting
 
     def _available(self) -> Opened | None:
         several = self.kind is not ConnectionKind.POOLED
-        return next(
-            (
-                opened
-                for opened in reversed(self._opened)
-                if opened.sound and (several or not opened.leases)
-            ),
-            None,
-        )
+        for opened in reversed(self._opened):
+            if opened.sound and (several or not opened.leases):
+                return opened
+        return None
 
     def _connect(self) -> None:
-        """As many attempts as are needed: one for each who waits where each has a connection of its
-        own, else one for all.
+        """Make as many attempts as are needed: one for each who waits where each has a connection
+        of its own, else one for all.
         """
         # Counted anew each time: an attempt may have succeeded before it returns.
         while self._closed is None and len(self._attempts) < (
             len(self._takers) if self.kind is ConnectionKind.POOLED else min(1, len(self._takers))
         ):
-            opened = Opened(self._reactor, self, self._what, self._log)
+            opened = Opened(self)
             self._attempts[opened] = None
             Deferred.fromCoroutine(self._attempt(opened)).addErrback(self._defect)
 
@@ -228,14 +421,12 @@ class Pool:
             if self._client_id is not None or self.factory.client_id is not None:
                 # One that is being closed has the same client identifier until it is. One that was
                 # lost has it no more.
-                await gatherResults(
-                    [closing.close() for closing in self._closing if closing.error is None]
-                )
+                await _when_closed([one for one in self._closing if one.error is None])
                 if opened not in self._attempts:
                     return
             error = await self._open(opened)
             if isinstance(error, ClientIdInUse) and opened in self._attempts:
-                pause: Deferred[None] = deferLater(self._reactor, CLIENT_ID_S)
+                pause: Deferred[None] = deferLater(self.reactor, CLIENT_ID_S)
                 self._attempts[opened] = pause
                 await pause
                 self._attempts[opened] = None
@@ -274,14 +465,14 @@ class Pool:
         self._connect()
 
     def _refused(self, error: MessagingError) -> None:
-        """Those fail for whom no other attempt is under way."""
+        """Fail those for whom no other attempt is under way."""
         while len(self._takers) > len(self._attempts):
             taker = next(iter(self._takers))
             del self._takers[taker]
             taker.errback(error)
 
     def _serve(self) -> None:
-        """Give those who wait what there is."""
+        """Lend what there is to those who wait."""
         served: list[tuple[Deferred[Lease], Lease]] = []
         while self._takers and (found := self._available()) is not None:
             taker = next(iter(self._takers))
@@ -291,56 +482,16 @@ class Pool:
         for taker, lease in served:
             taker.callback(lease)
 
-    def _given_up(self, taker: Deferred[Lease]) -> None:
-        """Somebody waits no longer. The attempt goes on: an opened connection that nobody closes
-        would stay.
-        """
-        self._takers.pop(taker, None)
-
-    def _abandon(self) -> None:
-        """What comes of the attempts under way is closed at once."""
-        attempts, self._attempts = self._attempts, {}
-        for pause in attempts.values():
-            if pause is not None:
-                pause.cancel()
-
-    # --- closing
-
-    def _rest(self, opened: Opened) -> Deferred[None]:
-        """Nobody has it."""
-        # It may have been so before: who was served by an arrival may have given it back already.
-        opened.stay()
-        if not opened.sound or self._linger_s == 0:
-            return self._close(opened)
-        if self._linger_s is not None:
-            opened.timer = self._reactor.callLater(self._linger_s, self._idle_for_long, opened)
-        return succeed(None)
-
-    def _idle_for_long(self, opened: Opened) -> None:
-        self._log.debug(
-            "{what}: closed after {seconds:g} s without use",
-            what=self._what,
-            seconds=self._linger_s,
-        )
-        self._close(opened)
-
-    def _close(self, opened: Opened) -> Deferred[None]:
-        self._opened.pop(opened, None)
-        self._closing[opened] = None
-        return opened.close().addCallback(lambda _: self._closing.pop(opened, None) and None)
-
-    def _ring(self) -> None:
-        if self._all_back and not self.leases:
-            waiting, self._all_back = self._all_back, []
-            for back in waiting:
-                back.callback(None)
-
     def _defect(self, failure: Any) -> None:
-        """An attempt raised what the factory never raises: a defect of ours, after which who waits
-        must not wait for ever.
+        """An attempt raised what the factory never raises: a defect of ours. Those who wait must
+        not wait for ever.
         """
-        self._log.failure(
-            "{what}: connecting failed with what is no MessagingError", failure, what=self._what
+        self.log.failure(
+            "{what}: connecting failed with what is no MessagingError", failure, what=self.what
         )
         self._attempts.clear()
-        self._refused(ProviderUnavailable(f"{self._what}: {failure.type.__name__}"))
+        self._refused(ProviderUnavailable(f"{self.what}: {failure.type.__name__}"))
+
+
+async def _when_closed(closing: Iterable[Opened]) -> None:
+    await gatherResults([opened.close() for opened in closing])

@@ -21,9 +21,9 @@ from bridge.config.model import BUILT_IN_DMQ_DESTINATION, BUILT_IN_DMQ_NAME, Con
 from bridge.connections.administered import AdministeredFactory, FactoryError
 from bridge.connections.connections import ConnectionKind, Connections, Lease, Way
 from bridge.connections.factories import Factories
-from bridge.connections.leases import within
 from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
+from bridge.together import within
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (

@@ -17,8 +17,8 @@ from twisted.logger import Logger
 
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
-from bridge.connections.leases import within
 from bridge.link.source import subscription_of
+from bridge.together import within
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError

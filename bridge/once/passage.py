@@ -12,7 +12,6 @@ from typing import Any, Final
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections, Way
-from bridge.connections.leases import within
 from bridge.link.errors import SourceLost, TargetLost
 from bridge.link.source import XASource
 from bridge.link.target import XATarget
@@ -21,6 +20,7 @@ from bridge.once.coordination import Coordination
 from bridge.once.pump import OncePump
 from bridge.once.under_way import UnderWay
 from bridge.status import OnceBy
+from bridge.together import within
 from bridge.xa.coordinator import Transaction
 from bridge.xa.status import BranchState
 from bridge.xa.transaction import one_of_several

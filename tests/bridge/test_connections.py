@@ -20,8 +20,7 @@ from bridge.connections.connections import (
     SharedStatus,
 )
 from bridge.connections.factories import AdministeredFactory, Embedded, Factories
-from bridge.connections.leases import CLOSE_S
-from bridge.connections.pool import CLIENT_ID_S
+from bridge.connections.pool import CLIENT_ID_S, CLOSE_S
 from bridge.providers.jms.command import JavaOptions
 from gateway.messaging.errors import (
     AuthenticationFailed,
