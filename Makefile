@@ -4,7 +4,7 @@
 #   make quick      unit tests and models, within 30 seconds on two cores
 #   make test       all checks and tests, thirteen to sixteen minutes on two cores, by how fast they are, once everything is installed
 #   make test-full  the same with long samples
-#   make lint       ruff and mypy only
+#   make lint       ruff, mypy and plain English only
 #   make twin       the gateway of another tree beside this one: make twin OLD=../before
 #   make bench      measure
 #   make bench-pairs    what a change costs: make bench-pairs OLD=../before/build/compiled NEW=build/compiled
@@ -65,6 +65,7 @@ test-compiled: packages $(COMPILED)/.built
 lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.language
 	$(BIN)/mypy
 
 # A tree is a checkout or an unpacked wheel; make twin OLD=../before TWIN='--examples 5000 --allow error-texts'.
