@@ -26,7 +26,6 @@ from typing import Final
 #: share one.
 _IMPORTED: Final = (
     "argon2",
-    "gateway.admin.service.ports",
     "bridge.config.model",
     "bridge.manager",
     "bridge.link.refused_link",

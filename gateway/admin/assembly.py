@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -16,20 +17,21 @@ from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory, ServerFiles
-from gateway.admin.metrics.destinations import DestinationCollector
-from gateway.admin.metrics.journal import JournalCollector
-from gateway.admin.metrics.memory import MemoryCollector
-from gateway.admin.metrics.metrics import BridgeCollector, MetricsResource
-from gateway.admin.metrics.transactions import TransactionCollector
-from gateway.admin.service.branch_resources import BranchResources
-from gateway.admin.service.bridges import BridgeResources
-from gateway.admin.service.broker_resources import BrokerResources
+from gateway.admin.service.bridge_resources import BridgeResources, TransactionResources, as_jms
+from gateway.admin.service.broker_resources import BranchResources, BrokerResources
 from gateway.admin.service.dead import DeadMessages
-from gateway.admin.service.dead_resources import DeadMessageResources
-from gateway.admin.service.queue_messages import QueueMessages
+from gateway.admin.service.message_resources import DeadMessageResources, QueueMessages
+from gateway.admin.service.metrics import (
+    MetricsResource,
+    bridge_metrics,
+    destination_metrics,
+    journal_metrics,
+    memory_metrics,
+    stomp_metrics,
+    transaction_metrics,
+)
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
-from gateway.admin.service.transaction_resources import TransactionResources
 from gateway.bridges import StompBridge
 from gateway.broker import settings as broker_settings
 from gateway.broker.operator.commands import BrokerAdministration
@@ -118,11 +120,17 @@ def admin_service(
             TransactionResources(bridges, now_ms),
             MetricsResource(
                 reactor,
-                BridgeCollector(bridges, lambda: _stomp_counters(bridges)),
-                TransactionCollector(bridges, now_ms),
-                JournalCollector(journal.standing),
-                MemoryCollector(memory.usage),
-                DestinationCollector(broker, settings[METRICS_DESTINATIONS]),
+                bridges,
+                (
+                    lambda: bridge_metrics(bridges),
+                    lambda: chain.from_iterable(
+                        stomp_metrics(stomp.counters) for stomp in _stomp(bridges)
+                    ),
+                    lambda: transaction_metrics(bridges, now_ms()),
+                    lambda: journal_metrics(journal.standing()),
+                    lambda: memory_metrics(memory.usage()),
+                    lambda: destination_metrics(broker, settings[METRICS_DESTINATIONS]),
+                ),
             ),
             BrokerResources(broker, lambda: {"journal": asdict(journal.standing())}),
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
@@ -165,18 +173,15 @@ def _broker(
 
     def holders() -> dict[int, str]:
         return {
-            id(connection): f"bridge {bridge.name}, {whose}"
-            for bridge in bridges.bridges
-            for connection, whose in getattr(bridge, "open_connections", tuple)()
+            id(connection): f"bridge {jms.name}, {whose}"
+            for jms in map(as_jms, bridges.bridges)
+            if jms is not None
+            for connection, whose in jms.open_connections()
         }
 
     return BrokerAdministration(
         provider, clients, holders=holders, varhome=str(configuration.layout.varhome), store=store
     )
-
-
-def _stomp_counters(bridges: BridgeServiceManager) -> object:
-    return next((service.counters for service in _stomp(bridges)), None)
 
 
 def _stomp(bridges: BridgeServiceManager) -> Iterator[StompService]:

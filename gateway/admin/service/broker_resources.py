@@ -1,7 +1,7 @@
-"""The embedded broker as resources of the admin service: its destinations, durable subscriptions
-and connections.
+"""The embedded broker as resources of the admin service: its destinations, durable subscriptions,
+connections, and the prepared branches of XA transactions.
 
-Owns their form in JSON. What an operation does is the broker's business.
+Owns their form in JSON. What an operation does, the broker knows.
 
 =================================================================  ===========================================================
 ``GET /v1/broker``                                                 the broker as a whole
@@ -15,6 +15,10 @@ Owns their form in JSON. What an operation does is the broker's business.
 ``DELETE /v1/durable`` ``{"name", "client_id"}``                   destroy
 ``GET /v1/connections?service=S``                                  ``connections``: all, or those of a service
 ``DELETE /v1/connection`` ``{"id"}``                               destroy
+``GET /v1/branches``                                               ``branches``: those prepared, or completed by an administrator
+``POST /v1/branches/commit`` ``{"xid"}``                           commit one
+``POST /v1/branches/rollback`` ``{"xid"}``                         roll one back
+``POST /v1/branches/forget`` ``{"xid"}``                           forget one that an administrator has completed
 =================================================================  ===========================================================
 
 Types are ``queue`` and ``topic``; ``q`` and ``t`` mean the same. Names are no part of a path, since
@@ -22,26 +26,29 @@ they may have slashes. Properties are texts by name: ``{"maxNumMsgs": "10"}``. W
 updates answers with the destination as it is then, and ``notes``: sentences about properties that
 have no effect. A purge and a destroy with ``"use_dmq": true`` move what they give up to the dead
 message queue. Times are epoch milliseconds, sizes octets. The fields of each kind are those of the
-dataclasses in ``gateway/broker/operator/views.py``.
+dataclasses in ``gateway/broker/operator/views.py``, of a branch those of ``BranchView``; one that a
+bridge's coordinator has made has ``coordinator``, ``transaction`` and ``ref_name``, which are empty
+of others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from gateway.admin.service.bridges import plain
-from gateway.admin.service.broker_port import BrokerAdministration
-from gateway.admin.service.requests import AdminRequest, LongList, Refused, Routes
+from bridge.xa import xids
+from gateway.admin.service.requests import AdminRequest, LongList, Refused, Routes, plain
+from gateway.broker.operator.commands import BrokerAdministration
+from gateway.broker.xa.administration import BranchAdministration, BranchView
+from gateway.messaging.provider import Xid
 
 _TYPES: Final = {"q": "queue", "t": "topic"}
 
 
 class BrokerResources:
-    """The resources.
+    """The broker, its destinations, durable subscriptions and connections as resources.
 
-    :param administration: what they are about.
-    :param about: more to tell of the broker as a whole, such as ``journal``.
+    :param about: more fields of the broker as a whole, such as ``journal``.
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class BrokerResources:
         routes.add("DELETE", "/v1/connection", self._destroy_connection)
 
     def _whole(self, request: AdminRequest) -> object:
-        return {**_json(self._broker.broker()), **self._about()}
+        return {**_fields(self._broker.broker()), **self._about()}
 
     # --- destinations
 
@@ -73,22 +80,22 @@ class BrokerResources:
         kind = request.text("type")
         listed = LongList("destinations")
         await self._broker.list_destinations(
-            lambda each: listed.add(_json(each)), _TYPES.get(kind, kind), request.flag("temporary")
+            listed.add, _TYPES.get(kind, kind), request.flag("temporary")
         )
         return listed
 
     def _destination(self, request: AdminRequest) -> object:
-        return _json(self._broker.destination(*_which(request)))
+        return self._broker.destination(*_which(request))
 
     async def _create(self, request: AdminRequest) -> object:
         which = _which(request)
         notes = await self._broker.create(*which, _properties(request))
-        return {**_json(self._broker.destination(*which)), "notes": list(notes)}
+        return {**_fields(self._broker.destination(*which)), "notes": notes}
 
     async def _update(self, request: AdminRequest) -> object:
         which = _which(request)
         notes = await self._broker.update(*which, _properties(request))
-        return {**_json(self._broker.destination(*which)), "notes": list(notes)}
+        return {**_fields(self._broker.destination(*which)), "notes": notes}
 
     async def _purge(self, request: AdminRequest) -> object:
         kind, name = _which(request)
@@ -105,7 +112,7 @@ class BrokerResources:
     # --- durable subscriptions, connections
 
     def _durables(self, request: AdminRequest) -> object:
-        return {"durables": [_json(each) for each in self._broker.durables(request.text("topic"))]}
+        return {"durables": self._broker.durables(request.text("topic"))}
 
     async def _destroy_durable(self, request: AdminRequest) -> object:
         name, client_id = request.needed("name"), request.needed("client_id")
@@ -113,11 +120,7 @@ class BrokerResources:
         return {"name": name, "client_id": client_id}
 
     def _connections(self, request: AdminRequest) -> object:
-        return {
-            "connections": [
-                _json(each) for each in self._broker.connections(request.text("service"))
-            ]
-        }
+        return {"connections": self._broker.connections(request.text("service"))}
 
     def _destroy_connection(self, request: AdminRequest) -> object:
         number = request.number("id", 0, 1, 1 << 62)
@@ -139,5 +142,45 @@ def _properties(request: AdminRequest) -> dict[str, str]:
     return dict(given)
 
 
-def _json(standing: Any) -> dict[str, object]:
-    return cast(dict[str, object], plain(standing))
+def _fields(view: object) -> dict[str, object]:
+    return cast(dict[str, object], plain(view))
+
+
+class BranchResources:
+    """The prepared branches as resources."""
+
+    def __init__(self, administration: BranchAdministration) -> None:
+        self._branches = administration
+
+    def __call__(self, routes: Routes) -> None:
+        """Add them."""
+        routes.add("GET", "/v1/branches", self._list)
+        routes.add("POST", "/v1/branches/<any(commit, rollback, forget):operation>", self._order)
+
+    def _list(self, request: AdminRequest) -> object:
+        return {"branches": [_branch_json(each) for each in self._branches.branches()]}
+
+    async def _order(self, request: AdminRequest, operation: str) -> object:
+        xid = request.needed("xid")
+        orders = {
+            "commit": self._branches.commit,
+            "rollback": self._branches.rollback,
+            "forget": self._branches.forget,
+        }
+        await orders[operation](xid)
+        return {"xid": xid, "operation": operation}
+
+
+def _branch_json(branch: BranchView) -> dict[str, object]:
+    shown = _fields(branch)
+    format_id, gtrid, bqual = branch.xid.split(".")
+    xid = Xid(int(format_id, 16), bytes.fromhex(gtrid), bytes.fromhex(bqual))
+    origin = xids.origin(xid)
+    if origin is None:
+        return {**shown, "coordinator": "", "transaction": "", "ref_name": ""}
+    return {
+        **shown,
+        "coordinator": origin.name,
+        "transaction": origin.unique.id,
+        "ref_name": xids.ref_name(xids.without_padding(xid.bqual)) or "",
+    }

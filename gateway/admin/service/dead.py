@@ -1,9 +1,8 @@
-"""The dead message queues of the bridges, for operators: look into one, send what died on its way
-again, or throw it away.
+"""The dead message queues of the bridges, for operators: list one, replay or purge what is in it.
 
 Owns how that is done without losing or doubling a message: what is taken from the queue and what is
 sent in its place are one transaction, of at most :data:`BATCH` messages. The queues are at the
-broker of this instance, the built-in one where no other is named; knows them through the seam only.
+broker of this instance, the built-in one where no other is named.
 
 A message is replayed as the original that its envelope holds, with a new id and timestamp, to where
 a link got it from. That place must be on this instance's broker, or another be named: for a message
@@ -13,8 +12,7 @@ cannot be replayed is left where it is, and counted.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -24,18 +22,19 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
-from gateway.admin.service.dead_originals import NotAnEnvelope, described, original_of
-from gateway.admin.service.dead_reading import Browsing, Lost, Taking, portions
+from gateway.admin.service.browsing import Reader, portions, reader
 from gateway.admin.service.requests import Refused
+from gateway.messaging import dead
 from gateway.messaging.clocks import wall_ms
-from gateway.messaging.destination import Destination
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.envelope import EnvelopeError, decode
 from gateway.messaging.errors import MessageRejected, MessagingError
-from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Credentials, Mode, Provider, Session
+from gateway.messaging.message import BodyType, Message
+from gateway.messaging.provider import DUPLICATE_ID, Credentials, Mode, Provider
 
 #: Messages that are taken, and sent, in one transaction.
 BATCH: Final = 100
-#: Messages that are listed if nobody says how many.
+#: Messages that are listed by default.
 LISTED: Final = 100
 #: Reasons that are told of messages left alone; there may be as many as there are messages.
 _MOST_REASONS: Final = 10
@@ -78,12 +77,12 @@ class DeadMessages:
         reactor: IReactorTime,
         provider: Provider,
         credentials: Callable[[], Credentials],
-        log: Logger | None = None,
+        log: Logger,
     ) -> None:
         self._reactor = reactor
         self._provider = provider
         self._credentials = credentials
-        self._log = log or Logger(namespace="bridge.admin")
+        self._log = log
         self._busy = ""
 
     async def list(
@@ -97,14 +96,9 @@ class DeadMessages:
 
         :raises MessagingError: the selector is none, or the broker refuses.
         """
-        found: list[dict[str, object]] = []
-        async with self._connected() as connection:
-            browsing = Browsing(connection.session(Mode.AUTO), queue, selector, connection.lost)
-            while batch := await browsing.next(min(BATCH, limit + 1 - len(found))):
-                found += [described(message) for message in batch]
-                if len(found) > limit:
-                    break
-        return found[:limit], len(found) > limit
+        async with reader(self._provider, self._credentials) as reading:
+            found = await reading.first(queue, selector, limit + 1)
+        return [described(message) for message in found[:limit]], len(found) > limit
 
     async def replay(
         self,
@@ -193,8 +187,8 @@ class DeadMessages:
         # What dies again on the way is not sent round and round: only what was there at the
         # beginning is looked at.
         began_ms = self._now_ms()
-        async with self._connected() as connection:
-            browsing = Browsing(connection.session(Mode.AUTO), queue, selector, connection.lost)
+        async with reader(self._provider, self._credentials) as reading:
+            browsing = reading.browse(queue, selector)
             while not limit or tally.done < limit:
                 batch = await browsing.next(min(BATCH, limit - tally.done) if limit else BATCH)
                 if not batch:
@@ -213,19 +207,19 @@ class DeadMessages:
                     continue
                 for ids in portions(wanted):
                     await self._exchange(
-                        connection, queue, {each: wanted[each] for each in ids}, tally
+                        reading, queue, {each: wanted[each] for each in ids}, tally
                     )
 
     async def _exchange(
         self,
-        connection: _Connected,
+        reading: Reader,
         queue: Destination,
         wanted: dict[str, Message | None],
         tally: Tally,
     ) -> None:
         """Take these from the queue, and send what stands for each, in one transaction."""
-        session = connection.session(Mode.TRANSACTED)
-        taking = Taking(session, queue, wanted, connection.lost)
+        session = reading.session(Mode.TRANSACTED)
+        taking = reading.take(session, queue, wanted)
         try:
             got = await taking.all(self._reactor)
             sent = 0
@@ -250,20 +244,115 @@ class DeadMessages:
         finally:
             session.close()
 
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[_Connected]:
-        lost = Lost()
-        connection = await self._provider.connect(self._credentials(), None, lost)
-        try:
-            yield _Connected(connection, lost)
-        finally:
-            await connection.close()
+
+# --- dead messages and their originals
 
 
-@dataclass(frozen=True, slots=True)
-class _Connected:
-    connection: Connection
-    lost: Lost
+class NotAnEnvelope(Exception):
+    """A message that cannot be replayed. ``str`` says why."""
 
-    def session(self, mode: Mode) -> Session:
-        return self.connection.session(mode)
+
+def original_of(
+    message: Message, queue: Destination, here: str, to: Destination | None, now_ms: int
+) -> Message:
+    """The message to send for a dead one.
+
+    :param queue: where it is. :param here: the resource manager that the broker of this instance
+        is.
+    :param to: where to send it; None is where it came from.
+    :param now_ms: epoch milliseconds now.
+    :raises NotAnEnvelope: it holds no message, or there is no place here that it came from.
+    """
+    original = _decoded(message)
+    said = message.headers.properties
+    if to is None:
+        if said.get(dead.BRIDGE_SOURCE_RESOURCE) != here:
+            # Not by its name, which the broker of every instance has.
+            raise NotAnEnvelope("it came from another provider: name a destination")
+        to = (
+            destination_of(str(said.get(dead.BRIDGE_SOURCE_DESTINATION, "")))
+            or original.headers.destination
+        )
+        if to == queue or to.temporary:
+            raise NotAnEnvelope(
+                "it came from a place that it cannot go back to: name a destination"
+            )
+    expires = original.expires if original.expires > now_ms else 0
+    # Its id is remembered where it was, which must not drop what an operator sends again.
+    properties = {
+        name: value for name, value in original.headers.properties.items() if name != DUPLICATE_ID
+    }
+    return Message(
+        original.headers.replace(destination=to, properties=properties),
+        original.body,
+        expires=expires,
+    )
+
+
+def _decoded(message: Message) -> Message:
+    if message.headers.body_type is not BodyType.BYTES:
+        raise NotAnEnvelope(
+            f"its body is no envelope: it is of type {message.headers.body_type.name}"
+        )
+    try:
+        return decode(message.body)
+    except EnvelopeError as error:
+        raise NotAnEnvelope(
+            "its body is no envelope" if not message.body.startswith(b"\xabSGE") else str(error)
+        ) from None
+
+
+def destination_of(text: str) -> Destination | None:
+    """The destination that ``queue:NAME`` or ``topic:NAME`` is; None where the text is neither."""
+    kind, _, name = text.partition(":")
+    kinds = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
+    return Destination(kinds[kind], name) if kind in kinds and name else None
+
+
+def described(message: Message) -> dict[str, object]:
+    """A dead message in JSON: why it is dead by its properties, and whether it holds its
+    original.
+    """
+    properties = message.headers.properties
+    shown: dict[str, object] = {
+        "message_id": message.message_id,
+        "timestamp_ms": message.timestamp,
+        "expires_ms": message.expires,
+        "octets": len(message.body),
+        "reason": properties.get(dead.BRIDGE_REASON),
+        "exception": properties.get(dead.BRIDGE_EXCEPTION),
+        "dead_since_ms": number_of(properties.get(dead.BRIDGE_TIMESTAMP)),
+        "source": properties.get(dead.BRIDGE_SOURCE_DESTINATION),
+        "source_provider": properties.get(dead.BRIDGE_SOURCE_PROVIDER),
+        "source_message_id": properties.get(dead.BRIDGE_SOURCE_MESSAGE_ID),
+        "target": properties.get(dead.BRIDGE_TARGET_DESTINATION),
+        "target_provider": properties.get(dead.BRIDGE_TARGET_PROVIDER),
+        "properties": {
+            name: shown_value(value)
+            for name, value in properties.items()
+            if name not in dead.BRIDGE_PROPERTIES
+        },
+    }
+    try:
+        original = _decoded(message)
+    except NotAnEnvelope as error:
+        return {**shown, "original": None, "problem": str(error)}
+    shown["original"] = {
+        "destination": str(original.headers.destination),
+        "body_type": original.headers.body_type.name,
+        "octets": len(original.body),
+        "persistent": original.headers.persistent,
+        "priority": original.headers.priority,
+        "correlation_id": original.headers.correlation_id,
+        "timestamp_ms": original.timestamp,
+        "expires_ms": original.expires,
+    }
+    return {**shown, "problem": ""}
+
+
+def shown_value(value: object) -> object:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def number_of(value: object) -> int | None:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else None

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from http import HTTPStatus
 from inspect import isawaitable
 from itertools import islice
@@ -39,8 +40,8 @@ _WRITTEN: Final = 200
 
 _log: Final = Logger(namespace="bridge.admin")
 
-#: What a resource's answer may be: a value that ``json`` takes, :class:`Plain` or
-#: :class:`LongList`.
+#: Answers a request: with a value that ``json`` takes, in which there may be dataclasses and
+#: enumerations, with :class:`Plain` or :class:`LongList`.
 Answer = Callable[..., Any]
 
 
@@ -336,7 +337,24 @@ def _written(request: Any, result: object) -> bytes:
 
 
 def _octets(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return json.dumps(value, ensure_ascii=False, default=plain).encode("utf-8", "backslashreplace")
+
+
+def plain(value: object) -> object:
+    """Return a value as ``json`` takes it: dataclasses by their fields, enumerations by their
+    values, sequences and mappings as such.
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(plain(name)): plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)
 
 
 def _asked(request: Any, method: str) -> AdminRequest:

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from gateway.admin.service import dead as module
 from gateway.admin.service.dead import DeadMessages
@@ -82,7 +83,9 @@ def main(folder: str, commits: str, moment: str) -> None:
     module.BATCH = 5  # type: ignore[misc]
     deployment = Deployment(reactor, Path(folder), "sqlite")
     provider = Killing(deployment.provider, int(commits), moment)
-    dead = DeadMessages(reactor, cast(Provider, provider), lambda: Credentials("admin", "right"))
+    dead = DeadMessages(
+        reactor, cast(Provider, provider), lambda: Credentials("admin", "right"), Logger()
+    )
 
     def begin() -> None:
         Deferred.fromCoroutine(dead.replay()).addBoth(

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast
 import pytest
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION as DMQ
 from bridge.dead.message import DeadMessage, body_of, bridge_properties, headers_of
+from gateway.admin.service import browsing
 from gateway.admin.service import dead as module
-from gateway.admin.service import dead_reading
 from gateway.admin.service.dead import DeadMessages
 from gateway.admin.service.requests import Refused
 from gateway.broker.security.access import DEFAULT_RULES
@@ -113,7 +114,9 @@ async def waiting(client: Client, destination: Destination) -> list[str]:
 
 
 def dead_messages(deployment: Deployment, passcode: str = "right") -> DeadMessages:
-    return DeadMessages(reactor, deployment.provider, lambda: Credentials("admin", passcode))
+    return DeadMessages(
+        reactor, deployment.provider, lambda: Credentials("admin", passcode), Logger()
+    )
 
 
 @ensureDeferred
@@ -490,7 +493,7 @@ async def test_who_may_not_read_the_queue_is_told(deployment: Deployment) -> Non
 async def test_what_somebody_else_takes_meanwhile_is_counted(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_reading, "GRACE_S", 1.0)
+    monkeypatch.setattr(browsing, "GRACE_S", 1.0)
     client = await deployment.connect()
     await put(client, died(deployment, "one"), died(deployment, "two"))
     session = client.session(Mode.TRANSACTED)

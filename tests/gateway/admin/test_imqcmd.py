@@ -25,9 +25,8 @@ from twisted.internet.threads import deferToThread
 from gateway import __version__
 from gateway.admin.cli import imqcmd
 from gateway.admin.cli.help_texts import INSTEAD
-from gateway.admin.service.branch_resources import BranchResources
-from gateway.admin.service.broker_resources import BrokerResources
-from gateway.admin.service.queue_messages import QueueMessages
+from gateway.admin.service.broker_resources import BranchResources, BrokerResources
+from gateway.admin.service.message_resources import QueueMessages
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import AdminOptions
 from gateway.broker.operator.commands import BrokerAdministration

@@ -23,7 +23,7 @@ from gateway.admin.cli.render_bridges import (
     transactions_table,
 )
 from gateway.admin.cli.watch import view
-from gateway.admin.service.bridges import plain
+from gateway.admin.service.requests import plain
 
 
 def as_answered(value: object) -> Mapping[str, Any]:

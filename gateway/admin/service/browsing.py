@@ -1,23 +1,34 @@
-"""Reading a dead message queue of this instance's broker through the seam: looking through it, and
-taking messages of known ids out of it.
+"""Reading a queue of this instance's broker through the seam: browsing it, and taking messages of
+known ids out of it.
 
 Owns waiting for deliveries, and for none. Does not know what the messages are taken for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Consumer, Session, Subscription
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    Credentials,
+    Mode,
+    Provider,
+    Session,
+    Subscription,
+)
 from gateway.messaging.selector.selector import parse
 
+#: Messages that are read at once.
+_PORTION: Final = 100
 #: Seconds to wait for messages that were seen in the queue and are not delivered: somebody else has
 #: taken them.
 GRACE_S: Final = 2.0
@@ -26,7 +37,7 @@ _IDS_LENGTH: Final = 8000
 
 
 class Lost:
-    """Tells those who wait that there is nothing left to wait for."""
+    """Told that a connection or a consumer is lost; ends what waits for deliveries."""
 
     def __init__(self) -> None:
         self.error: MessagingError | None = None
@@ -50,8 +61,50 @@ class Lost:
         self._waiting.append(waiting)
 
 
+class Reader:
+    """A connection of an administrator. :param lost: is told when it is lost."""
+
+    def __init__(self, connection: Connection, lost: Lost) -> None:
+        self._connection = connection
+        self._lost = lost
+
+    def session(self, mode: Mode) -> Session:
+        return self._connection.session(mode)
+
+    def browse(self, queue: Destination, selector: str | None) -> Browsing:
+        """Look through a queue. :raises InvalidSelector: the selector is wrong."""
+        return Browsing(self.session(Mode.AUTO), queue, selector, self._lost)
+
+    async def first(self, queue: Destination, selector: str | None, most: int) -> list[Message]:
+        """Return the first messages that the selector matches. :raises MessagingError: the selector
+        is wrong, or the broker refuses.
+        """
+        browsing = self.browse(queue, selector)
+        found: list[Message] = []
+        while batch := await browsing.next(min(_PORTION, most - len(found))):
+            found += batch
+        return found
+
+    def take(self, session: Session, queue: Destination, ids: Iterable[str]) -> Taking:
+        """Take messages of known ids out of a queue, by that session."""
+        return Taking(session, queue, ids, self._lost)
+
+
+@asynccontextmanager
+async def reader(
+    provider: Provider, credentials: Callable[[], Credentials]
+) -> AsyncIterator[Reader]:
+    """Connect for as long as the block lasts. :raises MessagingError: the broker refuses."""
+    lost = Lost()
+    connection = await provider.connect(credentials(), None, lost)
+    try:
+        yield Reader(connection, lost)
+    finally:
+        await connection.close()
+
+
 class _Received:
-    """What a consumer is given, to be waited for."""
+    """What a consumer was given, and a way to wait for more."""
 
     def __init__(self, lost: Lost) -> None:
         self.got: list[tuple[int, Message]] = []
@@ -127,14 +180,10 @@ class Taking:
         self.consumer.start()
         while len(received.got) < len(self._ids):
             waiting = received.more()
-            late = reactor.callLater(GRACE_S, _give_up, waiting)
             try:
-                await waiting
-            except _NoMore:
+                await waiting.addTimeout(GRACE_S, reactor)
+            except TimeoutError:
                 break
-            finally:
-                if late.active():
-                    late.cancel()
         self.consumer.stop()
         return received.got
 
@@ -155,12 +204,3 @@ def portions(ids: Iterable[str]) -> Iterator[list[str]]:
         size += len(_quoted(each)) + 2
     if portion:
         yield portion
-
-
-class _NoMore(Exception):
-    """Nothing came for a while."""
-
-
-def _give_up(waiting: Deferred[None]) -> None:
-    if not waiting.called:
-        waiting.errback(_NoMore())

@@ -1,8 +1,7 @@
-"""Bridges and links as resources of the admin service: what they are, and starting, stopping,
-pausing, resuming and reloading them.
+"""Bridges, links and the transactions of bridges as resources of the admin service.
 
 Owns their form in JSON, and the rules of Open MQ's ``imqbridgemgr`` with the codes of its errors.
-What an operation does is the bridges' business.
+What an operation does, the bridges know; what an order about a transaction does, its coordinator.
 
 ==========================================================  ==================================================================
 ``GET /v1/bridges?type=T``                                  all, or those of a type
@@ -13,17 +12,24 @@ What an operation does is the bridges' business.
 ``GET /v1/bridges/BRIDGE/level``, ``PUT`` ``{"level"}``     the level of its log
 ``GET /v1/links/BRIDGE``, ``GET /v1/links/BRIDGE/LINK``     links with counters, rates, last error, next attempt
 ``POST /v1/links/BRIDGE/OPERATION`` ``{"link", "type"}``    start, stop, pause, resume one link
+``GET /v1/transactions/BRIDGE``                             ``transactions``: those that are live, wait, or are heuristic
+``POST /v1/transactions/BRIDGE/commit`` ``{"id"}``          take the branches that wait for committed
+``POST /v1/transactions/BRIDGE/rollback`` ``{"id"}``        roll them back, against the decision
+``POST /v1/transactions/BRIDGE/forget`` ``{"id"}``          forget one that is heuristic
 ==========================================================  ==================================================================
+
+Links have the fields of :class:`~bridge.status.LinkStatus`, transactions those of
+:mod:`bridge.xa.status` with ``age_ms``, and ``configured`` of a branch: whether the bridge's file
+has its connection factory. An order answers with ``transaction``: what it is then, null where it is
+listed no more. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from enum import Enum
 from http import HTTPStatus
-from typing import Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
@@ -32,6 +38,7 @@ from bridge.link.errors import LinkFailed, LinkRefused
 from bridge.manager import (
     Bridge,
     BridgeLink,
+    BridgeServiceManager,
     NotInTime,
     NotReloadable,
     OtherType,
@@ -40,31 +47,75 @@ from bridge.manager import (
     UnknownType,
     told,
 )
-from bridge.status import BridgeState, LinkState, LinkStatus
-from gateway.admin.service.ports import BridgeLog, Bridges, WithConnections
-from gateway.admin.service.requests import AdminRequest, Refused, Routes, refusal
-from gateway.admin.service.transactions import counted, transactions_of
+from bridge.status import BridgeState, LinkState
+from bridge.xa.errors import LogFailed, UnknownTransaction, WrongState
+from bridge.xa.status import TransactionState, TransactionStatus
+from gateway.admin.service.requests import AdminRequest, Refused, Routes, plain, refusal
 from gateway.instance.levels import ALIASES, LEVELS, Level
+from gateway.instance.logs import Log
+
+if TYPE_CHECKING:
+    # Imported where there is such a bridge, as it takes its time.
+    from bridge.jms_bridge import JMSBridge
 
 OPERATIONS: Final = ("start", "stop", "pause", "resume")
 #: Packages whose errors are sentences for operators.
 _OURS: Final = ("bridge", "gateway", "certs")
 
+#: States of transactions that call for an operator: decided and waiting, and ended otherwise than
+#: decided.
+COUNTED: Final[Mapping[str, tuple[TransactionState, ...]]] = {
+    "waiting": (TransactionState.WAITING, TransactionState.IN_DOUBT),
+    "heuristic": (TransactionState.HEURISTIC,),
+}
+
+
+def as_jms(bridge: Bridge) -> JMSBridge | None:
+    """Return the bridge as one of type JMS; None of another type, and of one that could not be
+    made.
+    """
+    return cast("JMSBridge", bridge) if hasattr(bridge, "coordinator") else None
+
+
+def transactions_of(bridge: Bridge) -> Sequence[TransactionStatus]:
+    """Return the bridge's transactions, the oldest first."""
+    jms = as_jms(bridge)
+    coordinator = None if jms is None else jms.coordinator
+    return () if coordinator is None else coordinator.transactions()
+
+
+async def looked(links: Sequence[BridgeLink]) -> None:
+    """Have each link look at what waits at its source, all at once."""
+    await gatherResults([link.look() for link in links])
+
+
+def matching(bridges: BridgeServiceManager, name: str | None, kind: str = "") -> list[Bridge]:
+    """Return the bridges of that name and type; None and "" are any. :raises Refused: there is no
+    such bridge or type, or it is of another type.
+    """
+    try:
+        return bridges.matching(name, kind or None)
+    except UnknownType as error:
+        raise Refused(str(error), "BB4005") from None
+    except UnknownBridge as error:
+        raise Refused(str(error), "BB4006", HTTPStatus.NOT_FOUND) from None
+    except OtherType as error:
+        raise Refused(str(error), "BB4007", HTTPStatus.CONFLICT) from None
+
 
 class BridgeResources:
-    """The resources.
+    """Bridges and links as resources.
 
-    :param bridges: what they are about.
     :param log_of: finds the log of a bridge by its name; None where it is not open.
-    :param log: has what nobody foresaw.
+    :param log: gets defects.
     """
 
     def __init__(
-        self, bridges: Bridges, log_of: Callable[[str], BridgeLog | None], log: Logger | None = None
+        self, bridges: BridgeServiceManager, log_of: Callable[[str], Log | None], log: Logger
     ) -> None:
         self._bridges = bridges
         self._log_of = log_of
-        self._log = log or Logger(namespace="bridge.admin")
+        self._log = log
 
     def __call__(self, routes: Routes) -> None:
         """Add them."""
@@ -89,22 +140,18 @@ class BridgeResources:
     # --- bridges
 
     def _list(self, request: AdminRequest) -> dict[str, object]:
-        return {
-            "bridges": [
-                bridge_json(bridge) for bridge in self._matching(None, request.text("type"))
-            ]
-        }
+        matching = self._matching(None, request.text("type"))
+        return {"bridges": [_bridge_json(bridge) for bridge in matching]}
 
     async def _one(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
         await looked(bridge.links())
-        shown = bridge_json(bridge)
-        shown["links"] = [link_json(link.status()) for link in bridge.links()]
+        shown = _with_links(bridge, bridge.links())
         if bridge.type == "JMS":
-            parts = cast(WithConnections, bridge)
-            for what in ("pools", "shared", "dmqs"):
-                # One that could not be made has none of them.
-                shown[what] = [plain(each) for each in getattr(parts, what, tuple)()]
+            jms = as_jms(bridge)
+            shown["pools"] = () if jms is None else jms.pools()
+            shown["shared"] = () if jms is None else jms.shared()
+            shown["dmqs"] = () if jms is None else jms.dmqs()
         return shown
 
     async def _operate_on_many(self, request: AdminRequest) -> dict[str, object]:
@@ -140,7 +187,7 @@ class BridgeResources:
             text = "\n".join(refused.text for refused in refusals)
             also = f"\ndone for: {', '.join(done)}" if done else ""
             raise Refused(text + also, refusals[0].code, refusals[0].status)
-        return {"bridges": [bridge_json(outcome.bridge) for outcome in outcomes]}
+        return {"bridges": [_bridge_json(outcome.bridge) for outcome in outcomes]}
 
     def _refusal_of(self, outcome: Outcome) -> Refused | None:
         error = outcome.error
@@ -176,9 +223,9 @@ class BridgeResources:
             "bridge": name,
             "state": bridge.state.value,
             "changed": bool(changes),
-            "changes": plain(changes),
+            "changes": changes,
             "not_started_links": [link.name for link in _not_started(bridge) if link.name in made],
-            "warnings": [str(warning) for warning in cast(WithConnections, bridge).warnings],
+            "warnings": [str(warning) for warning in cast("JMSBridge", bridge).warnings],
         }
 
     def _matching(self, name: str | None, kind: str) -> list[Bridge]:
@@ -201,7 +248,7 @@ class BridgeResources:
         log.set_level(Level[wanted])
         return {"bridge": name, "level": wanted, "before": before}
 
-    def _open_log(self, name: str) -> BridgeLog:
+    def _open_log(self, name: str) -> Log:
         self._matching(name, "")
         log = self._log_of(name)
         if log is None:
@@ -217,16 +264,13 @@ class BridgeResources:
     async def _links(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
         await looked(bridge.links())
-        return {
-            **bridge_json(bridge),
-            "links": [link_json(link.status()) for link in bridge.links()],
-        }
+        return _with_links(bridge, bridge.links())
 
     async def _link(self, request: AdminRequest, name: str, link: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
         found = _found(bridge, link)
         await looked([found])
-        return {**bridge_json(bridge), "links": [link_json(found.status())]}
+        return _with_links(bridge, [found])
 
     async def _operate_on_link(
         self, request: AdminRequest, name: str, operation: str
@@ -248,26 +292,7 @@ class BridgeResources:
             await ask[operation]()
         except (LinkRefused, LinkFailed) as error:
             raise Refused(str(error), "link_failed", HTTPStatus.CONFLICT) from None
-        return {**bridge_json(bridge), "links": [link_json(link.status())]}
-
-
-async def looked(links: Sequence[BridgeLink]) -> None:
-    """Have each link look at what waits at its source, all at once."""
-    await gatherResults([link.look() for link in links])
-
-
-def matching(bridges: Bridges, name: str | None, kind: str = "") -> list[Bridge]:
-    """The bridges of that name and type; None and "" are any. :raises Refused: there is no such
-    bridge or type, or it is of another type.
-    """
-    try:
-        return bridges.matching(name, kind or None)
-    except UnknownType as error:
-        raise Refused(str(error), "BB4005") from None
-    except UnknownBridge as error:
-        raise Refused(str(error), "BB4006", HTTPStatus.NOT_FOUND) from None
-    except OtherType as error:
-        raise Refused(str(error), "BB4007", HTTPStatus.CONFLICT) from None
+        return _with_links(bridge, [link])
 
 
 def _found(bridge: Bridge, name: str) -> BridgeLink:
@@ -296,7 +321,7 @@ def _not_started(bridge: Bridge) -> list[BridgeLink]:
     ]
 
 
-def bridge_json(bridge: Bridge) -> dict[str, object]:
+def _bridge_json(bridge: Bridge) -> dict[str, object]:
     """A bridge in JSON; ``enabled_links`` are those that are enabled in its file, 0 of a bridge
     that is stopped or has none; ``transactions`` says how many call for somebody.
     """
@@ -306,30 +331,96 @@ def bridge_json(bridge: Bridge) -> dict[str, object]:
         "state": bridge.state.value,
         "enabled_links": sum(link.status().enabled for link in bridge.links()),
         "not_started_links": [link.name for link in _not_started(bridge)],
-        "transactions": counted(transactions_of(bridge)),
+        "transactions": _counted(transactions_of(bridge)),
         "problem": bridge.problem,
     }
 
 
-def link_json(status: LinkStatus) -> dict[str, object]:
-    """A link in JSON: the fields of :class:`~bridge.status.LinkStatus`, times in epoch
-    milliseconds.
-    """
-    return cast(dict[str, object], plain(status))
+def _with_links(bridge: Bridge, links: Sequence[BridgeLink]) -> dict[str, object]:
+    return {**_bridge_json(bridge), "links": [link.status() for link in links]}
 
 
-def plain(value: object) -> object:
-    """A value as ``json`` takes it: dataclasses by their fields, enumerations by their values,
-    sequences and mappings as such.
-    """
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(plain(name)): plain(each) for name, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return [plain(each) for each in value]
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    return str(value)
+def _counted(transactions: Sequence[TransactionStatus]) -> dict[str, int]:
+    """Count those that call for an operator, by the words of :data:`COUNTED`."""
+    states = [each.state for each in transactions]
+    return {word: sum(state in wanted for state in states) for word, wanted in COUNTED.items()}
+
+
+# --- transactions
+
+
+class TransactionResources:
+    """The transactions of bridges as resources. :param now_ms: the time, in epoch milliseconds."""
+
+    def __init__(self, bridges: BridgeServiceManager, now_ms: Callable[[], int]) -> None:
+        self._bridges = bridges
+        self._now_ms = now_ms
+
+    def __call__(self, routes: Routes) -> None:
+        """Add them."""
+        routes.add("GET", "/v1/transactions/<name>", self._list)
+        routes.add(
+            "POST", "/v1/transactions/<name>/<any(commit, rollback, forget):operation>", self._order
+        )
+
+    def _list(self, request: AdminRequest, name: str) -> dict[str, object]:
+        bridge = self._bridge(name)
+        return {
+            "bridge": name,
+            "state": bridge.state.value,
+            "transactions": [self._json(bridge, each) for each in transactions_of(bridge)],
+        }
+
+    async def _order(self, request: AdminRequest, name: str, operation: str) -> dict[str, object]:
+        bridge = self._bridge(name)
+        wanted = request.needed("id")
+        jms = as_jms(bridge)
+        coordinator = None if jms is None else jms.coordinator
+        try:
+            if coordinator is None:
+                if bridge.state is BridgeState.STOPPED:
+                    text = f"cannot {operation} transaction {wanted}: bridge {name} is STOPPED, and its transaction log is read when it starts"
+                    raise Refused(text, "wrong_state", HTTPStatus.CONFLICT)
+                raise UnknownTransaction(wanted)
+            orders = {
+                "commit": coordinator.commit,
+                "rollback": coordinator.rollback,
+                "forget": coordinator.forget,
+            }
+            await orders[operation](wanted)
+        except UnknownTransaction as error:
+            raise Refused(str(error), "unknown_transaction", HTTPStatus.NOT_FOUND) from None
+        except WrongState as error:
+            raise Refused(str(error), "wrong_state", HTTPStatus.CONFLICT) from None
+        except LogFailed as error:
+            raise Refused(str(error), "log_failed", HTTPStatus.CONFLICT) from None
+        id = _typed(wanted)
+        left = next(
+            (self._json(bridge, each) for each in transactions_of(bridge) if each.id == id), None
+        )
+        return {"bridge": name, "id": id, "operation": operation, "transaction": left}
+
+    def _bridge(self, name: str) -> Bridge:
+        [bridge] = matching(self._bridges, name)
+        if bridge.type == "STOMP":
+            raise Refused(
+                f"bridge {name} is of type STOMP, which has no transactions to list",
+                "BSS4000",
+                HTTPStatus.CONFLICT,
+            )
+        return bridge
+
+    def _json(self, bridge: Bridge, transaction: TransactionStatus) -> dict[str, object]:
+        config = cast("JMSBridge", bridge).config
+        factories = () if config is None else config.connection_factories
+        known = {factory.ref_name for factory in factories}
+        shown = cast(dict[str, Any], plain(transaction))
+        shown["age_ms"] = max(0, self._now_ms() - transaction.since_ms)
+        for branch in shown["branches"]:
+            branch["configured"] = branch["ref_name"] in known
+        return shown
+
+
+def _typed(id: str) -> str:
+    """As the coordinator understands what an operator types."""
+    return id.strip().lower().lstrip("0")

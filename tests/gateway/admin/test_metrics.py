@@ -1,19 +1,29 @@
-"""Prometheus is told how much waits where: the metrics of a real broker's destinations, read by
-Prometheus' own parser.
+"""What Prometheus is told, read by its own parser: the destinations of a real broker, the journal,
+the memory budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from twisted.internet import reactor as global_reactor
+from twisted.internet.task import Clock
 
-from gateway.admin.metrics.destinations import DestinationCollector
+from gateway.admin.service.metrics import (
+    Collected,
+    destination_metrics,
+    journal_metrics,
+    memory_metrics,
+)
 from gateway.broker.operator.commands import BrokerAdministration
+from gateway.instance.memory_budget import MemoryBudget, State
+from gateway.journal.journal import JournalStanding
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.administering import destinations
@@ -30,22 +40,24 @@ else:
 reactor = cast(Any, global_reactor)
 
 
+def parsed(metrics: Iterable[Metric]) -> list[Sample]:
+    text = generate_latest(Collected(metrics)).decode()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
 def told(
     administration: BrokerAdministration, most: int = 1000
 ) -> dict[tuple[str, str, str], float]:
     """Values by metric, type and name of the destination; the latter are empty where it has
     none.
     """
-    registry = CollectorRegistry()
-    registry.register(DestinationCollector(administration, most))
     return {
         (
             sample.name.removeprefix("stomp_gateway_"),
             sample.labels.get("type", ""),
             sample.labels.get("name", ""),
         ): sample.value
-        for family in text_string_to_metric_families(generate_latest(registry).decode())
-        for sample in family.samples
+        for sample in parsed(destination_metrics(administration, most))
     }
 
 
@@ -107,3 +119,59 @@ async def test_of_many_the_chosen_ones_and_then_the_oldest_are_told(tmp_path: Pa
     # What waits where nobody looks is in the sum all the same.
     assert (values["broker_messages", "", ""], values["destinations", "", ""]) == (20, 23)
     await deployment.close()
+
+
+def test_lines_octets_losses_and_whether_it_has_stopped() -> None:
+    standing = JournalStanding("all", lines=5, octets=700, lost=2, stopped=True)
+    assert {sample.name: sample.value for sample in parsed(journal_metrics(standing))} == {
+        "stomp_gateway_journal_lines_total": 5,
+        "stomp_gateway_journal_octets_total": 700,
+        "stomp_gateway_journal_lost_lines_total": 2,
+        "stomp_gateway_journal_stopped": 1,
+    }
+
+
+class Holder:
+    """A connection that lets itself be ended."""
+
+    unacknowledged = 0
+
+    def memory_granted(self) -> None:
+        pass
+
+    def end_for_memory(self, reason: str) -> bool:
+        return True
+
+
+def test_what_is_used_in_each_state_the_limits_who_waits_and_who_was_ended() -> None:
+    clock = Clock()
+    budget = MemoryBudget(clock, 1000, {State.RECEIVING: 75, State.TRANSACTIONS: 50}, patience=1)
+    budget.waiting_messages = lambda: 7
+    budget.unacknowledged_messages = lambda: 3
+    budget.transactions_inside = lambda: 5
+    budget.consumers_held_back = lambda: 2
+    first, second = budget.account(Holder()), budget.account(Holder())
+    assert first.reserve(State.RECEIVING, 700)
+    assert first.hold(State.OUTPUT, 20)
+    assert not second.reserve(State.RECEIVING, 400)
+    clock.pump([0.1] * 15)
+    found = {
+        (sample.name, sample.labels.get("state")): sample.value
+        for sample in parsed(memory_metrics(budget.usage()))
+    }
+    assert found == {
+        ("stomp_gateway_memory_used_bytes", "receiving"): 700,
+        ("stomp_gateway_memory_used_bytes", "transactions"): 5,
+        ("stomp_gateway_memory_used_bytes", "output"): 20,
+        ("stomp_gateway_memory_used_bytes", "waiting"): 7,
+        ("stomp_gateway_memory_used_bytes", "unacknowledged"): 3,
+        ("stomp_gateway_memory_limit_bytes", "receiving"): 750,
+        ("stomp_gateway_memory_limit_bytes", "transactions"): 500,
+        ("stomp_gateway_memory_limit_bytes", "output"): 1000,
+        ("stomp_gateway_memory_limit_bytes", "waiting"): 1000,
+        ("stomp_gateway_memory_limit_bytes", "unacknowledged"): 1000,
+        ("stomp_gateway_memory_budget_bytes", None): 1000,
+        ("stomp_gateway_memory_waiting_connections", None): 1,
+        ("stomp_gateway_memory_held_back_consumers", None): 2,
+        ("stomp_gateway_memory_ended_connections_total", None): 1,
+    }
