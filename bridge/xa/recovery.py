@@ -1,11 +1,23 @@
-"""Recovery of one resource manager: what was decided is committed there, what was not is rolled
-back.
+"""Recovery of one resource manager: commit there what was decided, roll back what was not.
 
-Owns what is looked for and in which order. Branches are looked up when they are handled, not when
-the scan begins: whatever a link does meanwhile, its transaction is known by then, or over; and what
-is over has no branch that could be harmed. Of a transaction whose prepare still lies in a broken
-connection's buffers nobody knows; it is rolled back at the next recovery after it has come to
-light.
+:meth:`Recovery.run` works in seven steps:
+
+1. Ask the resource manager for the branches that it has prepared.
+2. Keep those of this coordinator. Leave all others alone, and warn once of those that were made
+   under its name elsewhere, or by a run that its log does not know.
+3. Go through the transactions in the order in which they began, as messages keep their order so.
+4. Find the transaction of each branch. One that is not known any more was not decided (presumed
+   abort), unless the branch was presumed committed.
+5. Leave alone what is not settled, for its link is at work on it, and what needs nothing. Commit or
+   roll back the rest, or have it forgotten, as the transaction says.
+6. Ask about the branches that wait for this resource manager and that it has not listed: it may have
+   completed them, and the answer was lost.
+7. Fail with the first error if anything is left to do. Else report what was done.
+
+Branches are looked up when they are handled, not when the scan begins: whatever a link does
+meanwhile, its transaction is known by then, or over; and what is over has no branch that could be
+harmed. A prepare that still lies in the buffers of a broken connection is not listed; its branch is
+rolled back at the next recovery after it has come to light.
 """
 
 from __future__ import annotations
@@ -80,29 +92,36 @@ class Recovery:
         self._left: MessagingError | None = None
 
     async def run(self) -> Recovered:
-        """Do it. :raises ProviderUnavailable, XAError: something is left to do."""
-        scanned: dict[xids.Unique, list[Xid]] = {}
+        """Recover. :raises ProviderUnavailable, XAError: something is left to do."""
+        # 1. Ask for the prepared branches. 2. Keep those of this coordinator.
+        prepared: dict[xids.Unique, list[Xid]] = {}
         for xid in await self._resource.recover():
             unique = self._mine(xid)
             if unique is not None:
-                scanned.setdefault(unique, []).append(xid)
-        # In the order in which they began, for messages keep their order so.
-        for unique in sorted(scanned):
-            for xid in scanned[unique]:
-                await self._found(unique, xid)
+                prepared.setdefault(unique, []).append(xid)
+        # 3. The oldest transaction first.
+        for unique in sorted(prepared):
+            for xid in prepared[unique]:
+                # 4. Find the transaction. 5. Complete the branch.
+                found = self._transaction_of(unique, xid)
+                if found is not None:
+                    await self._complete(*found, xid)
+        # 6. Ask about the branches that are waited for and were not listed.
         for run in sorted(self._runs.values(), key=lambda run: run.unique):
-            await self._not_found(run)
+            await self._complete_unlisted(run)
+        # 7. Report.
         if self._left is not None:
             raise self._left
         return self._did
 
     def _mine(self, xid: Xid) -> xids.Unique | None:
+        """Return whose branch it is, if it is this coordinator's (step 2)."""
         origin = xids.origin(xid)
         if origin is None:
             return None
         gtrid = xids.gtrid_without_padding(xid.gtrid)
         run = self._runs.get(origin.unique)
-        # What is known of one is known, whichever run it is of, and wherever that was.
+        # A transaction that is known is this coordinator's, whichever run made it, and wherever.
         if (
             (run is not None and run.gtrid == gtrid)
             or self._presumed.of(gtrid)
@@ -110,7 +129,7 @@ class Recovery:
         ):
             return origin.unique
         if origin.identity in self._ids.former:
-            self._once(
+            self._warn_once(
                 origin.identity.hex(),
                 "'{ref_name}' holds branches that were prepared where this transaction log was before, or where its original is in use, and that are not "
                 "decided in this one; they are left alone, such as {xid}. If the original is in use, it ends them. Else: {remedy}",
@@ -118,7 +137,7 @@ class Recovery:
                 remedy=_REMEDY,
             )
         elif self._ids.mine(origin) or self._ids.cut_name == origin.name:
-            self._once(
+            self._warn_once(
                 origin.identity.hex(),
                 "'{ref_name}' holds branches of another installation that is called '{name}' too, or that this transaction log does not know, as it was lost "
                 "or put back from an older copy; they are left alone, such as {xid}, as nobody knows what was decided of them. {remedy}",
@@ -128,33 +147,35 @@ class Recovery:
             )
         return None
 
-    async def _found(self, unique: xids.Unique, xid: Xid) -> None:
-        """A branch that the resource manager has."""
+    def _transaction_of(self, unique: xids.Unique, xid: Xid) -> tuple[TransactionRun, int] | None:
+        """Return a prepared branch's transaction and its place there (step 4); None where it is to
+        be left alone.
+        """
         bqual = xids.without_padding(xid.bqual)
-        branch = Branch(
-            bqual,
-            xids.ref_name(bqual) or self._ref_name,
-            self._rm,
-            BranchState.LEFT,
-            associations=0,
-        )
+        ref_name = xids.ref_name(bqual) or self._ref_name
+        branch = Branch(bqual, ref_name, self._rm, BranchState.LEFT, associations=0)
         gtrid = xids.gtrid_without_padding(xid.gtrid)
         run = self._runs.get(unique) or self._adopt(unique, gtrid, branch)
-        if run is None:
-            self._not_its_own(unique.id, xid)
-            return
-        if not run.settled:
-            return
-        index = next(
-            (index for index, branch in enumerate(run.now.branches) if branch.bqual == bqual),
-            None,
+        if run is not None and not run.settled:
+            return None
+        if run is not None:
+            for index, known in enumerate(run.now.branches):
+                if known.bqual == bqual:
+                    return run, index
+            if not run.now.decided:
+                run.tell(Found(branch))
+                return run, len(run.now.branches) - 1
+        self._warn_once(
+            xids.shown(xid),
+            "'{ref_name}' holds branch {xid}, which transaction {id} did not have; it is left alone. {remedy}",
+            id=unique.id,
+            xid=xids.shown(xid),
+            remedy=_REMEDY,
         )
-        if index is None:
-            if run.now.decided:
-                self._not_its_own(run.id, xid)
-                return
-            index = len(run.now.branches)
-            run.tell(Found(branch))
+        return None
+
+    async def _complete(self, run: TransactionRun, index: int, xid: Xid) -> None:
+        """Commit, roll back or forget a prepared branch, where that is to be done (step 5)."""
         branch = run.now.branches[index]
         # Taken for committed on an operator's word, or for rolled back as another broker did not
         # know it, and it was not.
@@ -174,33 +195,31 @@ class Recovery:
         if run.needs(index) or again or hazard:
             await self._reach(run, index, xid, holds=True)
 
-    def _not_its_own(self, id: str, xid: Xid) -> None:
-        self._once(
-            xids.shown(xid),
-            "'{ref_name}' holds branch {xid}, which transaction {id} did not have; it is left alone. {remedy}",
-            id=id,
-            xid=xids.shown(xid),
-            remedy=_REMEDY,
-        )
-
-    async def _not_found(self, run: TransactionRun) -> None:
-        """Those that wait for this resource manager and that it does not list: it may have
-        completed them, and the answer was lost.
+    async def _complete_unlisted(self, run: TransactionRun) -> None:
+        """Ask about those branches of a transaction that wait for this resource manager and that it
+        has not listed (step 6).
         """
         for index, branch in enumerate(run.now.branches):
             if (run.unique, index) in self._handled or not run.needs(index):
                 continue
+            same_rm, same_name = branch.rm == self._rm, branch.ref_name == self._ref_name
             if branch.state is BranchState.LEFT:
-                if branch.rm == self._rm or branch.ref_name == self._ref_name:
+                if same_rm or same_name:
                     await self._reach(run, index, run.xid(branch.bqual), listed=False)
-            elif is_one_of_several(branch.rm) and (
-                branch.rm == self._rm or branch.ref_name == self._ref_name
-            ):
-                self._missing(run, index, branch)
-            elif branch.rm == self._rm:
+            elif is_one_of_several(branch.rm) and (same_rm or same_name):
+                # It may have completed the branch, or be another than the one that holds it.
+                if branch.state is BranchState.WAITING:
+                    run.tell(Missing(index))
+                self._warn_once(
+                    xids.shown(run.xid(branch.bqual)),
+                    "Transaction {id} waits for '{ref_name}', which may lead to several brokers, and the one that is connected now does not hold its "
+                    "branch; it goes on waiting. If its branch is committed or lost, order: imqbridgemgr commit transaction",
+                    id=run.id,
+                )
+            elif same_rm:
                 await self._reach(run, index, run.xid(branch.bqual))
-            elif branch.ref_name == self._ref_name:
-                self._once(
+            elif same_name:
+                self._warn_once(
                     run.id + branch.rm,
                     "Transaction {id} waits for '{ref_name}', which was {before} and is {rm} now, and does not hold its branch; it goes on waiting. "
                     "If its branch is committed or lost, order: imqbridgemgr commit transaction",
@@ -208,22 +227,13 @@ class Recovery:
                     before=branch.rm,
                 )
 
-    def _missing(self, run: TransactionRun, index: int, branch: Branch) -> None:
-        """It may have completed the branch, or be another than the one that holds it."""
-        if branch.state is BranchState.WAITING:
-            run.tell(Missing(index))
-        self._once(
-            xids.shown(run.xid(branch.bqual)),
-            "Transaction {id} waits for '{ref_name}', which may lead to several brokers, and the one that is connected now does not hold its "
-            "branch; it goes on waiting. If its branch is committed or lost, order: imqbridgemgr commit transaction",
-            id=run.id,
-        )
-
     async def _reach(
         self, run: TransactionRun, index: int, xid: Xid, listed: bool = True, holds: bool = False
     ) -> None:
-        """:param listed: whether it holds messages, as far as is known; if not, nobody need wait
-        for it. :param holds: whether it says that it has the branch.
+        """Go on with a branch, and count what became of it.
+
+        :param listed: whether it holds messages, as far as is known; if not, nobody need wait for
+            it. :param holds: whether the resource manager says that it has the branch.
         """
         self._handled.add((run.unique, index))
         answer = await run.reach(index, self._resource, xid, holds)
@@ -239,18 +249,15 @@ class Recovery:
         elif (
             listed
             and branch.state is not BranchState.FORGOTTEN
-            and not self._unknown(branch)
+            # It may be another resource manager that it waits for.
+            and not (branch.error == xa.XAER_NOTA and is_one_of_several(branch.rm))
             and self._left is None
         ):
             self._left = answer.error or XAError(
                 answer.code, f"transaction {run.id} is not completed"
             )
 
-    def _unknown(self, branch: Branch) -> bool:
-        """Whether it may be another resource manager that it waits for."""
-        return branch.error == xa.XAER_NOTA and is_one_of_several(branch.rm)
-
-    def _once(self, key: str, words: str, **values: object) -> None:
+    def _warn_once(self, key: str, words: str, **values: object) -> None:
         if (self._rm, key) not in self._told:
             self._told.add((self._rm, key))
             self._log.warn(words, ref_name=self._ref_name, rm=self._rm, **values)
