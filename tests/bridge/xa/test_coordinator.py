@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.coordinator import Committed, Recovered, Transaction
 from bridge.xa.errors import LogFailed, Misuse, NotWritten, RolledBack, WrongState
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from tests.bridge.xa.resource_managers import (
@@ -33,8 +33,7 @@ POINTS = [
 ]
 
 
-def test_a_message_is_moved() -> None:
-    two = Two()
+def test_a_message_is_moved(two: Two) -> None:
     assert done(two.moved().commit()) == Committed()
     assert (two.a.messages, two.b.messages) == ([2, 3], [1])
     assert two.coordinator.transactions() == []
@@ -43,8 +42,7 @@ def test_a_message_is_moved() -> None:
     assert two.process.file.entries() == ()
 
 
-def test_nothing_is_logged_for_one_resource_manager() -> None:
-    two = Two()
+def test_nothing_is_logged_for_one_resource_manager(two: Two) -> None:
     transaction = two.coordinator.begin()
     other = Session(two.a)
     done(transaction.enlist("source", "rm:a", two.source))
@@ -58,8 +56,7 @@ def test_nothing_is_logged_for_one_resource_manager() -> None:
     assert two.a.calls.count("end") == 2
 
 
-def test_a_session_takes_part_once() -> None:
-    two = Two()
+def test_a_session_takes_part_once(two: Two) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     done(transaction.enlist("target", "rm:a", two.source))
@@ -67,8 +64,7 @@ def test_a_session_takes_part_once() -> None:
     done(transaction.rollback())
 
 
-def test_nobody_without_work_is_asked_to_commit() -> None:
-    two = Two()
+def test_nobody_without_work_is_asked_to_commit(two: Two) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     done(transaction.enlist("target", "rm:b", two.target))
@@ -77,8 +73,7 @@ def test_nobody_without_work_is_asked_to_commit() -> None:
     assert (two.a.calls.count("commit"), two.b.calls.count("commit")) == (0, 1)
 
 
-def test_nothing_at_all_is_committed_without_the_log() -> None:
-    two = Two()
+def test_nothing_at_all_is_committed_without_the_log(two: Two) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     done(transaction.enlist("target", "rm:b", two.target))
@@ -148,10 +143,8 @@ def test_a_branch_is_joined_while_it_is_being_started() -> None:
     ],
 )
 def test_what_is_refused_before_the_decision_is_rolled_back(
-    call: str, at: str, error: Exception
+    two: Two, transaction: Transaction, call: str, at: str, error: Exception
 ) -> None:
-    two = Two()
-    transaction = two.moved()
     getattr(two, at).refusals[call] = [error]
     with pytest.raises(RolledBack) as caught:
         done(transaction.commit())
@@ -179,9 +172,9 @@ def test_what_is_refused_before_the_decision_is_rolled_back(
         XAError(-6, "no"),
     ],
 )
-def test_after_the_decision_it_is_waited_for(at: str, error: Exception) -> None:
-    two = Two()
-    transaction = two.moved()
+def test_after_the_decision_it_is_waited_for(
+    two: Two, transaction: Transaction, at: str, error: Exception
+) -> None:
     getattr(two, at).refusals["commit"] = [error]
     ref_name = {"a": "source", "b": "target"}[at]
     assert done(transaction.commit()) == Committed((ref_name,))
@@ -199,9 +192,7 @@ def test_after_the_decision_it_is_waited_for(at: str, error: Exception) -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_what_was_committed_before_is_known_by_nota() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_what_was_committed_before_is_known_by_nota(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("the answer is lost")]
     done(transaction.commit())
     two.b.call(two.target, "commit", (next(iter(two.b.prepared)), False))
@@ -210,9 +201,9 @@ def test_what_was_committed_before_is_known_by_nota() -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_a_resource_manager_that_failed_and_forgot_is_a_hazard() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_resource_manager_that_failed_and_forgot_is_a_hazard(
+    two: Two, transaction: Transaction
+) -> None:
     two.b.refusals["commit"] = [XAError(XAER_RMERR, "it cannot"), XAError(XAER_NOTA, "what?")]
     assert done(transaction.commit()) == Committed(("target",))
     assert two.recover()[1] == Recovered(heuristic=1)
@@ -222,8 +213,7 @@ def test_a_resource_manager_that_failed_and_forgot_is_a_hazard() -> None:
 @pytest.mark.parametrize(
     "error", [XAError(100, "no"), XAError(XAER_RMERR, "no"), XAError(XA_HEURRB, "no")]
 )
-def test_one_phase_refused_is_rolled_back(error: Exception) -> None:
-    two = Two()
+def test_one_phase_refused_is_rolled_back(two: Two, error: Exception) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     result(two.source.take())
@@ -241,8 +231,7 @@ def test_one_phase_refused_is_rolled_back(error: Exception) -> None:
     "error",
     [ProviderUnavailable("gone"), XAError(XAER_RMFAIL, "gone"), XAError(XAER_NOTA, "what?")],
 )
-def test_one_phase_without_an_answer_is_unknown(error: Exception) -> None:
-    two = Two()
+def test_one_phase_without_an_answer_is_unknown(two: Two, error: Exception) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     two.a.refusals["commit"] = [error]
@@ -251,8 +240,7 @@ def test_one_phase_without_an_answer_is_unknown(error: Exception) -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_a_session_that_cannot_take_part_leaves_nothing() -> None:
-    two = Two()
+def test_a_session_that_cannot_take_part_leaves_nothing(two: Two) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     result(two.source.take())
@@ -265,9 +253,7 @@ def test_a_session_that_cannot_take_part_leaves_nothing() -> None:
     assert two.a.messages == [1, 2, 3]
 
 
-def test_rollback_never_fails() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_rollback_never_fails(two: Two, transaction: Transaction) -> None:
     two.a.refusals["rollback"] = [ProviderUnavailable("gone")]
     two.b.refusals["end"] = [ProviderUnavailable("gone")]
     done(transaction.rollback())
@@ -279,9 +265,7 @@ def test_rollback_never_fails() -> None:
     assert two.process.failures() == []
 
 
-def test_a_full_disk_rolls_back_and_harms_nobody_else() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_full_disk_rolls_back_and_harms_nobody_else(two: Two, transaction: Transaction) -> None:
     two.process.storage.room = 5
     with pytest.raises(RolledBack) as caught:
         done(transaction.commit())
@@ -292,8 +276,7 @@ def test_a_full_disk_rolls_back_and_harms_nobody_else() -> None:
     assert two.b.messages == [1]
 
 
-def test_a_failed_sync_is_final_and_nobody_is_told_anything() -> None:
-    two = Two()
+def test_a_failed_sync_is_final_and_nobody_is_told_anything(two: Two) -> None:
     other = two.moved()
     two.process.storage.sync_fails = True
     with pytest.raises(LogFailed) as caught:
@@ -311,9 +294,9 @@ def test_a_failed_sync_is_final_and_nobody_is_told_anything() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 10, 10_000])
-def test_after_a_failed_sync_the_disk_decides(kept: int) -> None:
-    two = Two()
-    transaction = two.moved()
+def test_after_a_failed_sync_the_disk_decides(
+    two: Two, transaction: Transaction, kept: int
+) -> None:
     two.process.storage.sync_fails = True
     with pytest.raises(LogFailed):
         done(transaction.commit())
@@ -325,8 +308,7 @@ def test_after_a_failed_sync_the_disk_decides(kept: int) -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_after_the_end_nothing_begins() -> None:
-    two = Two()
+def test_after_the_end_nothing_begins(two: Two) -> None:
     result(two.coordinator.close())
     result(two.coordinator.close())
     with pytest.raises(LogFailed):

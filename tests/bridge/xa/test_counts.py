@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from bridge.xa.coordinator import Transaction
 from bridge.xa.errors import Heuristic
 from bridge.xa.status import TransactionCounts
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from tests.bridge.xa.two import Two, done
 
 
-def test_each_is_counted_once_by_its_end() -> None:
-    two = Two()
+def test_each_is_counted_once_by_its_end(two: Two) -> None:
     counts = two.coordinator.counts
     assert counts == TransactionCounts()
     done(two.moved().commit())
@@ -23,8 +23,7 @@ def test_each_is_counted_once_by_its_end() -> None:
     assert counts == TransactionCounts(committed=1, rolled_back=1)
 
 
-def test_one_that_waits_is_counted_when_it_is_complete() -> None:
-    two = Two()
+def test_one_that_waits_is_counted_when_it_is_complete(two: Two) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(two.moved().commit())
     assert two.coordinator.counts == TransactionCounts()
@@ -32,9 +31,9 @@ def test_one_that_waits_is_counted_when_it_is_complete() -> None:
     assert two.coordinator.counts == TransactionCounts(committed=1)
 
 
-def test_a_heuristic_one_stays_so_whatever_becomes_of_it() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_heuristic_one_stays_so_whatever_becomes_of_it(
+    two: Two, transaction: Transaction
+) -> None:
     two.b.refusals["commit"] = [XAError(6, "on its own")]
     with pytest.raises(Heuristic):
         done(transaction.commit())
@@ -44,9 +43,7 @@ def test_a_heuristic_one_stays_so_whatever_becomes_of_it() -> None:
     assert two.coordinator.counts == TransactionCounts(heuristic=1)
 
 
-def test_one_of_an_earlier_run_was_counted_there() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_one_of_an_earlier_run_was_counted_there(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [XAError(6, "on its own")]
     with pytest.raises(Heuristic):
         done(transaction.commit())
@@ -56,8 +53,7 @@ def test_one_of_an_earlier_run_was_counted_there() -> None:
     assert two.coordinator.counts == TransactionCounts()
 
 
-def test_a_lost_answer_is_counted_apart() -> None:
-    two = Two()
+def test_a_lost_answer_is_counted_apart(two: Two) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     two.a.refusals["commit"] = [ProviderUnavailable("gone")]
@@ -66,8 +62,7 @@ def test_a_lost_answer_is_counted_apart() -> None:
     assert two.coordinator.counts == TransactionCounts(unknown=1)
 
 
-def test_its_age_counts_from_the_commit_and_not_from_the_wait_for_messages() -> None:
-    two = Two()
+def test_its_age_counts_from_the_commit_and_not_from_the_wait_for_messages(two: Two) -> None:
     began = two.process.reactor.seconds()
     transaction = two.moved()
     [active] = two.coordinator.transactions()

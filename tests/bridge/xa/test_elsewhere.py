@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bridge.xa import decision_log
-from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.coordinator import Committed, Recovered, Transaction
 from bridge.xa.decision_log import Presumed, Presumptions
 from bridge.xa.errors import RolledBack
 from gateway.messaging.errors import ProviderUnavailable, XAError
@@ -49,9 +49,9 @@ def warned(two: Two, words: str) -> int:
 
 @pytest.mark.parametrize("restarts", [(False, False), (True, False), (False, True), (True, True)])
 def test_a_branch_that_another_broker_did_not_know_is_committed_when_it_comes_to_light(
+    two: Two,
     restarts: tuple[bool, bool],
 ) -> None:
-    two = Two()
     waiting(two)
     if restarts[0]:
         two.process.reactor.advance(1)
@@ -68,10 +68,9 @@ def test_a_branch_that_another_broker_did_not_know_is_committed_when_it_comes_to
     assert two.process.file.entries() == ()
 
 
-def test_it_is_remembered_when_the_log_is_written_anew_and_when_it_comes_to_light_at_a_bad_moment() -> (
-    None
-):
-    two = Two()
+def test_it_is_remembered_when_the_log_is_written_anew_and_when_it_comes_to_light_at_a_bad_moment(
+    two: Two,
+) -> None:
     waiting(two)
     recovered(two, ResourceManager("rm:b"))
     for _ in range(200):
@@ -87,8 +86,7 @@ def test_it_is_remembered_when_the_log_is_written_anew_and_when_it_comes_to_ligh
     assert two.b.messages == [1]
 
 
-def test_it_is_remembered_for_a_branch_that_was_committed_on_its_own() -> None:
-    two = Two()
+def test_it_is_remembered_for_a_branch_that_was_committed_on_its_own(two: Two) -> None:
     waiting(two)
     recovered(two, ResourceManager("rm:b"))
     two.b.decide(next(iter(two.b.prepared)), XA_HEURCOM)
@@ -96,8 +94,7 @@ def test_it_is_remembered_for_a_branch_that_was_committed_on_its_own() -> None:
     assert (two.b.messages, two.b.heuristics, two.coordinator.transactions()) == ([1], {}, [])
 
 
-def test_another_branch_of_such_a_transaction_is_left_alone() -> None:
-    two = Two()
+def test_another_branch_of_such_a_transaction_is_left_alone(two: Two) -> None:
     waiting(two)
     xid = next(iter(two.b.prepared))
     recovered(two, ResourceManager("rm:b"))
@@ -108,9 +105,9 @@ def test_another_branch_of_such_a_transaction_is_left_alone() -> None:
     assert warned(two, "did not have") == 1
 
 
-def test_the_first_commit_that_is_answered_so_is_warned_of() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_the_first_commit_that_is_answered_so_is_warned_of(
+    two: Two, transaction: Transaction
+) -> None:
 
     def prepare(xid: Xid) -> Deferred[Any]:
         answer = Session.prepare(two.target, xid)
@@ -131,8 +128,7 @@ def test_the_first_commit_that_is_answered_so_is_warned_of() -> None:
     assert two.b.messages == [1]
 
 
-def test_the_second_one_is_not_warned_of() -> None:
-    two = Two()
+def test_the_second_one_is_not_warned_of(two: Two) -> None:
     waiting(two)
     recovered(two, ResourceManager("rm:b"))
     two.process.reactor.advance(1)
@@ -140,8 +136,7 @@ def test_the_second_one_is_not_warned_of() -> None:
     assert warned(two, "does not know branch") == 0
 
 
-def test_what_may_be_one_of_several_waits_until_it_is_listed() -> None:
-    two = Two()
+def test_what_may_be_one_of_several_waits_until_it_is_listed(two: Two) -> None:
     transaction = waiting(two, SEVERAL)
     other = ResourceManager("rm:b")
     for _ in range(2):
@@ -163,8 +158,7 @@ def test_what_may_be_one_of_several_waits_until_it_is_listed() -> None:
     assert (two.b.messages, two.coordinator.transactions()) == ([1], [])
 
 
-def test_what_may_be_one_of_several_waits_though_its_commit_is_answered_so() -> None:
-    two = Two()
+def test_what_may_be_one_of_several_waits_though_its_commit_is_answered_so(two: Two) -> None:
     transaction = waiting(two, SEVERAL)
     two.b.refusals["commit"] = [XAError(XAER_NOTA, "it was the other one that listed it")]
     assert recovered(two, two.b, SEVERAL) == Recovered()
@@ -174,8 +168,9 @@ def test_what_may_be_one_of_several_waits_though_its_commit_is_answered_so() -> 
 
 
 @pytest.mark.parametrize("rm", ["rm:b", SEVERAL])
-def test_what_an_operator_took_for_committed_is_committed_when_it_comes_to_light(rm: str) -> None:
-    two = Two()
+def test_what_an_operator_took_for_committed_is_committed_when_it_comes_to_light(
+    two: Two, rm: str
+) -> None:
     transaction = waiting(two, rm)
     result(two.coordinator.commit(transaction.id))
     two.restart()
@@ -197,8 +192,9 @@ def test_so_many_are_remembered_and_for_so_long(monkeypatch: pytest.MonkeyPatch)
     assert [one.gtrid for one in known] == [b"\5"]
 
 
-def test_a_branch_that_another_broker_did_not_know_is_rolled_back_when_it_comes_to_light() -> None:
-    two = Two()
+def test_a_branch_that_another_broker_did_not_know_is_rolled_back_when_it_comes_to_light(
+    two: Two,
+) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     done(transaction.enlist("target", "rm:b", two.target))

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent
 
 from bridge.xa import decision_log
-from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.coordinator import Committed, Recovered, Transaction
 from bridge.xa.decision_log import Presumed
 from bridge.xa.errors import Heuristic, NotWritten, RolledBack, UnknownTransaction, WrongState
 from gateway.messaging.errors import ProviderUnavailable, XAError
@@ -26,9 +26,7 @@ from tests.bridge.xa.resource_managers import (
 from tests.bridge.xa.two import Two, begin, done, result
 
 
-def test_a_heuristic_commit_is_as_good_as_one() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_heuristic_commit_is_as_good_as_one(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [XAError(XAER_RMFAIL, "no")]
     done(transaction.commit())
     two.b.decide(next(iter(two.b.prepared)), XA_HEURCOM)
@@ -50,9 +48,9 @@ def test_a_heuristic_commit_is_as_good_as_one() -> None:
         (100, "HEURISTIC_ROLLBACK"),
     ],
 )
-def test_a_heuristic_outcome_is_kept_until_it_is_forgotten(code: int, state: str) -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_heuristic_outcome_is_kept_until_it_is_forgotten(
+    two: Two, transaction: Transaction, code: int, state: str
+) -> None:
     two.b.refusals["commit"] = [XAError(code, "on its own")]
     with pytest.raises(Heuristic) as caught:
         done(transaction.commit())
@@ -76,9 +74,9 @@ def test_a_heuristic_outcome_is_kept_until_it_is_forgotten(code: int, state: str
     assert two.coordinator.transactions() == []
 
 
-def test_forgetting_waits_for_a_resource_manager_and_need_not() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_forgetting_waits_for_a_resource_manager_and_need_not(
+    two: Two, transaction: Transaction
+) -> None:
     two.b.refusals["commit"] = [XAError(XA_HEURMIX, "on its own")]
     with pytest.raises(Heuristic):
         done(transaction.commit())
@@ -99,9 +97,7 @@ def test_forgetting_waits_for_a_resource_manager_and_need_not() -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_a_heuristic_commit_of_what_was_rolled_back() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_heuristic_commit_of_what_was_rolled_back(two: Two, transaction: Transaction) -> None:
     two.b.refusals["prepare"] = [XAError(100, "no")]
     two.a.refusals["rollback"] = [XAError(XA_HEURCOM, "on its own")]
     with pytest.raises(Heuristic):
@@ -115,9 +111,7 @@ def test_a_heuristic_commit_of_what_was_rolled_back() -> None:
     )
 
 
-def test_a_heuristic_outcome_that_only_recovery_finds() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_heuristic_outcome_that_only_recovery_finds(two: Two, transaction: Transaction) -> None:
     two.b.refusals["prepare"] = [XAError(100, "no")]
     two.a.refusals["rollback"] = [ProviderUnavailable("gone")]
     with pytest.raises(RolledBack):
@@ -134,9 +128,7 @@ def test_a_heuristic_outcome_that_only_recovery_finds() -> None:
     assert not two.a.heuristics
 
 
-def test_an_operator_gives_up_waiting() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_an_operator_gives_up_waiting(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     with pytest.raises(WrongState):
@@ -151,9 +143,7 @@ def test_an_operator_gives_up_waiting() -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_an_operator_decides_against_it() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_an_operator_decides_against_it(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     result(two.coordinator.rollback(transaction.id))
@@ -172,9 +162,7 @@ def test_an_operator_decides_against_it() -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_an_order_that_cannot_be_recorded_is_told() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_an_order_that_cannot_be_recorded_is_told(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     two.process.storage.room = 0
@@ -182,9 +170,7 @@ def test_an_order_that_cannot_be_recorded_is_told() -> None:
         result(two.coordinator.rollback(transaction.id))
 
 
-def test_a_live_transaction_takes_no_orders() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_live_transaction_takes_no_orders(two: Two, transaction: Transaction) -> None:
     assert two.coordinator.transactions()[0].state == "ACTIVE"
     for operation in ("commit", "rollback", "forget"):
         with pytest.raises(WrongState, match="ACTIVE"):
@@ -192,9 +178,7 @@ def test_a_live_transaction_takes_no_orders() -> None:
     done(transaction.rollback())
 
 
-def test_how_a_transaction_is_shown() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_how_a_transaction_is_shown(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     (status,) = two.coordinator.transactions()
@@ -207,9 +191,9 @@ def test_how_a_transaction_is_shown() -> None:
     ]
 
 
-def test_a_provider_that_breaks_its_word_is_logged_and_waited_for() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_provider_that_breaks_its_word_is_logged_and_waited_for(
+    two: Two, transaction: Transaction
+) -> None:
 
     def commit(xid: Xid, one_phase: bool) -> Deferred[None]:
         raise ZeroDivisionError
@@ -258,9 +242,8 @@ def hazard(two: Two) -> str:
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("forgetting", [False, True])
 def test_a_hazard_that_comes_to_light_is_committed_as_decided(
-    restarted: bool, forgetting: bool
+    two: Two, restarted: bool, forgetting: bool
 ) -> None:
-    two = Two()
     id = hazard(two)
     if restarted:
         two.restart(kept=10_000)
@@ -293,12 +276,11 @@ def test_a_hazard_that_comes_to_light_is_committed_as_decided(
 @pytest.mark.parametrize("restarts", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("reached", [False, True])
 def test_what_is_decided_is_committed_when_it_comes_to_light_though_it_was_forgotten(
-    restarts: tuple[bool, bool], reached: bool
+    two: Two, restarts: tuple[bool, bool], reached: bool
 ) -> None:
     """:param reached: the other broker by its name has forgotten it; else the operator ordered it
     twice.
     """
-    two = Two()
     id = hazard(two)
     if restarts[0]:
         two.restart(kept=10_000)
@@ -317,12 +299,10 @@ def test_what_is_decided_is_committed_when_it_comes_to_light_though_it_was_forgo
     assert (two.a.messages, two.a.prepared, two.b.messages) == ([2, 3], {}, [1])
 
 
-def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is_forgotten() -> (
-    None
-):
+def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is_forgotten(
+    two: Two, transaction: Transaction
+) -> None:
     """It was heuristic for longer than anything is remembered."""
-    two = Two()
-    transaction = two.moved()
     two.a.refusals["commit"] = [XAError(XAER_NOTA, "never heard of it")]
     two.b.refusals["commit"] = [XAError(XA_HEURMIX, "on its own")]
     with pytest.raises(Heuristic):
@@ -340,9 +320,9 @@ def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is
     assert (two.a.messages, two.a.prepared) == ([2, 3], {})
 
 
-def test_a_hazard_of_what_was_ordered_to_be_rolled_back_is_not_committed() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_hazard_of_what_was_ordered_to_be_rolled_back_is_not_committed(
+    two: Two, transaction: Transaction
+) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     result(two.coordinator.rollback(transaction.id))

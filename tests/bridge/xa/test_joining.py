@@ -23,8 +23,7 @@ def moved(two: Two, target: str = SAME) -> Committed:
     return committed
 
 
-def test_two_resource_managers_of_one_name_have_two_branches() -> None:
-    two = Two()
+def test_two_resource_managers_of_one_name_have_two_branches(two: Two) -> None:
     assert moved(two) == Committed()
     assert moved(two) == Committed()
     assert (two.a.messages, two.b.messages) == ([3], [1, 2])
@@ -33,8 +32,7 @@ def test_two_resource_managers_of_one_name_have_two_branches() -> None:
     assert two.a.calls.count("is_same_rm") + two.b.calls.count("is_same_rm") == 2
 
 
-def test_two_sessions_of_one_have_one_branch() -> None:
-    two = Two()
+def test_two_sessions_of_one_have_one_branch(two: Two) -> None:
     two.target = Session(two.a)
     assert moved(two) == Committed()
     assert moved(two) == Committed()
@@ -42,15 +40,13 @@ def test_two_sessions_of_one_have_one_branch() -> None:
     assert two.a.calls.count("prepare") == 0
 
 
-def test_nobody_is_asked_where_they_are_called_otherwise() -> None:
-    two = Two()
+def test_nobody_is_asked_where_they_are_called_otherwise(two: Two) -> None:
     moved(two, "another")
     assert "is_same_rm" not in two.a.calls + two.b.calls
 
 
 @pytest.mark.parametrize("error", [XAError(XAER_RMERR, "what?"), ProviderUnavailable("not now")])
-def test_where_nobody_knows_there_are_two(error: Exception) -> None:
-    two = Two()
+def test_where_nobody_knows_there_are_two(two: Two, error: Exception) -> None:
     two.b.refusals["is_same_rm"] = [error]
     assert moved(two) == Committed()
     assert two.b.messages == [1]
@@ -71,10 +67,9 @@ def test_what_is_known_is_not_waited_for() -> None:
     assert [request.name for request in other.requests] == ["start"]
 
 
-def test_what_waits_for_one_of_two_by_one_name_is_not_taken_for_committed_by_the_others_word() -> (
-    None
-):
-    two = Two()
+def test_what_waits_for_one_of_two_by_one_name_is_not_taken_for_committed_by_the_others_word(
+    two: Two,
+) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     assert moved(two) == Committed(("target",))
     other = ResourceManager(SAME)
@@ -86,8 +81,7 @@ def test_what_waits_for_one_of_two_by_one_name_is_not_taken_for_committed_by_the
     assert two.coordinator.transactions() == []
 
 
-def test_a_third_session_joins_whichever_branch_is_its_own() -> None:
-    two = Two()
+def test_a_third_session_joins_whichever_branch_is_its_own(two: Two) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", SAME, two.source))
     done(transaction.enlist("target", SAME, two.target))
@@ -105,11 +99,12 @@ def test_a_third_session_joins_whichever_branch_is_its_own() -> None:
     "answer",
     [True, False, XAError(XAER_RMERR, "isSameRM is not supported"), ProviderUnavailable("not now")],
 )
-def test_a_late_answer_is_good_for_the_enlisting_whatever_it_is(answer: bool | Exception) -> None:
+def test_a_late_answer_is_good_for_the_enlisting_whatever_it_is(
+    two: Two, answer: bool | Exception
+) -> None:
     """JMS answers on a thread of its own: what is sent behind an enlisting that would ask again
     would be sent into no branch.
     """
-    two = Two()
     other = Session(two.a if answer is True else two.b, at_once=False)
     for _ in range(2):
         if isinstance(answer, Exception):
@@ -135,9 +130,10 @@ def test_a_late_answer_is_good_for_the_enlisting_whatever_it_is(answer: bool | E
     )
 
 
-def test_one_that_goes_to_another_broker_between_two_transactions_does_not_join_again() -> None:
+def test_one_that_goes_to_another_broker_between_two_transactions_does_not_join_again(
+    two: Two,
+) -> None:
     """As behind a failover URL: the session stays, and what answers it is another."""
-    two = Two()
     two.target = Session(two.a)
     assert moved(two) == Committed()
     assert two.a.messages == [2, 3, 1]

@@ -92,8 +92,7 @@ def test_of_a_branch_that_could_not_be_started_nothing_more_is_asked() -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_who_could_not_take_part_may_try_again_with_a_branch_of_its_own() -> None:
-    two = Two()
+def test_who_could_not_take_part_may_try_again_with_a_branch_of_its_own(two: Two) -> None:
     two.a.refusals["start"] = [XAError(XAER_RMERR, "no")]
     transaction = two.coordinator.begin()
     with pytest.raises(XAError):
@@ -104,8 +103,9 @@ def test_who_could_not_take_part_may_try_again_with_a_branch_of_its_own() -> Non
     assert not two.a.active
 
 
-def test_a_start_that_raises_anything_at_once_keeps_the_other_side_from_committing_alone() -> None:
-    two = Two()
+def test_a_start_that_raises_anything_at_once_keeps_the_other_side_from_committing_alone(
+    two: Two,
+) -> None:
 
     def start(xid: Xid, flags: Flags) -> Deferred[None]:
         raise ZeroDivisionError("a provider that breaks its word")
@@ -123,8 +123,7 @@ def test_a_start_that_raises_anything_at_once_keeps_the_other_side_from_committi
     assert (two.a.messages, two.b.messages) == ([1, 2, 3], [])
 
 
-def test_a_session_that_cannot_join_is_left_out() -> None:
-    two = Two()
+def test_a_session_that_cannot_join_is_left_out(two: Two) -> None:
     transaction = two.coordinator.begin()
     other = Session(two.a)
     done(transaction.enlist("source", "rm:a", two.source))
@@ -216,9 +215,9 @@ def test_where_the_first_is_not_committed_everywhere_the_next_is_rolled_back(
     assert two.process.failures() == []
 
 
-def test_where_nothing_is_decided_the_outcome_is_waited_for() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_where_nothing_is_decided_the_outcome_is_waited_for(
+    two: Two, transaction: Transaction
+) -> None:
     two.b.refusals["prepare"] = [XAError(XAER_RMERR, "no")]
     deciding = begin(transaction.decided())
     with pytest.raises(RolledBack):
@@ -226,9 +225,9 @@ def test_where_nothing_is_decided_the_outcome_is_waited_for() -> None:
     assert result(deciding) is False
 
 
-def test_what_is_to_happen_first_happens_before_the_decision() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_what_is_to_happen_first_happens_before_the_decision(
+    two: Two, transaction: Transaction
+) -> None:
     first: Deferred[None] = Deferred()
     committing = begin(transaction.commit(first=first))
     two.process.reactor.advance(1)
@@ -239,8 +238,7 @@ def test_what_is_to_happen_first_happens_before_the_decision() -> None:
     assert (two.a.messages, two.b.messages) == ([2, 3], [1])
 
 
-def test_what_is_to_happen_first_happens_before_a_commit_by_one_phase() -> None:
-    two = Two()
+def test_what_is_to_happen_first_happens_before_a_commit_by_one_phase(two: Two) -> None:
     transaction = two.coordinator.begin()
     done(transaction.enlist("source", "rm:a", two.source))
     result(two.source.take())

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent
 
-from bridge.xa.coordinator import Committed, Recovered
+from bridge.xa.coordinator import Committed, Recovered, Transaction
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Xid
 from tests.bridge.xa.machines import MemoryStorage, Process
@@ -21,8 +21,7 @@ from tests.bridge.xa.resource_managers import (
 from tests.bridge.xa.two import Two, begin, done, result
 
 
-def test_others_branches_are_left_alone() -> None:
-    two = Two()
+def test_others_branches_are_left_alone(two: Two) -> None:
     strangers = [Xid(1, b"x", b"y"), Xid(1246580992, b"\x01x", b"y"), Xid(1246580992, b"", b"")]
     for xid in strangers:
         two.a.prepared[xid] = Work()
@@ -44,11 +43,10 @@ def test_others_branches_are_left_alone() -> None:
     )
 
 
-def test_a_branch_later_than_the_log_is_left_alone() -> None:
+def test_a_branch_later_than_the_log_is_left_alone(two: Two) -> None:
     """The log was put back from a copy that is older than the branch: what was decided since is not
     known.
     """
-    two = Two()
     copy = two.process.storage.crash(0)
     two.restart()
     two.restart()
@@ -111,8 +109,7 @@ def test_recovery_leaves_a_live_transaction_alone_at_every_moment(moment: int) -
     assert two.process.failures() == []
 
 
-def test_a_transaction_that_begins_during_the_scan_is_left_alone() -> None:
-    two = Two()
+def test_a_transaction_that_begins_during_the_scan_is_left_alone(two: Two) -> None:
     link = Session(two.b, at_once=False)
     recovering = two.coordinator.recover("target", "rm:b", link)
     transaction = two.moved()
@@ -133,10 +130,8 @@ def test_a_transaction_that_begins_during_the_scan_is_left_alone() -> None:
     assert two.b.messages == [1]
 
 
-def test_a_transaction_that_is_decided_during_the_scan() -> None:
+def test_a_transaction_that_is_decided_during_the_scan(two: Two, transaction: Transaction) -> None:
     """It was prepared when the scan saw it, and waits when the scan is told."""
-    two = Two()
-    transaction = two.moved()
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     link = Session(two.b, at_once=False)
     slow = Session(two.b, at_once=False)
@@ -159,8 +154,7 @@ def test_a_transaction_that_is_decided_during_the_scan() -> None:
     assert two.coordinator.transactions() == []
 
 
-def test_one_recovery_at_a_time_and_each_has_its_own() -> None:
-    two = Two()
+def test_one_recovery_at_a_time_and_each_has_its_own(two: Two) -> None:
     links = [Session(two.a, at_once=False) for _ in range(3)]
     runs = [two.coordinator.recover("source", "rm:a", link) for link in links]
     assert [len(link.requests) for link in links] == [1, 0, 0]
@@ -173,8 +167,7 @@ def test_one_recovery_at_a_time_and_each_has_its_own() -> None:
         assert result(run) == Recovered()
 
 
-def test_recovery_tells_what_it_could_not_complete() -> None:
-    two = Two()
+def test_recovery_tells_what_it_could_not_complete(two: Two) -> None:
     transactions = []
     for _ in range(2):
         two.b.refusals["commit"] = [XAError(XA_RETRY, "later")]
@@ -190,9 +183,9 @@ def test_recovery_tells_what_it_could_not_complete() -> None:
     )
 
 
-def test_a_resource_manager_that_is_another_one_now_is_not_believed() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_a_resource_manager_that_is_another_one_now_is_not_believed(
+    two: Two, transaction: Transaction
+) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     two.restart(kept=10_000)
@@ -207,9 +200,7 @@ def test_a_resource_manager_that_is_another_one_now_is_not_believed() -> None:
     assert two.b.messages == [1]
 
 
-def test_padded_ids_are_known() -> None:
-    two = Two()
-    transaction = two.moved()
+def test_padded_ids_are_known(two: Two, transaction: Transaction) -> None:
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     (xid,) = two.b.prepared

@@ -41,9 +41,9 @@ def put_back(two: Two, transactions: int) -> bytes:
 
 @pytest.mark.parametrize("transactions", [1, 5])
 def test_what_a_later_run_prepared_is_left_alone_for_ever_and_no_id_comes_twice(
+    two: Two,
     transactions: int,
 ) -> None:
-    two = Two()
     decided = put_back(two, transactions)
     before = dict(two.b.prepared)
     for _ in range(8):
@@ -64,8 +64,7 @@ def test_what_a_later_run_prepared_is_left_alone_for_ever_and_no_id_comes_twice(
     assert two.b.prepared == before
 
 
-def test_transactions_of_an_unrelated_link_do_not_give_it_away() -> None:
-    two = Two()
+def test_transactions_of_an_unrelated_link_do_not_give_it_away(two: Two) -> None:
     put_back(two, 1)
     before = dict(two.b.prepared)
     c, d = ResourceManager("rm:c", [100]), ResourceManager("rm:d")
@@ -79,8 +78,9 @@ def test_transactions_of_an_unrelated_link_do_not_give_it_away() -> None:
     assert two.b.prepared == before
 
 
-def test_what_earlier_runs_of_one_log_did_not_decide_is_rolled_back_by_each_later_one() -> None:
-    two = Two()
+def test_what_earlier_runs_of_one_log_did_not_decide_is_rolled_back_by_each_later_one(
+    two: Two,
+) -> None:
     for _ in range(3):
         two.a.refusals["rollback"] = [ProviderUnavailable("gone")]
         two.b.refusals["prepare"] = [ProviderUnavailable("gone")]
