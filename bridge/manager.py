@@ -1,8 +1,8 @@
 """The bridge service manager: the bridges of an instance by name and type, and what an operator
-does to them.
+does with them.
 
-Owns which bridges there are, and that the failure of one harms no other. What a bridge does belongs
-to the bridge; who may ask for what, and how it is shown, belongs to the admin service.
+The failure of one bridge harms no other. What a bridge does belongs to the bridge; who may ask for
+what, and how it is presented, belongs to the admin service.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class BridgeLink(Protocol):
     def resume(self) -> Deferred[None]: ...
 
     def look(self) -> Deferred[None]:
-        """Have :meth:`status` tell the lag as it is now. Fires soon, never with an error."""
+        """Measure the lag for :meth:`status` now. Fires soon, never with an error."""
 
     def status(self) -> LinkStatus: ...
 
 
 class Bridge(Protocol):
-    """What a bridge of any type is to an operator.
+    """A bridge of any type, as an operator has it.
 
-    All four operations may be asked for at any time. They fail with
-    :class:`~bridge.status.WrongState` where they make no sense, and change nothing then; what is so
-    already is no failure.
+    All operations may be called at any time. One that makes no sense in the current state fails
+    with :class:`~bridge.status.WrongState` and changes nothing. One whose effect is there already
+    succeeds.
     """
 
     @property
@@ -72,8 +72,8 @@ class Bridge(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why it did not start when it was last to, one line for each reason; "" when it did, or
-        never was to.
+        """Why the last start failed, one line for each reason; "" if it did not, or there was
+        none.
         """
 
     def start(self) -> Deferred[None]:
@@ -93,8 +93,8 @@ class Bridge(Protocol):
         """Its links, the disabled ones too; none of a bridge that has none or is stopped."""
 
     def reload(self) -> Deferred[Changes]:
-        """Read its configuration again, disturbing only what changed. What cannot be used changes
-        nothing, and is the failure.
+        """Read its configuration again, and restart only what changed. Fails, and changes nothing,
+        if the new configuration cannot be used.
         """
 
 
@@ -143,9 +143,7 @@ class OtherType(Exception):
 
 
 class NotInTime(Exception):
-    """The bridge has not done in time what it was asked; it may still. :param name: the
-    bridge's.
-    """
+    """Timed out; the operation may still complete. :param name: the bridge's."""
 
     def __init__(self, name: str, operation: str, seconds: float) -> None:
         super().__init__(
@@ -170,8 +168,8 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """What to tell of the error, each line with the bridge's name; none when there is none."""
-        return [] if self.error is None else told(self.bridge.name, self.error)
+        """The error, each line with the bridge's name; none where there is none."""
+        return [] if self.error is None else error_lines(self.bridge.name, self.error)
 
 
 class BridgeServiceManager:
@@ -219,31 +217,30 @@ class BridgeServiceManager:
         return [bridge]
 
     def autostart(self) -> Deferred[list[Outcome]]:
-        """Start those that are to start with the instance, each whatever becomes of the others.
-        Failures are the caller's to tell of.
+        """Start those that are to start with the instance. The failure of one does not stop the
+        others, and is the caller's to report.
         """
         chosen = [bridge for bridge in self.bridges if bridge.name in self._automatic]
         return Deferred.fromCoroutine(self._each("start", chosen, lambda bridge: bridge.start()))
 
     def start(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
-        """Start, or resume, the bridges of :meth:`matching`; all of them are tried, and what became
-        of each is told.
+        """Start, or resume, the bridges of :meth:`matching`, and report what became of each.
 
         :returns: fails as :meth:`matching` raises, and for nothing else.
         """
-        return self._asked("start", name, type, lambda bridge: bridge.start())
+        return self._matching("start", name, type, lambda bridge: bridge.start())
 
     def stop(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
         """Stop them, as :meth:`start`; in at most :data:`STOP_S` seconds."""
-        return self._asked("stop", name, type, lambda bridge: bridge.stop())
+        return self._matching("stop", name, type, lambda bridge: bridge.stop())
 
     def pause(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
         """Pause them, as :meth:`start`."""
-        return self._asked("pause", name, type, lambda bridge: bridge.pause())
+        return self._matching("pause", name, type, lambda bridge: bridge.pause())
 
     def resume(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
         """Resume them, as :meth:`start`."""
-        return self._asked("resume", name, type, lambda bridge: bridge.resume())
+        return self._matching("resume", name, type, lambda bridge: bridge.resume())
 
     def reload(self, name: str) -> Deferred[Changes]:
         """Have one bridge read its configuration again. :returns: fails with UnknownBridge, and as
@@ -252,8 +249,8 @@ class BridgeServiceManager:
         return Deferred.fromCoroutine(self._reload(name))
 
     def shut_down(self, seconds: float = STOP_S) -> Deferred[list[Outcome]]:
-        """Stop all, at the same time. :param seconds: how long that may take at most; it goes on in
-        what has not stopped by then.
+        """Stop all at the same time. :param seconds: the timeout; a bridge that has not stopped by
+        then goes on stopping.
         """
         return Deferred.fromCoroutine(self._shut_down(seconds))
 
@@ -261,10 +258,10 @@ class BridgeServiceManager:
         given = max(0.0, seconds - _GRACE_S)
         running = [bridge for bridge in self.bridges if bridge.state is not BridgeState.STOPPED]
         outcomes = await self._each("stop", running, lambda bridge: bridge.stop(given), seconds)
-        self._tell(outcomes)
+        self._log_failures(outcomes)
         return outcomes
 
-    def _asked(
+    def _matching(
         self,
         operation: str,
         name: str | None,
@@ -276,12 +273,12 @@ class BridgeServiceManager:
         except (UnknownBridge, UnknownType, OtherType) as error:
             return fail(error)
 
-        async def asked() -> list[Outcome]:
+        async def ask_each() -> list[Outcome]:
             outcomes = await self._each(operation, chosen, ask)
-            self._tell(outcomes)
+            self._log_failures(outcomes)
             return outcomes
 
-        return Deferred.fromCoroutine(asked())
+        return Deferred.fromCoroutine(ask_each())
 
     async def _each(
         self,
@@ -299,11 +296,11 @@ class BridgeServiceManager:
                 name=bridge.name,
             )
             try:
-                awaited[bridge.name] = ask(bridge).addCallback(self._done, bridge)
+                awaited[bridge.name] = ask(bridge).addCallback(self._log_state, bridge)
             except Exception as defect:  # noqa: BLE001
-                # What is wrong with one bridge must not reach another.
+                # A defect of one bridge must not reach another.
                 awaited[bridge.name] = fail(defect)
-        # Without a bound of their own they have the bridges' own: none waits for ever.
+        # Start, pause and resume have the bridges' own timeouts.
         bound = _FOR_EVER if seconds is None else seconds
         ended = await together(self._reactor, awaited, bound, self._failed_late)
         outcomes = []
@@ -315,7 +312,7 @@ class BridgeServiceManager:
             outcomes.append(Outcome(bridge, operation, error))
         return outcomes
 
-    def _done(self, _: None, bridge: Bridge) -> None:
+    def _log_state(self, _: None, bridge: Bridge) -> None:
         self._log.info(
             "BridgeManager: {type} bridge {name} is {state}",
             type=bridge.type,
@@ -329,12 +326,12 @@ class BridgeServiceManager:
         try:
             return await bridge.reload()
         except Exception as error:
-            for line in told(name, error):
+            for line in error_lines(name, error):
                 self._log.error("reload: {line}", line=line, bridge=name)
             raise
 
-    def _tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Into the log of the bridge, and by it into the instance's."""
+    def _log_failures(self, outcomes: Sequence[Outcome]) -> None:
+        """Log failures in the bridge's log, from which the instance's log has them."""
         for outcome in outcomes:
             for line in outcome.lines:
                 self._log.error(
@@ -345,16 +342,16 @@ class BridgeServiceManager:
                 )
 
     def _failed_late(self, name: str, failure: Failure) -> None:
-        for line in told(name, failure.value):
+        for line in error_lines(name, failure.value):
             self._log.error("{line}", line=line, bridge=name)
 
 
-#: A day in seconds, as the bound of what has a closer one of its own.
+#: A day in seconds, for operations that have a closer timeout of their own.
 _FOR_EVER: Final = 86_400.0
 
 
-def told(name: str, error: BaseException | None) -> list[str]:
-    """An error of the bridge called ``name``, as lines that each name it."""
+def error_lines(name: str, error: BaseException | None) -> list[str]:
+    """Return the lines of a bridge's error, each with the bridge's name in it."""
     text = str(error) or repr(error)
     named = (f"bridge {name}", f"imq.bridge.{name}.")
     return [

@@ -1,8 +1,8 @@
-"""The bridges of an instance, made from its settings and given to their manager.
+"""Make the bridges of an instance from its settings, for their manager.
 
 Part of the composition: it joins the JMS bridges, which know no STOMP, and the STOMP bridge, which
-knows no other bridge. What JMS bridges need is imported when there is one, as it takes its time to
-import.
+knows no other bridge. The modules of JMS bridges take long to import, so that happens only where
+there is one.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class BridgeFailed(Exception):
 
 
 class UnusableBridge:
-    """A bridge of the active list that cannot be made: it is there to say why.
+    """A bridge of the active list that cannot be made. Starting it fails and says why.
 
-    :param type: empty where that is what is wrong. :param reason: one line for each.
+    :param type: empty where that is what is wrong. :param reason: one line for each reason.
     """
 
     def __init__(self, name: str, type: str, reason: str) -> None:
@@ -186,7 +186,7 @@ def _failed_late(name: str, failure: Failure) -> None:
 
 @dataclass(frozen=True)
 class StompParts:
-    """What the STOMP bridge is made with, besides what all have.
+    """What the STOMP bridge needs besides what all bridges have.
 
     :param tls: makes TLS connections; None where TLS is off. :param transformer: the operator's, or
         None.
@@ -208,13 +208,12 @@ def load_bridges(
     stomp: StompParts,
     journal: Journal | None = None,
 ) -> BridgeServiceManager:
-    """The bridges of ``imq.bridge.activelist``, none of them started; with their log files, which
-    are open.
+    """Make the bridges of ``imq.bridge.activelist``, and open their log files. Starts none.
 
     One that cannot be made is an :class:`UnusableBridge`.
 
-    :param journal: is told what happens to messages on links.
-    :raises StartRefused: the environment asks for what there is not.
+    :param journal: gets what happens to messages on links.
+    :raises StartRefused: the environment asks for a crash point that does not exist.
     """
     settings = configuration.settings
     names = (
@@ -222,11 +221,14 @@ def load_bridges(
         if settings[settings_general.BRIDGE_ENABLED]
         else ()
     )
-    _arm()
+    try:
+        crashpoints.arm_as_asked(crashpoints.LINK_VARIABLE)
+    except ValueError as error:
+        raise StartRefused([str(error)]) from error
     bridges = [
         _made(reactor, name, configuration, logs, provider, stomp, journal) for name in names
     ]
-    # To start one that cannot be made is how it tells why.
+    # One that cannot be made says why when it is started.
     automatic = {
         bridge.name
         for bridge in bridges
@@ -353,16 +355,8 @@ def _jms(
     )
 
 
-def _arm() -> None:
-    """Arm the crash point that a test asks for. :raises StartRefused: there is no such point."""
-    try:
-        crashpoints.arm_as_asked(crashpoints.LINK_VARIABLE)
-    except ValueError as error:
-        raise StartRefused([str(error)]) from error
-
-
 def announcements(bridge: Bridge) -> list[str]:
-    """What to tell of a bridge that was started."""
+    """Return the lines that announce a bridge that was started."""
     if isinstance(bridge, StompBridge):
         return bridge.listening
     states = [link.status() for link in bridge.links() if link.status().enabled]
@@ -374,10 +368,10 @@ def announcements(bridge: Bridge) -> list[str]:
 
 
 def refusals(outcome: Outcome) -> list[str]:
-    """What to tell of a bridge that was not started: a line for each reason, each of which names
-    the bridge and says so.
+    """Return why a bridge was not started: a line for each reason, which names the bridge and says
+    that it is not started.
 
-    A warning is no reason; the bridge logs it as what it is.
+    Warnings are left out; the bridge logs them itself.
     """
     bridge = f"bridge {outcome.bridge.name}"
     problems = outcome.error.problems if isinstance(outcome.error, ConfigurationError) else []
@@ -394,10 +388,10 @@ def refusals(outcome: Outcome) -> list[str]:
 
 
 def unlisted(settings: Settings) -> list[str]:
-    """A warning for each bridge that has settings and is not in ``imq.bridge.activelist``, so that
-    nothing comes of them.
+    """Return a warning for each bridge whose settings have no effect, as it is not in
+    ``imq.bridge.activelist``.
 
-    Not for the STOMP bridge, as a new instance has settings for it; and for none where bridges are
+    None for the STOMP bridge, as a new instance has settings for it, and none where bridges are
     switched off altogether.
     """
     if not settings[settings_general.BRIDGE_ENABLED]:
@@ -416,9 +410,7 @@ def unlisted(settings: Settings) -> list[str]:
 
 
 def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
-    """What has it that no bridge runs, to be read after what follows from it; empty where that has
-    been told.
-    """
+    """Return why no bridge runs, as the end of a sentence; empty where an error has said it."""
     if not settings[settings_general.BRIDGE_ENABLED]:
         return f": {settings_general.BRIDGE_ENABLED.name} is false"
     if not bridges:

@@ -22,7 +22,7 @@ from bridge.manager import (
     Outcome,
     UnknownBridge,
     UnknownType,
-    told,
+    error_lines,
 )
 from bridge.status import BridgeState, WrongState
 from bridge.together import Ended, shielded, together
@@ -209,12 +209,12 @@ def test_reload_gives_what_changed_or_fails(logged: list[LogEvent]) -> None:
 
 
 def test_each_line_of_an_error_names_its_bridge() -> None:
-    assert told("one", ValueError("a\nbridge one: b\nFILE:1: imq.bridge.one.type=x")) == [
+    assert error_lines("one", ValueError("a\nbridge one: b\nFILE:1: imq.bridge.one.type=x")) == [
         "bridge one: a",
         "bridge one: b",
         "FILE:1: imq.bridge.one.type=x",
     ]
-    assert told("one", ValueError()) == ["bridge one: ValueError()"]
+    assert error_lines("one", ValueError()) == ["bridge one: ValueError()"]
 
 
 # --- waiting

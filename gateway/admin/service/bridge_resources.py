@@ -45,7 +45,7 @@ from bridge.manager import (
     Outcome,
     UnknownBridge,
     UnknownType,
-    told,
+    error_lines,
 )
 from bridge.status import BridgeState, LinkState
 from bridge.xa.errors import LogFailed, UnknownTransaction, WrongState
@@ -172,7 +172,7 @@ class BridgeResources:
         return await self._operated(operation, name, request.text("type"))
 
     async def _operated(self, operation: str, name: str | None, kind: str) -> dict[str, object]:
-        # What is wrong with the request is told before anything is done.
+        # What is wrong with the request is reported before anything is done.
         self._matching(name, kind)
         ask = {
             "start": self._bridges.start,
@@ -210,7 +210,7 @@ class BridgeResources:
             )
             text = f"bridge {outcome.bridge.name}: internal error, incident {incident}; the server's log has it"
             return Refused(text, "internal_error", HTTPStatus.INTERNAL_SERVER_ERROR)
-        return Refused("\n".join(told(outcome.bridge.name, known or error)), code, status)
+        return Refused("\n".join(error_lines(outcome.bridge.name, known or error)), code, status)
 
     async def _reload(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
