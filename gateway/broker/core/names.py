@@ -15,8 +15,9 @@ _LONGEST_NAME: Final = 1024
 def check_name(destination: Destination) -> None:
     """Whether a destination can have this name.
 
-    :raises InvalidDestination: it is empty, too long, has a control character, is a queue's and has
-        wildcards, or begins with ``mq.``, which is the broker's own.
+    :raises InvalidDestination: it is empty, too long, has a control character or half a surrogate
+        pair, which the store cannot write, is a queue's and has wildcards, or begins with ``mq.``,
+        which is the broker's own.
     """
     name = destination.name
     if not name:
@@ -27,6 +28,8 @@ def check_name(destination: Destination) -> None:
         )
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise InvalidDestination(repr(name), "the name has a control character")
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise InvalidDestination(repr(name), "the name has half a surrogate pair")
     if destination.kind is Kind.QUEUE and is_wild(name):
         raise InvalidDestination(
             destination,

@@ -129,6 +129,7 @@ def test_it_is_created_where_none_is_created_by_use(tmp_path: Path) -> None:
         ("queue", "a.*", {}, "wildcards"),
         ("topic", "a.>", {}, "wildcards"),
         ("topic", "a\nb", {}, "control character"),
+        ("queue", "a\udcff", {}, "half a surrogate pair"),
         ("basket", "a", {}, "'basket' is no type of a destination; expected queue or topic"),
         (
             "queue",
