@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.names import check_name
 from gateway.broker.core.wildcards import is_wild
 from gateway.instance.settings import (
     Boolean,
@@ -21,6 +22,7 @@ from gateway.instance.settings import (
     Settings,
 )
 from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.redelivery import RedeliveryPolicy
 
 _BEHAVIORS: Final = tuple(behavior.value for behavior in LimitBehavior)
@@ -417,7 +419,12 @@ def _destination(name: str) -> Destination:
         raise ValueError(
             f"imq.destination.{name}: expected the name of one {kind}; wildcards are for subscriptions of topics"
         )
-    return Destination(Kind.QUEUE if kind == "queue" else Kind.TOPIC, rest)
+    destination = Destination(Kind.QUEUE if kind == "queue" else Kind.TOPIC, rest)
+    try:
+        check_name(destination)
+    except InvalidDestination as error:
+        raise ValueError(f"imq.destination.{name}: {error.reason}") from None
+    return destination
 
 
 def _properties(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
@@ -106,4 +108,19 @@ def test_a_destination_that_is_neither_queue_nor_topic_is_refused_by_name(name: 
 @pytest.mark.parametrize("name", ["queue.orders.*", "queue.>", "topic.news.*"])
 def test_a_pattern_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match="wildcards are for subscriptions of topics"):
+        options(f"imq.destination.{name}.maxNumMsgs=1")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("queue.mq.orders", "begin with 'mq.'"),
+        ("topic.a\x01b", "control character"),
+        ("queue.a\udcff", "half a surrogate pair"),
+    ],
+)
+def test_a_name_that_no_destination_can_have_is_refused_with_the_setting(
+    name: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^imq\.destination\.{re.escape(name)}: .*{sentence}"):
         options(f"imq.destination.{name}.maxNumMsgs=1")
