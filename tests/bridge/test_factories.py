@@ -283,12 +283,12 @@ async def test_a_stomp_broker_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("lookup_name", "reason"),
     [
-        ("stomp://", "there is no host"),
-        ("stomp:host", "there is no host"),
+        ("stomp://", "it has no host"),
+        ("stomp:host", "it has no host"),
         ("STOMP://host:port", "Port could not be cast"),
         ("stomps://host", "the scheme is 'stomps'"),
         ("stomp+ssl://host", "the scheme is 'stomp+ssl'"),
-        ("stomp://host:1/x?y=z", "nothing may follow"),
+        ("stomp://host:1/x?y=z", "it must end with the virtual host"),
     ],
 )
 def test_what_is_no_address_of_a_stomp_broker(lookup_name: str, reason: str) -> None:
@@ -308,11 +308,11 @@ def test_an_address_with_a_passcode_in_it_is_not_shown(lookup_name: str) -> None
 def test_unknown_properties_of_a_stomp_broker_are_errors() -> None:
     error = refused(of("there", "stomp://h", properties={"stomp.conect-timeout": "5"}))
     assert error.where == "property 'stomp.conect-timeout'"
-    assert "there is no such property" in error.reason
+    assert "unknown property" in error.reason
     assert "stomp.connect-timeout" in error.reason
     error = refused(of("there", "stomp://h", properties={"stomp.heart-beat-ms": "often"}))
     assert error.where == "property 'stomp.heart-beat-ms'"
-    assert "'often' is no number from 0" in error.reason
+    assert "'often': expected a number from 0" in error.reason
 
 
 def test_other_properties_are_warned_of() -> None:

@@ -1,31 +1,30 @@
-"""Names and values that STOMP headers cannot hold as they are, in a form that gives them back
-exactly.
+"""Names and values that STOMP headers cannot hold, in a form that restores them exactly.
 
-Owns this encoding and nothing else; which header names a broker keeps for itself is given to it.
+Owns this encoding only; which header names a broker reserves is an argument.
 
 The encoding
 ============
 
-A property goes into a header of its own name, its value as text: what a STOMP client writes, and
-what selectors compare. What the text alone does not tell is in two kinds of further headers, which
-are left out where nothing needs them:
+A property becomes a header of its own name, its value as text, as STOMP clients write it and
+selectors compare it. Further headers carry what the text alone does not tell. They are left out
+where they are not needed:
 
 ``JMS_STOMP_TYPES``
     Properties that are not plain Strings: ``NAME=TYPE`` divided by commas, where NAME is
     percent-encoded UTF-8 and TYPE is ``null``, ``boolean``, ``byte``, ``short``, ``int``, ``long``,
     ``float``, ``double``, ``char``, or ``encoded`` for a String whose text is percent-encoded
-    because it holds a NUL or half a surrogate pair. A reader that finds a text which is none of its
-    type leaves it a String.
+    because it holds a NUL or half a surrogate pair. A text that does not fit its type is read as a
+    String.
 
 ``JMS_STOMP_P_HEX``, ``JMS_STOMP_E_HEX``
-    In place of the name of a property (P) or of a header that is no property (E): one that STOMP or
-    the broker uses itself, or that is no header name. HEX is the name's UTF-8 in hexadecimal
-    digits. A name that would go as it is does not come so: some sender has made that up.
+    In place of the name of a property (P), or of a header that is not a property (E), if STOMP or
+    the broker uses that name itself or it cannot be a header name. HEX is the name's UTF-8 in
+    hexadecimal digits. A reader ignores the encoding of a name that needs none.
 
 ``JMS_STOMP_BODY``
-    The type of the body, where the broker does not tell text from octets, and for those that STOMP
-    does not know: ``text``, ``bytes``, ``message``, ``map``, ``stream``, ``object``; ``text-null``
-    for a text that is null. The bodies of maps and streams are in the encoding of
+    The type of the body, where the broker does not distinguish text from bytes, and for types that
+    STOMP does not have: ``text``, ``bytes``, ``message``, ``map``, ``stream``, ``object``;
+    ``text-null`` for a text that is null. The bodies of maps and streams are in the encoding of
     ``gateway.messaging.values``.
 
 ``JMS_STOMP_ORIGIN``
@@ -103,10 +102,10 @@ NULL_TEXT: Final = "text-null"
 def encode_headers(
     properties: Mapping[str, Value], extras: tuple[tuple[str, str], ...], reserved: Container[str]
 ) -> list[tuple[str, str]]:
-    """The headers that carry these properties and extras.
+    """Return the headers that carry these properties and extras.
 
-    :param reserved: names that mean something to STOMP or to the broker.
-    :raises ValueError: a value is ``bytes``, which no JMS property is.
+    :param reserved: names that STOMP or the broker uses itself.
+    :raises ValueError: a value is not of a type that JMS properties have, such as ``bytes``.
     """
     pairs: list[tuple[str, str]] = []
     types: list[str] = []
@@ -119,7 +118,7 @@ def encode_headers(
         if name in properties:
             continue
         text, kind = _text(name, value)
-        # An extra has no type to tell; what a header cannot hold is marked by the name.
+        # An extra has no type; its name marks a value that a header cannot hold.
         usable = not kind and _usable(name, reserved)
         pairs.append(
             (name, text)
@@ -134,7 +133,7 @@ def encode_headers(
 def decode_headers(
     pairs: Mapping[str, str], spent: Container[str], reserved: Container[str]
 ) -> tuple[dict[str, Value], tuple[tuple[str, str], ...]]:
-    """The properties and extras that these headers carry.
+    """Return the properties and extras that these headers carry.
 
     :param pairs: the headers of a MESSAGE. :param spent: names that are neither. :param reserved:
         as for `encode_headers`.

@@ -1,9 +1,8 @@
-"""Frames and octets, by ``stompest.protocol``.
+"""Frames to bytes and bytes to frames, by ``stompest.protocol``.
 
-Owns what is to be set right in it for peers that are not strict: brokers that leave colons in
-header values, and sequences after a backslash that no version has, are read as they are meant. Owns
-also how much a frame may be, and refuses a larger one as soon as that is known. Knows neither
-sockets nor what a frame asks for.
+Owns the corrections for peers that are not strict: colons in header values, and escape sequences
+that no version has, are read as they are meant. Owns also the limits of a frame, and refuses a
+larger one as soon as that is known. Knows neither sockets nor the meaning of frames.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from stompest.protocol import StompFrame, StompParser, StompSpec
 VERSION: Final = StompSpec.VERSION_1_2
 _ESCAPES: Final = {"\\n": "\n", "\\c": ":", "\\\\": "\\", "\\r": "\r"}
 _COMMANDS: Final = frozenset(command.encode() for command in StompSpec.COMMANDS[VERSION])
-#: More octets than any command has.
+#: More bytes than any command has.
 _LONGEST: Final = 32
-#: Octets that the command and headers of a frame may have, and its header lines; much more than
+#: Bytes that the command and headers of a frame may have, and its header lines; much more than
 #: brokers let their own clients send.
 LARGEST_HEADERS: Final = 1_048_576
 MOST_HEADERS: Final = 1000
@@ -29,7 +28,7 @@ _LINE_ENDS: Final = re.compile(rb"\n*")
 
 
 class MalformedFrames(Exception):
-    """What a broker sends is not STOMP. :param reason: what is wrong with it."""
+    """The broker sends something that is not STOMP. :param reason: what is wrong with it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(self._sentence(reason))
@@ -47,8 +46,8 @@ class FrameTooLarge(MalformedFrames):
 
 
 class Received(NamedTuple):
-    """A frame from the broker; of repeated headers the first counts. :param head: octets of its
-    command and headers, as they came.
+    """A frame from the broker; of repeated headers the first counts. :param head: bytes of its
+    command and headers, as they arrived.
     """
 
     command: str
@@ -61,8 +60,8 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
     """stompest's parser for STOMP 1.0, which takes header values as they come, reading UTF-8 as
     later versions do.
 
-    It looks at each octet a bounded number of times, however the octets were cut. :param most:
-    octets that a frame may have.
+    It looks at each byte a bounded number of times, however the bytes were cut. :param most: bytes
+    that a frame may have.
     """
 
     def __init__(self, most: int) -> None:
@@ -74,14 +73,12 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
 
     @property
     def waiting(self) -> int:
-        """Octets that are no whole frame yet."""
+        """Bytes that are not a whole frame yet."""
         return len(self._data)
 
     @property
     def head(self) -> bytes:
-        """The first octets of a frame whose headers are not complete; none where there is no
-        such.
-        """
+        """The first bytes of a frame whose headers are not complete; none where there is none."""
         return (
             b""
             if self._frame is not None
@@ -100,7 +97,7 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
     def _parseHeartBeat(self) -> bool:
         if self._data[self._start] != self._LINE_DELIMITER:
             return False
-        # All at once, and nothing of them is kept: they may be all that comes for days.
+        # All at once, and nothing of them is kept: only they may arrive for days.
         end = _LINE_ENDS.match(self._data, self._start).end()  # type: ignore[union-attr]
         self._truncate(end)
         return True
@@ -136,9 +133,9 @@ def _too_many_octets(octets: int, of: str) -> FrameTooLarge:
 
 
 class FrameReader:
-    """Octets to frames. Line ends between frames, which are heart-beats, are passed over.
+    """Bytes to frames. Line ends between frames, which are heart-beats, are skipped.
 
-    :param most: octets that a frame may have.
+    :param most: bytes that a frame may have.
     """
 
     def __init__(self, most: int) -> None:
@@ -147,10 +144,10 @@ class FrameReader:
         self.escaped = False
 
     def read(self, octets: bytes) -> Iterator[Received]:
-        """The frames that are complete with these octets.
+        """The frames that are complete with these bytes.
 
-        :raises MalformedFrames: after the frames before the place where it is no STOMP, or a frame
-            is larger than it may be.
+        :raises MalformedFrames: after the last good frame, if the bytes behind it are not STOMP or
+            a frame is too large.
         """
         wrong: MalformedFrames | None = None
         try:
@@ -173,8 +170,8 @@ class FrameReader:
             raise wrong
         line, end, _ = self._parser.head.partition(b"\n")
         if (end or len(line) == _LONGEST) and line.strip(b"\r") not in _COMMANDS:
-            # It is not to be waited for the end of headers that are none.
-            raise MalformedFrames(f"{line!r} is no command")
+            # Do not wait for a header block that cannot complete.
+            raise MalformedFrames(f"{line!r} is not a command")
         self._parser.check()
 
 
@@ -185,7 +182,7 @@ def _unescape(text: str) -> str:
 
 
 def write(command: str, headers: Sequence[tuple[str, str]], body: bytes = b"") -> bytes:
-    """The octets of a frame, escaped as STOMP 1.2 says; CONNECT is not.
+    """Return a frame as bytes, escaped as STOMP 1.2 says; CONNECT is not escaped.
 
     :raises ValueError: a header of CONNECT holds a line end.
     """
@@ -199,6 +196,6 @@ def write(command: str, headers: Sequence[tuple[str, str]], body: bytes = b"") -
         and "\\" not in text
         and "\r" not in text
     ):
-        # Nothing to escape, as nearly always, and that is found out faster for all headers at once.
+        # Nothing to escape, as nearly always. Checking all headers at once is faster.
         return b"%s\n%s\n%s\0" % (command.encode(), text.encode(), body)
     return bytes(StompFrame(command, rawHeaders=headers, body=body, version=VERSION))

@@ -1,8 +1,7 @@
-"""Messages to SEND frames and MESSAGE frames to messages, in the dialect of the broker (STOMP JMS
-bindings).
+"""Messages and destinations in the dialect of the broker (STOMP JMS bindings).
 
-Owns what each header means to JMS. What no header can hold as it is,
-:mod:`bridge.providers.stomp.encoding` spells.
+Owns what each header of SEND and MESSAGE means to JMS, and the names of destinations. Names and
+values that no header can hold are encoded by :mod:`bridge.providers.stomp.encoding`.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 from gateway.stomp.brokers import SCHEDULES, Dialect, Wildcards
 
-#: Headers that are STOMP's, the JMS bindings' or some broker's own: no property goes by such a
-#: name, and none comes by it.
+#: Headers of STOMP, of the JMS bindings or of some broker: never the names of properties, in either
+#: direction.
 RESERVED: Final = frozenset(
     (
         *(
@@ -73,8 +72,8 @@ RESERVED: Final = frozenset(
         *("JMSXDeliveryCount", "JMSXUserID"),
     )
 )
-#: The same for brokers that refuse a SEND with ActiveMQ's headers for later delivery: a message is
-#: handed on with what it has.
+#: The same for brokers that refuse a SEND with ActiveMQ's headers for later delivery. Such a
+#: message is passed on with its properties encoded.
 _RESERVED_WITH_SCHEDULES: Final = RESERVED | SCHEDULES
 #: The body types that STOMP has.
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
@@ -94,9 +93,9 @@ _TEMPORARY: Final = (
 class Received(NamedTuple):
     """A MESSAGE.
 
-    :param attempts: how often the broker says it is being delivered now; 2 where it knows only that
-        it was delivered before.
-    :param origin: the connection that sent it, where that was told.
+    :param attempts: the delivery attempt by the broker's count, from 1; 2 where the broker knows
+        only that the message was delivered before.
+    :param origin: the connection that sent it, where the headers say so.
     """
 
     message: Message
@@ -107,12 +106,12 @@ class Received(NamedTuple):
 def to_headers(
     message: Message, dialect: Dialect, now_ms: int, origin: str
 ) -> list[tuple[str, str]]:
-    """The headers of the SEND for a message, ``content-length`` among them where it is to have one.
+    """Return the headers of the SEND for a message, with ``content-length`` if it is to have one.
 
-    :param now_ms: the time, for brokers that want a time to live.
-    :param origin: what :data:`~bridge.providers.stomp.encoding.ORIGIN` is to say; "" for nothing.
-    :raises InvalidDestination: a name has no spelling. :raises ValueError: something else of it
-        cannot be carried; the text says what.
+    :param now_ms: epoch milliseconds, for brokers that want a time to live.
+    :param origin: the value of :data:`~bridge.providers.stomp.encoding.ORIGIN`; "" for none.
+    :raises InvalidDestination: STOMP cannot express the name. :raises ValueError: STOMP cannot
+        carry another part of the message; the text says which.
     """
     headers = message.headers
     kind = headers.destination.kind
@@ -159,7 +158,7 @@ def _body_headers(message: Message, dialect: Dialect) -> list[tuple[str, str]]:
     if dialect.text_type is not None and body_type in _PLAIN:
         name, as_text, as_octets = dialect.text_type
         pairs.append((name, as_text if text else as_octets))
-        # Of a text that is empty or holds a NUL, the broker tells the length, too.
+        # For a text that is empty or holds a NUL, the broker sends a length, too.
         told = not text or (bool(message.body) and b"\0" not in message.body)
     elif body_type is BodyType.BYTES or (text and b"\0" not in message.body):
         told = dialect.types_told
@@ -181,7 +180,7 @@ def _body_headers(message: Message, dialect: Dialect) -> list[tuple[str, str]]:
 
 def _checked(what: str, text: str) -> str:
     if "\0" in text:
-        raise ValueError(f"{what} holds a NUL, which no header can hold")
+        raise ValueError(f"{what} holds a NUL, which no header can carry")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -192,17 +191,16 @@ def _checked(what: str, text: str) -> str:
 def from_headers(
     given: Mapping[str, str], body: bytes, dialect: Dialect, kind: Kind, subscribed: Destination
 ) -> Received:
-    """The message of a MESSAGE frame.
+    """Return the message of a MESSAGE frame.
 
-    :param kind: of the subscription, and :param subscribed: its destination, where the frame does
-        not tell one.
+    :param kind: of the subscription. :param subscribed: its destination, for a frame without one.
     """
-    # Whoever sent it may have known it as another dialect.
+    # The sender may have taken the broker for another dialect.
     properties, extras = decode_headers(given, RESERVED, _RESERVED_WITH_SCHEDULES)
     reply_text = given.get("reply-to")
     reply_to = None if reply_text is None else parse(dialect, reply_text, Kind.QUEUE)
     if reply_text is not None and reply_to is None:
-        # Somebody's own way to name a destination; it goes where the message goes.
+        # A name in a form of the sender's own; it is passed on as it is.
         extras = (*extras, ("reply-to", reply_text))
     headers = Headers(
         parse(dialect, given.get("destination", ""), kind) or subscribed,
@@ -247,7 +245,7 @@ def _body_type(given: Mapping[str, str], body: bytes, dialect: Dialect) -> BodyT
             if "content-length" in given or text_of_body(body) is None
             else BodyType.TEXT
         )
-    # The broker tells no difference, and whoever sent it did not, either.
+    # Neither the broker nor the sender says which it is.
     content = given.get("content-type", "text/").strip().lower()
     said = content.startswith("text/") or content.partition(";")[0].endswith(("json", "xml"))
     return (
@@ -258,7 +256,7 @@ def _body_type(given: Mapping[str, str], body: bytes, dialect: Dialect) -> BodyT
 
 
 def _number(text: str | None, default: int, most: int = 0x7FFF_FFFF_FFFF_FFFF) -> int:
-    """A number that a broker wrote; the default where it did not."""
+    """The number in a header; the default where the text is not one."""
     if text is None:
         return default
     text = text.strip()
@@ -268,13 +266,13 @@ def _number(text: str | None, default: int, most: int = 0x7FFF_FFFF_FFFF_FFFF) -
 
 
 def spell(dialect: Dialect, destination: Destination) -> str:
-    """The ``destination`` or ``reply-to`` header for it.
+    """Return the ``destination`` or ``reply-to`` header for a destination.
 
-    :raises InvalidDestination: STOMP has no spelling for such a name.
+    :raises InvalidDestination: STOMP cannot express the name.
     """
     name = destination.name
     if not name or "\0" in name:
-        raise InvalidDestination(destination, "a name is not empty and holds no NUL")
+        raise InvalidDestination(destination, "the name must not be empty or hold a NUL")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -287,7 +285,7 @@ def spell(dialect: Dialect, destination: Destination) -> str:
 
 
 def pattern(dialect: Dialect, destination: Destination) -> str:
-    """The ``destination`` header of SUBSCRIBE; a topic's wildcards are spelt as the broker does.
+    """Return the ``destination`` header of SUBSCRIBE, with a topic's wildcards in the broker's form.
 
     :raises InvalidDestination: as :func:`spell`.
     """
@@ -298,7 +296,7 @@ def pattern(dialect: Dialect, destination: Destination) -> str:
     ):
         levels = destination.name.split(".")
         if levels[-1] == ">":
-            # The rest is one level or more, and # stands for none, too.
+            # > is one level or more, # none or more.
             levels[-1:] = ["*", "#"]
         destination = destination._replace(name=".".join(levels))
     return spell(dialect, destination)
@@ -311,8 +309,8 @@ def is_wild(name: str) -> bool:
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a pattern covers a topic's name. ``a.>`` covers ``a.b`` and ``a.b.c``, and not ``a``,
-    which some brokers have it cover.
+    """Whether a pattern covers a topic's name. ``a.>`` covers ``a.b`` and ``a.b.c``, but not ``a``,
+    unlike at some brokers.
     """
     wanted, levels = pattern.split("."), name.split(".")
     if wanted[-1] == ">":
@@ -326,9 +324,9 @@ def covers(pattern: str, name: str) -> bool:
 
 
 def parse(dialect: Dialect, text: str, kind: Kind) -> Destination | None:
-    """The destination that a header of MESSAGE means, None where it is none.
+    """Return the destination that a header of MESSAGE names; None if it names none.
 
-    :param kind: where the broker does not tell queues from topics: what it is.
+    :param kind: of the destination, where the name does not tell a queue from a topic.
     """
     for prefix, temporary_kind in _TEMPORARY:
         if text.startswith(prefix) and len(text) > len(prefix):

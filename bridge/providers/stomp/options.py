@@ -31,14 +31,14 @@ _FILES: Final = frozenset(("ca", "certificate", "key"))
 
 
 class InvalidAddress(ValueError):
-    """The text is no address of a STOMP broker.
+    """A text that is not the address of a STOMP broker.
 
     :param text: as it was given. :param reason: what is wrong with it.
     """
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(
-            f"'{text}' is no address of a STOMP broker: {reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
+            f"'{text}' is not the address of a STOMP broker: {reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
         )
         self.text = text
         self.reason = reason
@@ -51,7 +51,7 @@ class StompAddress:
     :param host: a name or an IP address, without brackets. :param port: 1 to 65535. :param tls: TLS
         from the first octet.
     :param virtual_host: the ``host`` header of CONNECT. It is ``/`` where the address gives none:
-        RabbitMQ's default, and all one to others.
+        RabbitMQ's default, which others ignore.
     """
 
     host: str
@@ -61,10 +61,9 @@ class StompAddress:
 
     @classmethod
     def parse(cls, text: str) -> StompAddress:
-        """The address that a ``lookup-name`` means.
+        """Return the address that a ``lookup-name`` means.
 
-        :raises InvalidAddress: it is none, or holds a user, a query or a fragment; who connects is
-            not the address's to say.
+        :raises InvalidAddress: it is not an address, or holds a user, a query or a fragment.
         """
         try:
             parts = urlsplit(text)
@@ -75,13 +74,13 @@ class StompAddress:
             raise InvalidAddress(text, f"the scheme is '{parts.scheme}'")
         if "@" in parts.netloc:
             # Its text may hold a passcode, which no error shows.
-            raise InvalidAddress(f"{parts.scheme}://...@...", "a user name does not belong there")
+            raise InvalidAddress(f"{parts.scheme}://...@...", "it must not hold a user name")
         if not parts.hostname:
-            raise InvalidAddress(text, "there is no host")
+            raise InvalidAddress(text, "it has no host")
         if port == 0:
-            raise InvalidAddress(text, "port 0 is none")
+            raise InvalidAddress(text, "port 0 is not a valid port")
         if parts.query or parts.fragment:
-            raise InvalidAddress(text, "nothing may follow the virtual host")
+            raise InvalidAddress(text, "it must end with the virtual host")
         return cls(
             parts.hostname,
             port or PORTS[parts.scheme],
@@ -95,7 +94,7 @@ class StompAddress:
 
 
 class InvalidOption(ValueError):
-    """A property of the connection factory has a name or value that means nothing here.
+    """A property of the connection factory with an unknown name or a wrong value.
 
     :param name: the property. :param reason: what was expected.
     """
@@ -111,18 +110,17 @@ class StompOptions:
     """The options of one provider. Each is a property ``stomp.NAME`` with hyphens for underscores,
     such as ``stomp.connect-timeout``.
 
-    :param dialect: a name of :data:`~bridge.providers.stomp.dialect.DIALECTS`, for a broker that
-        does not tell its own in CONNECTED; "" recognises it. It also lets
-        :attr:`StompProvider.capabilities` be known before the first connection.
-    :param connect_timeout: seconds from the first octet sent to CONNECTED, TLS and name look-up
-        included.
+    :param dialect: a name of :data:`~bridge.providers.stomp.dialect.DIALECTS`, for a broker whose
+        CONNECTED does not tell it; "" recognises it. A declared dialect makes
+        :attr:`StompProvider.capabilities` known before the first connection.
+    :param connect_timeout: seconds from the start to CONNECTED, TLS and name look-up included.
     :param receipt_timeout: seconds that any RECEIPT may take; then the connection is lost.
     :param close_timeout: seconds that a close may take in all.
     :param heart_beat_ms: the interval offered and asked for, in milliseconds; 0 is none.
-    :param topic_prefetch: messages of a topic that may be unsettled at once. Of a queue the credit
+    :param topic_prefetch: messages of a topic that may be unsettled at once. For a queue the credit
         decides.
-    :param max_frame: octets that one frame may have.
-    :param max_buffer: octets of memory of undelivered messages, estimated, from which on the socket
+    :param max_frame: bytes that one frame may have.
+    :param max_buffer: bytes of memory of undelivered messages, estimated, from which on the socket
         is not read. While a RECEIPT is awaited, which comes behind them, it is read until
         ``max_frame`` more wait.
     :param ca: PEM file of the authorities that are trusted; None trusts those of the system.
@@ -148,38 +146,41 @@ class StompOptions:
     def __post_init__(self) -> None:
         if self.dialect and self.dialect not in DIALECTS:
             raise InvalidOption(
-                f"{PREFIX}dialect", f"'{self.dialect}' is none of {', '.join(DIALECTS)}"
+                f"{PREFIX}dialect",
+                f"'{self.dialect}' is unknown; expected one of {', '.join(DIALECTS)}",
             )
         if self.key is not None and self.certificate is None:
-            raise InvalidOption(f"{PREFIX}key", f"it needs {PREFIX}certificate beside it")
+            raise InvalidOption(f"{PREFIX}key", f"it requires {PREFIX}certificate")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> StompOptions:
-        """The options that these properties give; those without the prefix ``stomp.`` are somebody
-        else's.
+        """Return the options that these properties give; those without the prefix ``stomp.`` are
+        ignored.
 
-        :raises InvalidOption: a name that does not exist, or a value out of range.
+        :raises InvalidOption: an unknown name, or a value out of range.
         """
         names = {PREFIX + field.name.replace("_", "-"): field.name for field in fields(cls)}
         values: dict[str, Any] = {}
         for name, text in properties.items():
             if name.startswith(PREFIX):
                 if name not in names:
-                    raise InvalidOption(name, f"there is no such property, but {', '.join(names)}")
+                    raise InvalidOption(
+                        name, f"unknown property; expected one of {', '.join(names)}"
+                    )
                 values[names[name]] = _value(name, names[name], text.strip())
         return cls(**values)
 
     @property
     def declared(self) -> Dialect | None:
-        """The dialect that was declared."""
+        """The declared dialect, if there is one."""
         return DIALECTS[self.dialect] if self.dialect else None
 
     def tls(self, address: StompAddress) -> IOpenSSLClientConnectionCreator:
-        """What TLS to this address needs: it checks the certificate chain and the host name, and
-        shows the client's certificate.
+        """Return the options of TLS to this address. They check the certificate chain and the host
+        name, and show the client's certificate.
 
-        :raises OSError: a file cannot be read. :raises InvalidOption: it holds no certificate or no
-            key.
+        :raises OSError: a file cannot be read. :raises InvalidOption: a file holds no certificate
+            or no key.
         """
         trust = None
         own = None
@@ -226,13 +227,15 @@ def _value(name: str, field: str, text: str) -> str | float | int | Path:
             seconds = 0.0
         if not 0 < seconds <= 86_400:
             raise InvalidOption(
-                name, f"'{text[:40]}' is no number of seconds above 0 and up to 86400"
+                name, f"'{text[:40]}': expected a number of seconds above 0 and up to 86400"
             )
         return seconds
     if field in _COUNTS:
         least = 0 if field == "heart_beat_ms" else 1
         if not text.isascii() or not text.isdecimal() or not least <= int(text) <= 0x7FFF_FFFF:
-            raise InvalidOption(name, f"'{text[:40]}' is no number from {least} to 2147483647")
+            raise InvalidOption(
+                name, f"'{text[:40]}': expected a number from {least} to 2147483647"
+            )
         return int(text)
     if field in _FILES:
         if not text:

@@ -1,7 +1,7 @@
 """What an ERROR frame means: from a broker's sentence to an error of ``gateway.messaging.errors``.
 
-STOMP has no error codes, so all there is to go by is what was asked and words that brokers use.
-Where those tell nothing, the error says what was asked and quotes the broker.
+STOMP has no error codes. The error follows from what was asked and from words that brokers use.
+Where those say nothing, the error says what was asked and quotes the broker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FULL: Final = re.compile(r"\bfull\b|usage|limit|quota", re.IGNORECASE)
 
 
 class Operation(Enum):
-    """What was asked; the values stand in sentences."""
+    """What was asked; the values are parts of error messages."""
 
     CONNECT = "connect"
     SEND = "send"
@@ -58,7 +58,7 @@ class Operation(Enum):
 class Asked(NamedTuple):
     """A frame that may be refused.
 
-    :param username: who asks. :param destination: what it is about. :param selector: of a
+    :param username: of the connection. :param destination: of the frame. :param selector: of a
         SUBSCRIBE.
     :param client_id: the connection's. :param durable_name: of a durable subscription.
     """
@@ -72,8 +72,8 @@ class Asked(NamedTuple):
 
 
 def sentence(headers: Mapping[str, str], body: bytes) -> str:
-    """What an ERROR frame says, on one line and not longer than 300 characters: its ``message``,
-    and its body where that is short enough.
+    """Return the text of an ERROR frame on one line of at most 300 characters: its ``message``, and
+    its body as far as there is room.
     """
     message = " ".join(headers.get("message", "").split())
     # ActiveMQ's has Java's trace of the stack.
@@ -85,14 +85,14 @@ def sentence(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a broker's sentence is about what was asked, and not about the broker or the
+    """Whether a broker's sentence is about what was asked, not about the broker or the
     connection.
     """
     return _DENIED.search(text) is not None or _ABOUT.search(text) is not None
 
 
 def refusal(asked: Asked, text: str) -> MessagingError:
-    """The error for what was asked.
+    """Return the error for what was asked.
 
     :param text: the broker's sentence, of :func:`sentence`.
     """

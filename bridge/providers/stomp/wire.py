@@ -1,7 +1,7 @@
 """One socket to a broker: CONNECT, frames in and out, RECEIPTs, heart-beats and every time limit.
 
 Owns the socket from its opening to its end, and which frames wait for a RECEIPT. Knows neither
-sessions nor messages nor what a dialect is; it is told whether an ERROR leaves the connection open.
+sessions nor messages nor dialects; it is told whether an ERROR leaves the connection open.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 Answer: TypeAlias = Callable[[MessagingError | None], None]
 Pairs: TypeAlias = list[tuple[str, str]]
 
-#: STOMP 1.0 knows neither single acknowledgements nor NACK. The best version comes first, because
-#: Open MQ takes the first that it knows.
+#: STOMP 1.0 has neither single acknowledgements nor NACK. The best version comes first, because
+#: Open MQ takes the first that it has.
 _VERSIONS: Final = "1.2,1.1"
-#: Octets gathered in a turn from which on no more should be sent.
+#: Bytes gathered in a turn from which on no more should be sent.
 _CROWDED: Final = 262_144
-#: Seconds between looks at the clock; fewer where heart-beats are faster.
+#: Seconds between two checks of the clock; fewer where heart-beats are faster.
 _TICK: Final = 0.5
-#: Seconds that the broker has for closing the socket after its RECEIPT for DISCONNECT.
+#: Seconds that the broker may take to close the socket after its RECEIPT for DISCONNECT.
 _LINGER: Final = 1.0
 
 #: Linux has it; elsewhere the kernel decides when it acknowledges.
@@ -72,13 +72,13 @@ class Wire(Protocol):
         self._reader = FrameReader(options.max_frame)
         #: Fires with the headers of CONNECTED; fails if the connection ends before.
         self.opened: Deferred[dict[str, str]] = Deferred()
-        #: Told each MESSAGE.
+        #: Called with each MESSAGE.
         self.on_message: Callable[[Received], None] = _no_message
-        #: Told when the frames that came at once have been told.
+        #: Called when the frames that arrived together were passed on.
         self.on_run: Callable[[], None] = _nothing
         #: Told once if the connection ends without being closed.
         self.on_lost: Callable[[MessagingError], None] = _no_loss
-        #: Told each time that more can be written after :attr:`crowded`.
+        #: Called each time that more can be written after :attr:`crowded`.
         self.on_relief: Callable[[], None] = _nothing
         #: An ERROR that answers a frame leaves the connection open.
         self.survives_errors = False
@@ -89,10 +89,10 @@ class Wire(Protocol):
         self._gathered = 0
         self._flushing: IDelayedCall | None = None
         self._choked = False
-        #: Octets given to the transport while its buffer was full.
+        #: Bytes given to the transport while its buffer was full.
         self._unwritten = 0
         self._reading = True
-        #: Why no more is read: for as long as no RECEIPT is awaited, and in any case.
+        #: Of :meth:`hold_reading`.
         self._full = self._over = False
         self._receipts = 0
         self._waiting: dict[str, _Waiting] = {}
@@ -119,9 +119,9 @@ class Wire(Protocol):
     def ask(self, command: str, headers: Pairs, body: bytes, asked: Asked, answer: Answer) -> None:
         """Write a frame with ``receipt``.
 
-        :param answer: called with None when its RECEIPT has come; with the error if it was refused,
-            or the connection ended before. Never from inside this call, except that nothing is
-            called once the connection has ended.
+        :param answer: called with None when its RECEIPT has arrived; with the error if it was
+            refused, or the connection ended before. Never called from inside this call, and not at
+            all if the connection has ended already.
         """
         self._receipts += 1
         receipt = f"r{self._receipts}"
@@ -132,8 +132,8 @@ class Wire(Protocol):
         self._read_or_not()
 
     def request(self, command: str, headers: Pairs, asked: Asked) -> Deferred[None]:
-        """The same for a frame without a body. :returns: fires when its RECEIPT has come; fails as
-        the answer would.
+        """Write a frame without a body, with ``receipt``. :returns: fires when its RECEIPT has
+        arrived; fails with the errors of :meth:`ask`.
         """
         done: Deferred[None] = Deferred()
 
@@ -193,9 +193,9 @@ class Wire(Protocol):
     def hold_reading(self, full: bool, over: bool) -> None:
         """Read no more for now, or read on.
 
-        :param full: as much waits here as should. A RECEIPT that is awaited comes behind what the
-            broker has sent before, so then reading goes on.
-        :param over: so much waits that nothing more is read even then.
+        :param full: as much waits here as should. Reading goes on while a RECEIPT is awaited, which
+            comes behind the messages that the broker has sent before.
+        :param over: so much waits that nothing is read even then.
         """
         self._full, self._over = full, over
         self._read_or_not()
@@ -203,7 +203,7 @@ class Wire(Protocol):
     @property
     def _drowned(self) -> bool:
         """Whether nothing is read although a RECEIPT may be awaited. A broker that does not read
-        what it is answered has no more answers, either.
+        our answers sends none, either.
         """
         return self._over or self._unwritten > self._options.max_buffer
 
@@ -254,13 +254,15 @@ class Wire(Protocol):
             self.on_message(frame)
         elif frame.command == "RECEIPT":
             waiting = self._waiting.pop(frame.headers.get("receipt-id", ""), None)
-            # One that nobody asked for harms nobody; Open MQ sends one with CONNECTED.
+            # Nobody may have asked for it: Open MQ sends one with CONNECTED.
             if waiting is not None:
                 waiting.answer(None)
         elif frame.command == "ERROR":
             self._error(frame)
         else:
-            self.fail(self._unavailable(f"it sent {frame.command[:40]}, which no broker sends"))
+            self.fail(
+                self._unavailable(f"it sent {frame.command[:40]}, which is not a frame of a broker")
+            )
 
     def _first(self, frame: Received) -> None:
         if frame.command == "ERROR":
@@ -296,8 +298,8 @@ class Wire(Protocol):
         text = sentence(frame.headers, frame.body)
         waiting = self._waiting.pop(frame.headers.get("receipt-id", ""), None)
         if waiting is None and self._waiting and "receipt-id" not in frame.headers:
-            # It does not say what it answers. If it reads as a refusal, the first of those that
-            # wait is the likeliest. Whether a COMMIT has failed remains unknown.
+            # It does not say what it answers. If it reads as a refusal, it most likely answers the
+            # first frame that waits. Whether a COMMIT has failed remains unknown.
             first = next(iter(self._waiting))
             if is_refusal(text) and self._waiting[first].asked.operation is not Operation.COMMIT:
                 waiting = self._waiting.pop(first)
@@ -318,7 +320,7 @@ class Wire(Protocol):
         now = self._clock.seconds()
         late = now - self._tick_due
         if late >= AWAY_S:
-            # This process did not run, and the broker is not to blame for that.
+            # This process did not run, which is not the broker's fault.
             self._heard_at = min(self._heard_at + late, now)
             for waiting in self._waiting.values():
                 waiting.due += late
@@ -348,16 +350,16 @@ class Wire(Protocol):
             )
 
     def _why_unread(self) -> str:
-        """What to add where the RECEIPT may be in what was not read."""
+        """What to add to the error where the RECEIPT may be among the bytes that were not read."""
         options = self._options
         if self._over:
             most = options.max_buffer + options.max_frame
             return (
-                f": before it came more than {most} octets of messages that wait here, stomp.max-buffer and stomp.max-frame together, and more "
-                "messages than the broker was asked to send; if it has no prefetch that a link can set, raise stomp.max-buffer"
+                f": before it, the broker sent more messages than it was asked to, and more than {most} bytes of them wait here, stomp.max-buffer and "
+                "stomp.max-frame together; if it has no prefetch that a link can set, raise stomp.max-buffer"
             )
         if self._drowned:
-            return f": it does not read the {self._unwritten} octets that it was sent, more than stomp.max-buffer, {options.max_buffer}"
+            return f": the broker does not read the {self._unwritten} bytes that it was sent, more than stomp.max-buffer, {options.max_buffer}"
         return ""
 
     # --- the end
@@ -378,8 +380,8 @@ class Wire(Protocol):
         return done
 
     def _disconnected(self, error: MessagingError | None) -> None:
-        """The broker has taken note. It closes the socket when it has put back what was not
-        acknowledged, so that is waited for, too.
+        """Wait for the broker to close the socket, which it does when it has taken back what was
+        not acknowledged.
         """
         if self._deadline is not None and self._deadline.active() and error is None:
             self._deadline.reset(min(_LINGER, self._options.close_timeout))
@@ -389,7 +391,9 @@ class Wire(Protocol):
             self._end(ProviderUnavailable("the connection was closed"))
 
     def fail(self, error: MessagingError) -> None:
-        """The connection is of no use any more. Whoever waits is told, then :attr:`on_lost`."""
+        """End the connection. Everything that waits fails with the error, then :attr:`on_lost` is
+        called. Idempotent.
+        """
         if self.ended is None:
             closing = self._closing is not None
             self._end(error)
@@ -419,28 +423,28 @@ class Wire(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.ended is None:
-            self.fail(self._unavailable(_told(reason)))
+            self.fail(self._unavailable(_reason(reason)))
 
     def _unavailable(self, reason: str) -> ProviderUnavailable:
         return ProviderUnavailable(f"{self._where}: {reason}")
 
 
-def _told(reason: Failure) -> str:
+def _reason(reason: Failure) -> str:
     if isinstance(reason.value, ConnectionDone):
         return "it closed the connection"
     return f"the connection was lost: {reason.getErrorMessage() or reason.type}"
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """The default of callbacks without arguments."""
 
 
 def _no_message(frame: Received) -> None:
-    """No session has subscribed."""
+    """The default of :attr:`Wire.on_message`."""
 
 
 def _no_loss(error: MessagingError) -> None:
-    """Nobody has the connection yet."""
+    """The default of :attr:`Wire.on_lost`."""
 
 
 class _PromptSocket:
@@ -457,12 +461,14 @@ class _PromptSocket:
             below.setTcpNoDelay(True)
 
     def acknowledge(self) -> None:
-        """What has been read is acknowledged now. The kernel forgets it, so this is for each
-        time.
+        """Acknowledge now what was read. To be called after each read, as the kernel forgets it.
+
+        A broker with Nagle's algorithm on, as ActiveMQ has by default, sends the second part of an
+        answer only when the first was acknowledged, and a kernel delays that for 40 milliseconds.
         """
         if self._socket is not None and _QUICKACK is not None:
             try:
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
             except OSError:
-                # It is gone, which the transport notices by itself.
+                # The socket is gone, which the transport notices by itself.
                 self._socket = None

@@ -210,7 +210,7 @@ async def test_frames_that_come_octet_by_octet() -> None:
         (b"MESSAGE\nno colon\n\n\0", "does not speak STOMP"),
         (b"MESSAGE\na:\xff\n\n\0", "does not speak STOMP"),
         (b"MESSAGE\n\n" + b"x" * 2000, "2009 octets so far, and stomp.max-frame is 1000"),
-        (b"CONNECT\n\n\0", "which no broker sends"),
+        (b"CONNECT\n\n\0", "which is not a frame of a broker"),
     ],
 )
 @on_reactor
