@@ -1,14 +1,13 @@
-"""Builds the Java classes that are shipped beside their source:
+"""Build the Java classes that are shipped with their source:
 ``python -m bridge.providers.jms.build``, where a JDK is installed.
 
-The classes that use the JMS API are written once, for ``javax.jms``, and compiled twice: of the
-second copy every ``javax.jms`` is ``jakarta.jms``. The compiler then checks both, calls cost what
-calls cost, and exceptions are caught as what they are; by reflection none of that would hold. The
-API itself is declared in ``jms-api.java`` as far as it is used, so that a build needs nothing but a
-JDK.
+The classes that use the JMS API are written once, for ``javax.jms``, and compiled twice, the second
+time with ``jakarta.jms`` in its place. So the compiler checks both, calls cost no more than usual,
+and exceptions keep their types, which reflection would not give. ``jms-api.java`` declares the API
+as far as it is used, so a build needs nothing but a JDK.
 
-Owns how sources become one jar, which stands behind a provider's own jars on the class path of its
-Java process. Knows nothing of what the classes do.
+Owns how sources become one jar, which follows the provider's own jars on the class path of its Java
+process. Knows nothing of what the classes do.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class BuildFailed(Exception):
 
 
 def other_namespace(source: str) -> str:
-    """A source for ``javax.jms`` as it is for ``jakarta.jms``."""
+    """Return a source for ``javax.jms`` as a source for ``jakarta.jms``."""
     return source.replace("javax.jms", "jakarta.jms").replace(
         "stompgateway.jms.javax", "stompgateway.jms.jakarta"
     )
@@ -94,7 +93,7 @@ def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
 
 
 def sources() -> dict[str, str]:
-    """The sources by their path below the folder of sources, with line ends as they are in the
+    """The sources by their path below the folder of sources, with the line ends of the
     repository.
     """
     return {
@@ -128,14 +127,14 @@ def compiler() -> str:
 
 
 def made_of(jar: Path) -> tuple[str, str]:
-    """What a jar says that it was made of: the digest of the sources, and the compiler."""
+    """Return the digest of the sources that a jar was made of, and the compiler."""
     with zipfile.ZipFile(jar) as archive:
         made, by = archive.read(_MADE_OF).decode().splitlines()
     return made, by
 
 
 def build(folder: Path) -> Path:
-    """Make the jar in this folder. The same sources and compiler give the same octets. :raises
+    """Make the jar in this folder. The same sources and compiler give the same bytes. :raises
     BuildFailed:
     """
     with tempfile.TemporaryDirectory() as name:
@@ -150,7 +149,7 @@ def build(folder: Path) -> Path:
         for namespace in ("javax", "jakarta"):
             write_api(api, namespace)
         classes, api_classes = work / "classes", work / "api-classes"
-        # Apart, so that nothing in the first knows the API.
+        # Separately, so that nothing in the first can use the API.
         compile_sources(common, classes)
         compile_sources(api, api_classes)
         compile_sources(namespaces, classes, classes, api_classes)

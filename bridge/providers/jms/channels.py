@@ -1,12 +1,11 @@
-"""What the gateway asks of a Java process, each by a channel with a thread of its own in Java:
-single calls, and sessions.
+"""Channels to a Java process, each with a thread of its own in Java: for single calls, and for
+sessions.
 
-A Java call cannot be ended from outside. One that does not return in time is abandoned: who asked
-is told so, its thread in Java is left behind, and nothing waits for it. Those left behind are
-counted for each provider.
+A Java call cannot be ended from outside. A call that does not return in time is abandoned: it fails
+here, its thread in Java is left behind, and nothing waits for it. Each provider counts its hanging
+threads.
 
-Owns time-outs, what is pending, and windows. What is asked, and how a process lives, is not known
-here.
+Owns timeouts, pending questions, and windows. Knows neither what is asked nor how a process lives.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _log: Final = Logger(namespace="bridge.jms")
 
 
 class JavaFailure(Exception):
-    """A call in Java has failed. :param kind: see :class:`~bridge.providers.jms.failures.Kind`.
+    """A call in Java failed. :param kind: see :class:`~bridge.providers.jms.failures.Kind`.
     :param reason: in words.
     """
 
@@ -43,7 +42,7 @@ class JavaFailure(Exception):
 
 
 class Reactor(Protocol):
-    """What is needed of the reactor."""
+    """The reactor, as far as it is needed."""
 
     def callLater(
         self, delay: float, function: Callable[..., Any], /, *args: Any
@@ -53,7 +52,7 @@ class Reactor(Protocol):
 
 
 class Channels(Protocol):
-    """The process, as far as a channel needs it."""
+    """The process that channels belong to."""
 
     reactor: Reactor
 
@@ -61,29 +60,29 @@ class Channels(Protocol):
         """Send frames."""
 
     def flush_soon(self, channel: SessionChannel) -> None:
-        """Call the channel's ``flush`` at the end of this pass of the reactor."""
+        """Flush the channel at the end of this pass of the reactor."""
 
     def drop(self, number: int) -> None:
-        """A channel ends of which Java was never told."""
+        """Forget a channel that Java was never told of."""
 
     def gave_up(self) -> None:
-        """A channel's call was abandoned; it keeps no process."""
+        """A call was abandoned. It does not keep the process in use."""
 
 
 class Channel(Protocol):
-    """Whoever gets the frames of a channel."""
+    """A channel, as the process sees it."""
 
     abandoned: bool
-    """Whether its call hangs and was given up."""
+    """Whether its call hangs and was abandoned."""
 
     def frame(self, frame: Frame) -> None:
-        """One has come. :raises WireError: it makes no sense."""
+        """A frame arrived. :raises WireError: it is wrong."""
 
     def defective(self, error: Exception) -> None:
-        """Whoever was given a frame has failed over it, and is told so."""
+        """Its user raised an error over a frame: fail, without ending the process."""
 
     def over(self, error: MessagingError | None) -> None:
-        """Nothing more comes: its thread in Java has ended, or with ``error`` the whole process.
+        """Nothing more arrives: its thread in Java has ended, or with ``error`` the whole process.
         Called once, last.
         """
 
@@ -92,22 +91,20 @@ class Hung:
     """The calls of one provider that were abandoned and have not returned."""
 
     def __init__(self, provider: str, most: int = 8) -> None:
-        """:param provider: its name, for the log. :param most: with so many it is not called
-        again.
-        """
+        """:param provider: its name, for the log. :param most: with so many, calls are refused."""
         self.provider = provider
         self.most = most
-        #: Threads left behind that are still in their call.
+        #: Threads that are still in their call.
         self.count = 0
-        #: All that ever were.
+        #: All abandoned calls so far.
         self.total = 0
 
     def abandoned(self, what: str, seconds: float) -> ProviderUnavailable:
-        """A call was abandoned. :returns: the error for who asked."""
+        """Count and log an abandoned call. :returns: the error of the call."""
         self.count += 1
         self.total += 1
         _log.warn(
-            "{provider}: {what} did not return within {seconds:g} s; its thread in Java is left behind, as {count} now",
+            "{provider}: {what} did not return within {seconds:g} s; its thread in Java is left behind, one of {count} now",
             provider=self.provider,
             what=what,
             seconds=seconds,
@@ -118,7 +115,7 @@ class Hung:
         )
 
     def returned(self, what: str) -> None:
-        """An abandoned call has returned after all, or has gone with its process."""
+        """An abandoned call returned after all, or ended with its process."""
         self.count -= 1
         _log.info(
             "{provider}: {what}, which was abandoned, has returned",
@@ -149,11 +146,10 @@ class Lane:
         self._hung = hung
         self._tags = 0
         self._pending: dict[int, _Call[Any]] = {}
-        #: Those that were given up, for what comes of them.
+        #: Abandoned calls, whose late results must be disposed of.
         self._given_up: dict[int, _Call[Any]] = {}
         self._ending = False
         self._used = False
-        #: Whether a call hangs and was given up.
         self.abandoned = False
         #: Why nothing more can be asked: a call hangs, or the process has ended.
         self.error: MessagingError | None = None
@@ -169,15 +165,15 @@ class Lane:
         parse: Callable[[Payload], T] = lambda payload: None,  # type: ignore[assignment,return-value]
         late: Callable[[T], None] | None = None,
     ) -> Deferred[T]:
-        """Make a call after those asked before.
+        """Make a call, after those asked before.
 
-        :param what: for errors and the log, to be read before "did not return".
-        :param seconds: how long may pass from now on.
+        :param what: for errors and the log, where "did not return" follows.
+        :param seconds: the timeout, from now on.
         :param number: of the factory or connection that is asked.
-        :param parse: reads what the verb gives. :param late: given a result that comes after the
-            call was abandoned, to dispose of it.
-        :returns: fails with JavaFailure, or with ProviderUnavailable when nothing came in time or
-            the process has ended.
+        :param parse: reads the result of the verb. :param late: disposes of a result that arrives
+            after the call was abandoned.
+        :returns: fails with JavaFailure, or with ProviderUnavailable if the call timed out or the
+            process has ended.
         """
         call = _Call(what, parse, late)
         if self.error is not None or self._ending:
@@ -187,7 +183,7 @@ class Lane:
         try:
             asked = wire.call(self._number, self._tags, verb, number, arguments)
         except WireError as error:
-            call.result.errback(ProviderUnavailable(f"{what} needs too much: {error}"))
+            call.result.errback(ProviderUnavailable(f"{what}: the request is too long: {error}"))
             return call.result
         self._used = True
         self._pending[self._tags] = call
@@ -196,7 +192,7 @@ class Lane:
         return call.result
 
     def end(self) -> None:
-        """Its thread ends when what was asked is done."""
+        """Ask no more. Its thread in Java ends when everything asked is done. Idempotent."""
         if not self._ending:
             self._ending = True
             if self._used:
@@ -232,7 +228,8 @@ class Lane:
             if late is not None and late.late is not None and frame.type == Type.RESULT:
                 late.late(late.parse(payload))
             return
-        # What cannot be read leaves it pending: the process is killed for that, which fails it.
+        # An answer that cannot be read leaves the call pending. The process is killed for it, which
+        # fails the call.
         if frame.type == Type.RESULT:
             result = call.parse(payload)
         elif frame.type == Type.FAILURE:
@@ -259,17 +256,16 @@ class Lane:
             self._hung.returned(self._hangs)
         if self.error is None:
             waiting, self._pending = list(self._pending.values()), {}
-            self._fail(waiting, error or ProviderUnavailable("the call was given up"))
+            self._fail(waiting, error or ProviderUnavailable("the call was abandoned"))
 
 
 class SessionChannel:
-    """A session's channel: what it is asked goes to Java with whatever else was asked in the same
-    pass of the reactor, and answers come back.
+    """A session's channel. Questions of one pass of the reactor go to Java together.
 
     :param opening: the frame that opens the session, sent before the first question.
-    :param answered: given a turn's answers. :param failed: told that a turn has failed, is
-        abandoned, that ``answered`` has raised, or that the process has ended.
-    :param seconds: how long what was asked may take.
+    :param answered: called with a turn's answers. :param failed: called when a turn has failed or
+        was abandoned, when ``answered`` has raised, or when the process has ended.
+    :param seconds: the timeout of each question.
     """
 
     def __init__(
@@ -296,14 +292,13 @@ class SessionChannel:
         self._window = wire.WINDOW
         self._pieces: list[bytes] = []
         self._taken = 0
-        #: *ask* frames that are not answered, those that wait for their window among them.
+        #: *ask* frames that are not answered, including those that wait for their window.
         self._pending = 0
         self._timer: TimeLimit | None = None
         self._opened = False
         self._ending = False
         self._end_sent = False
         self._over = False
-        #: Whether a call hangs and was given up.
         self.abandoned = False
         #: Fires when its thread in Java has ended or was abandoned.
         self.ended: Deferred[None] = Deferred()
@@ -314,7 +309,7 @@ class SessionChannel:
         return self._ending
 
     def ask(self, question: bytes) -> None:
-        """Ask something. It is answered in the order asked."""
+        """Ask something; nothing once it is ending. Answers come in the order asked."""
         if self._over or self._ending:
             return
         if not self._gathered:
@@ -324,7 +319,7 @@ class SessionChannel:
             self._watch()
 
     def end(self) -> None:
-        """Its thread ends when what was asked is answered."""
+        """Ask no more. Its thread in Java ends when everything asked is answered. Idempotent."""
         if self._ending or self._over:
             return
         self._ending = True
@@ -334,7 +329,7 @@ class SessionChannel:
             self._watch()
 
     def flush(self) -> None:
-        """Send what was asked, as far as the window goes."""
+        """Send the questions, as far as the window allows."""
         if self._over:
             return
         if not self._opened:
@@ -355,7 +350,7 @@ class SessionChannel:
             piece = self._outgoing.popleft()
             self._window -= wire.size(piece)
             self._process.write(piece)
-        # What gathers is sent by flush, and belongs before the end.
+        # Questions that still gather belong before the end; flush sends both.
         if self._ending and not self._end_sent and not self._outgoing and not self._gathered:
             self._end_sent = True
             self._process.write(wire.frame(Type.END, self._number))
@@ -424,7 +419,7 @@ class SessionChannel:
             self._send()
 
     def _take(self, octets: int) -> None:
-        """Give Java its window back, not for each small answer."""
+        """Give Java its window back, but not for each small answer."""
         self._taken += octets
         if self._taken >= wire.WINDOW // 4:
             self._process.write(wire.window(self._number, self._taken))
@@ -440,7 +435,7 @@ class SessionChannel:
             self._answered(answers)
 
     def defective(self, error: Exception) -> None:
-        # Java is well: what whoever hears of this asks now is done, such as to close the session.
+        # Java still works: the listener can still close the session.
         if not self._over:
             self._failed(error)
 
@@ -456,7 +451,7 @@ class SessionChannel:
 
 
 def _together(questions: list[bytes]) -> Iterator[bytes]:
-    """Questions in groups that each go in one turn: about as much as a window holds."""
+    """Join questions into groups of about a window's size, one for each turn."""
     group: list[bytes] = []
     octets = 0
     for question in questions:

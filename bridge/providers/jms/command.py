@@ -47,15 +47,15 @@ _MAIN: Final = "stompgateway.jms.Main"
 MIB: Final = 1 << 20
 #: The largest default heap: room for a message of the largest size and several copies.
 _LARGEST_HEAP: Final = 1 << 30
-#: With less than this no client works.
+#: No client works with less than this.
 _SMALLEST_HEAP: Final = 64 * MIB
 _HEAP: Final = re.compile(r"-Xmx(\d+)([kKmMgGtT]?)|-XX:MaxHeapSize=(\d+)([kKmMgGtT]?)")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC")
-#: Java's own choice on two processors, G1, needs a quarter more time for a message. It is made for
-#: larger heaps; a full collection of one of this size takes less than a second.
+#: Java's default on two processors, G1, needs a quarter more time for a message. It is made for
+#: larger heaps; a full collection of a heap of this size takes less than a second.
 _SMALL_HEAPS_COLLECTOR: Final = "-XX:+UseSerialGC"
-#: System properties that the list of processes must not show. The others stand on the command line,
-#: as Java reads some of them before anything of ours runs.
+#: System properties that the list of processes must not show. The others are on the command line,
+#: as Java reads some of them before our classes run.
 _SECRET: Final = re.compile(r"pass|secret|credential|token", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30, "t": 1 << 40}
 
@@ -82,8 +82,8 @@ class JavaOptions:
     def of_factory(
         self, class_path: str, options: tuple[str, ...] | None, apart: str
     ) -> JavaOptions:
-        """These for one connection factory. :param class_path: of its own, before the common one.
-        :param options: in place of the common ones.
+        """Return these options for one connection factory. :param class_path: its own, searched
+        before the common one. :param options: in place of the common ones.
         """
         both = ":".join(filter(None, (class_path.strip(), self.class_path.strip())))
         return replace(
@@ -117,13 +117,13 @@ class Command(NamedTuple):
 
 
 def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str, str]) -> Command:
-    """The command for a process.
+    """Return the command for a process.
 
     :param taken: the heaps of the processes that run, in bytes. :param environment: with
         ``JAVA_HOME`` and ``PATH``.
     :raises JavaMissing: no Java is found. :raises ClientMissing: a part of the class path is
         missing.
-    :raises NoHeapLeft: what ``taken`` leaves is too little.
+    :raises NoHeapLeft: ``taken`` leaves too little.
     """
     java = _executable(options.java, environment)
     class_path = os.pathsep.join((*expanded(options.class_path), str(_JAR)))
@@ -148,8 +148,8 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
 
 
 def expanded(class_path: str) -> tuple[str, ...]:
-    """The jars and folders of a class path, ``FOLDER/*`` replaced by the jars in that folder, as
-    Java does.
+    """Return the jars and folders of a class path, with ``FOLDER/*`` replaced by the jars in that
+    folder, as Java does.
 
     :raises ClientMissing: one is not there.
     """
@@ -176,8 +176,8 @@ def expanded(class_path: str) -> tuple[str, ...]:
 def _executable(given: str, environment: Mapping[str, str]) -> str:
     if given:
         path = Path(given)
-        # Java 8 has it in HOME/jre/lib/ARCHITECTURE/server; higher up is no home, but the command
-        # of another Java.
+        # Java 8 has libjvm in HOME/jre/lib/ARCHITECTURE/server. Folders further up may hold the
+        # command of another Java.
         homes = (
             [path]
             if path.is_dir()

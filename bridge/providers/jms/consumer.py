@@ -1,11 +1,10 @@
-"""A consumer over JMS (``messaging.provider.Consumer``): credit, delivery numbers, and what its
-user has settled or refused.
+"""A consumer over JMS (``messaging.provider.Consumer``): credit, deliveries and redelivery.
 
-JMS has no way to refuse one message. What is rejected stays here, unacknowledged, and is delivered
-again after its pause by this consumer; what is dead is sent to the dead message queue, where the
-provider has one, and then acknowledged.
+JMS cannot refuse one message. A rejected message stays here, unacknowledged, and this consumer
+redelivers it after its pause. A dead message is sent to the dead message queue, if the provider has
+one, and then acknowledged.
 
-Owns what arrived for one consumer. When it settles is its session's business.
+Owns what arrived for one consumer. Its session says when a settlement takes effect.
 """
 
 from __future__ import annotations
@@ -83,25 +82,24 @@ class JMSConsumer:
         self._running = False
         self._credit = 0
         self._counts_octets = False
-        #: Received and not delivered: it was stopped, or a redelivery has taken the credit.
+        #: Received and not delivered: it was stopped, or a redelivery used the credit.
         self._waiting: deque[Delivery] = deque()
         self._due: deque[Delivery] = deque()
         self._pauses: dict[IDelayedCall, Delivery] = {}
         self._shown = False
-        #: Keys of automatic deliveries that can be settled once all that was received has been
-        #: delivered.
+        #: Keys of automatic deliveries that can be settled once everything received was delivered.
         self._automatic: list[int] = []
 
     # --- for the session
 
     def arrived(self, deliveries: list[Delivery]) -> None:
-        """Java has received these."""
+        """Deliver messages that Java has received, as far as credit allows."""
         if not self.closed:
             self._waiting += deliveries
             self._hand()
 
     def shown(self) -> None:
-        """The browser is at its end."""
+        """The browser has reached its end."""
         self._shown = True
         self._hand()
 
@@ -113,12 +111,12 @@ class JMSConsumer:
             self._failed(error)
 
     def void(self) -> None:
-        """All that is outstanding was given back."""
+        """Everything outstanding was given back."""
         self.discarded(list(self._waiting))
         self._clear()
 
     def discarded(self, deliveries: Sequence[Delivery]) -> None:
-        """These were received and will not be delivered; they have used up no credit."""
+        """These were received and will not be delivered: return their credit."""
         if deliveries and not self.closed:
             octets = (
                 sum([len(delivery.message.body) for delivery in deliveries])
@@ -142,7 +140,7 @@ class JMSConsumer:
         self._pauses.clear()
 
     def _hand(self, stopped: bool = False) -> None:
-        """Deliver what credit allows. :param stopped: also if it was stopped."""
+        """Deliver as much as credit allows. :param stopped: also while it is stopped."""
         while (self._running or stopped) and self._credit > 0 and (self._due or self._waiting):
             if self._due:
                 run = [self._due.popleft() for _ in range(min(self._credit, len(self._due)))]
@@ -166,7 +164,7 @@ class JMSConsumer:
         if self._session.mode is Mode.AUTO and not self.closed:
             self._automatic += [delivery.key for delivery in self._ledger.clear()]
             if not self._waiting and self._automatic:
-                # JMS acknowledges all that was received.
+                # JMS acknowledges everything that was received.
                 self._settle(self._automatic)
                 self._automatic = []
 
@@ -252,7 +250,7 @@ class JMSConsumer:
 
     def _bury(self, delivery: Delivery, reason: DeadReason) -> None:
         queue = self._session.dead_queue
-        assert queue is not None, "who rejects has looked"
+        assert queue is not None, "reject has checked it"
         message = delivery.message
         told: dict[str, Value] = {
             words.UNDELIVERED_REASON: reason.value,

@@ -1,7 +1,7 @@
-"""What Java says went wrong, as errors of the seam.
+"""Java's failures as errors of the seam.
 
-Owns the kinds of ``Failure.java`` and what each becomes, depending on what was being done. A
-border: no exception of Java goes past it.
+Owns the kinds of ``Failure.java`` and the error that each becomes, depending on what was asked.
+Nothing above this module sees an exception of Java.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.provider import Credentials, Subscription
 
-#: What providers say of a durable subscription that has a subscriber. JMS has no exception for it.
+#: Words of providers for a durable subscription that is in use. JMS has no exception for it.
 _IN_USE: Final = re.compile(
     r"in use|already has|already (?:being )?used|active (?:consumer|subscriber)", re.IGNORECASE
 )
@@ -54,17 +54,15 @@ class Kind(IntEnum):
 
 
 class ClientMissing(ProviderUnavailable):
-    """No JVM, jar or class: trying again does not help before somebody installs what is named."""
+    """A JVM, jar or class is missing: retrying does not help until it is installed."""
 
 
 class JavaMissing(ClientMissing):
-    """No Java is installed: no JMS provider can be reached before it is, whatever is there by
-    then.
-    """
+    """No Java is installed, so no JMS provider can be reached."""
 
 
 class Refused(MessagingError):
-    """The provider, which is there, refuses what was asked."""
+    """The provider is reachable and refuses what was asked."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the provider refuses: {reason}")
@@ -72,7 +70,7 @@ class Refused(MessagingError):
 
 
 class NoXAFactory(NotSupported):
-    """XA is wanted of a connection factory that has none: a defect of the configuration.
+    """The configuration wants XA of a connection factory that has none.
 
     :param lookup_name: of the factory, :param class_name: and its class.
     """
@@ -81,14 +79,13 @@ class NoXAFactory(NotSupported):
         self.capability = "xa"
         MessagingError.__init__(
             self,
-            f"'{lookup_name}' is a {class_name}, which is no XAConnectionFactory, as a transacted link needs: look up an "
+            f"'{lookup_name}' is a {class_name}, not the XAConnectionFactory that a transacted link needs: look up an "
             'XAConnectionFactory, or set transacted="false" for the link',
         )
 
 
 class XAFactoryOnly(NotSupported):
-    """Sessions without XA are wanted of a connection factory that has none: a defect of the
-    configuration.
+    """The configuration wants sessions without XA of a connection factory that has none.
 
     :param lookup_name: of the factory, :param class_name: and its class.
     """
@@ -97,15 +94,13 @@ class XAFactoryOnly(NotSupported):
         self.capability = "sessions without XA"
         MessagingError.__init__(
             self,
-            f"'{lookup_name}' is a {class_name}, an XAConnectionFactory without sessions for anything else: look up a ConnectionFactory "
-            'that is none, or set transacted="true" for the link',
+            f"'{lookup_name}' is a {class_name}, an XAConnectionFactory with XA sessions only: look up a plain ConnectionFactory, or set "
+            'transacted="true" for the link',
         )
 
 
 class ProviderFull(DestinationFull):
-    """The provider's client threw ResourceAllocationException, which does not say which limit is
-    reached.
-    """
+    """The provider's client threw ResourceAllocationException, which does not name the limit."""
 
     def __init__(self, destination: Destination, reason: str) -> None:
         DestinationError.__init__(self, "", destination, f" is full: {reason}")
@@ -116,7 +111,7 @@ class ProviderFull(DestinationFull):
 def of_connecting(
     kind: int, reason: str, credentials: Credentials, client_id: str | None
 ) -> MessagingError:
-    """Looking a factory up and connecting have failed."""
+    """Return the error for a failed look-up of a factory, or a failed connect."""
     if credentials.passcode:
         reason = reason.replace(credentials.passcode, "***")
     if kind in (Kind.NOT_AUTHENTICATED, Kind.SECURITY):
@@ -127,14 +122,14 @@ def of_connecting(
 
 
 def missing_or_unavailable(kind: int, reason: str) -> MessagingError:
-    """The provider was not reached."""
+    """Return the error for a provider that was not reached."""
     return ClientMissing(reason) if kind == Kind.MISSING else ProviderUnavailable(reason)
 
 
 def of_consuming(
     kind: int, reason: str, spec: Subscription, username: str, client_id: str | None
 ) -> MessagingError:
-    """A consumer could not be opened, or has failed."""
+    """Return the error for a consumer that could not be opened, or has failed."""
     destination = spec.destination
     if (
         spec.durable_name is not None
@@ -152,8 +147,8 @@ def of_consuming(
 def of_sending(
     kind: int, reason: str, destination: Destination | None, username: str
 ) -> MessagingError:
-    """A send, an acknowledgement or a commit has failed. :param destination: of the message that
-    was refused, None if it was none.
+    """Return the error for a failed send, acknowledgement or commit. :param destination: of the
+    refused message, None if no message was refused.
     """
     if kind == Kind.SECURITY:
         return AccessDenied(
@@ -163,7 +158,7 @@ def of_sending(
 
 
 def of_unsubscribing(kind: int, reason: str, client_id: str, name: str) -> MessagingError:
-    """Unsubscribing has failed."""
+    """Return the error for a failed removal of a durable subscription."""
     if _IN_USE.search(reason):
         return DurableInUse(client_id, name)
     if kind == Kind.DESTINATION:

@@ -1,9 +1,9 @@
-"""Becomes Java, after what only the new process itself can do:
+"""Prepare this process for Java, then become Java:
 ``python -I -S launch.py PARENT JAVA ARGUMENT...``.
 
-It leaves the terminal's process group, or Ctrl-C would end Java before links have stopped; it dies
-with its parent, however that ends; and where the machine has no memory left, the kernel ends it
-before anything else of the gateway's.
+It leaves the terminal's process group, or Ctrl-C would end Java before links have stopped. It dies
+with its parent, however that ends. When the machine runs out of memory, the kernel ends it before
+any other process of the gateway. Run by its path, so it imports nothing of ours.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ def main(parent: int, command: list[str]) -> None:
             with open("/proc/self/oom_score_adj", "w") as adjustment:
                 adjustment.write("500")
         except (OSError, AttributeError) as error:
-            # Java then sees only by its socket that the gateway has ended, as elsewhere.
+            # Java then sees the end of the gateway only by its socket, as on other systems.
             print(f"prctl and oom_score_adj: {error}", file=sys.stderr)
     if os.getppid() != parent:
-        # It ended before prctl, and nothing will tell of that.
+        # The parent ended before prctl, so no signal will come.
         return
     os.execv(command[0], command)
 

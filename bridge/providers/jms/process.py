@@ -32,7 +32,7 @@ from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type
 from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import ProviderUnavailable
 
-#: Lines of a client's output that are logged in one beat.
+#: Lines of a client's output that are logged between two beats.
 _MOST_LINES: Final = 100
 _LONGEST_LINE: Final = 4096
 #: Exit status, as in ``Heap.java``.
@@ -44,13 +44,13 @@ _log: Final = Logger(namespace="bridge.jms")
 
 
 class Times(NamedTuple):
-    """How long things may take, in seconds.
+    """Time limits of a process, in seconds.
 
     :param beat: between two beats; as many as ``beats`` may be unanswered. Together they are longer
         than a full collection of a large heap on a busy machine.
-    :param starting: from the start of a process to its first frame. :param idle: how long an unused
-        process stays.
-    :param ending: that a process may take to end which has closed its socket.
+    :param starting: from the start of a process to its first frame. :param idle: until an unused
+        process is ended.
+    :param ending: from the close of its socket to the end of the process.
     """
 
     beat: float = 5.0
@@ -68,7 +68,7 @@ def _made_of() -> str:
 class JavaProcess:
     """One process, from its start to its end. Made by its supervisor.
 
-    :param ended: told once, when the process cannot be used any more; :attr:`error` says why.
+    :param ended: called once, when the process cannot be used any more; :attr:`error` says why.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class JavaProcess:
         #: Whether its heap was full.
         self.exhausted = False
         self.started: Final[float] = reactor.seconds()
-        #: What it has said last of its memory.
+        #: Its last word about its memory.
         self.alive: Alive | None = None
         self.pid = 0
         self._ended = ended
@@ -111,7 +111,7 @@ class JavaProcess:
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
-            # The process comes last: where anything fails there is none to be ended.
+            # The process is started last: if anything fails, there is none to be ended.
             self.reactor.adoptStreamConnection(
                 ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: stream)
             )
@@ -139,7 +139,7 @@ class JavaProcess:
         )
 
     def ready(self) -> Deferred[None]:
-        """When it has introduced itself. :returns: fails with ProviderUnavailable."""
+        """Wait until it has introduced itself. :returns: fails with ProviderUnavailable."""
         if self.error is not None:
             return fail(self.error)
         if self._ready is not None:
@@ -149,7 +149,7 @@ class JavaProcess:
         return waiting
 
     def kill(self, reason: str) -> None:
-        """End it now, and tell its users why. Idempotent."""
+        """End it now; its users fail with the reason. Idempotent."""
         self._signal()
         self._died(reason)
 
@@ -157,13 +157,12 @@ class JavaProcess:
         """End it because it is unused."""
         self.orderly = True
         self.reactor.callLater(self._times.ending, self._signal)
-        self._died("the Java process was not needed any more")
+        self._died("the Java process was unused")
 
     def _signal(self) -> None:
         try:
             self._child.signalProcess("KILL")
         except ProcessExitedAlready:
-            # That is all that was wanted.
             return
 
     def _exited(self, status: Any) -> None:
@@ -179,11 +178,11 @@ class JavaProcess:
         else:
             last = self._output.last
             self._died(
-                f"Java ended with exit status {code}{': ' + last if last else ' and without a word'}"
+                f"Java ended with exit status {code}{': ' + last if last else ', without any output'}"
             )
 
     def _closed(self) -> None:
-        """Its socket is closed; why is known when it has ended."""
+        """Its socket is closed. Wait for its exit, which says why."""
         if self.error is None and self._timer is not None:
             self._timer.cancel()
             self._timer = self.reactor.callLater(
@@ -213,7 +212,7 @@ class JavaProcess:
     # --- what is asked
 
     def lane(self, hung: Hung) -> Lane:
-        """A channel for single calls; to be ended."""
+        """Make a channel for single calls, which the caller must end."""
         lane = Lane(self, self._next(), hung)
         self._add(self._numbers, lane)
         return lane
@@ -227,8 +226,8 @@ class JavaProcess:
         failed: Callable[[BaseException], None],
         seconds: float,
     ) -> SessionChannel:
-        """A channel for a session; to be ended. :param opening: connection, mode, and its
-        argument.
+        """Make a channel for a session, which the caller must end. :param opening: connection,
+        mode, and the mode's argument.
         """
         number = self._next()
         channel = SessionChannel(
@@ -238,8 +237,8 @@ class JavaProcess:
         return channel
 
     def link(self, user: object, lost: Callable[[str], None]) -> int:
-        """A number for a connection. :param user: whose it is. :param lost: told the reason when it
-        is lost, or its process.
+        """Make a number for a connection. :param user: whose it is. :param lost: called with the
+        reason when the connection or the process is lost.
         """
         number = self._next()
         self._links[number] = user, lost
@@ -247,16 +246,16 @@ class JavaProcess:
         return number
 
     def unlink(self, number: int) -> None:
-        """The connection of this number is closed, or never was."""
+        """The connection of this number is closed, or was not opened."""
         self._links.pop(number, None)
         self._perhaps_idle()
 
     def number(self) -> int:
-        """One that nothing else has, for a connection factory."""
+        """Make a number for a connection factory."""
         return self._next()
 
     def serves_others(self, user: object) -> bool:
-        """Whether anybody else has a connection."""
+        """Whether others have connections in this process."""
         return any(one is not user for one, _ in self._links.values())
 
     def _next(self) -> int:
@@ -289,12 +288,12 @@ class JavaProcess:
             channel.flush()
 
     def drop(self, number: int) -> None:
-        """A channel ends of which Java was never told."""
+        """Forget a channel that Java was never told of."""
         self._channels.pop(number, None)
         self._perhaps_idle()
 
     def gave_up(self) -> None:
-        """A channel's call was abandoned."""
+        """A call was abandoned. It does not keep the process in use."""
         self._perhaps_idle()
 
     # --- what comes
@@ -304,18 +303,19 @@ class JavaProcess:
             for frame in self._stream.frames.feed(data):
                 self._listened_to(frame)
         except WireError as error:
-            self.kill(f"what the Java process says is not understood: {error}")
+            self.kill(f"the Java process sent a frame that is not understood: {error}")
 
     def _listened_to(self, frame: Frame) -> None:
-        """Pass a frame on. A listener that fails loses its own connection, and no other. :raises
-        WireError: it makes no sense.
+        """Pass a frame on. A listener that raises an error loses its own connection only.
+
+        :raises WireError: the frame is wrong.
         """
         try:
             self._frame(frame)
         except WireError:
             raise
         except Exception as error:  # noqa: BLE001
-            _log.failure("a connection or session failed over what the Java process told it")
+            _log.failure("a connection or session failed over a frame of the Java process")
             channel = self._channels.get(frame.channel)
             if channel is not None:
                 _tell(partial(channel.defective, error))
@@ -340,7 +340,7 @@ class JavaProcess:
             self._greeted(Payload(frame.payload).ready())
         else:
             channel = self._channels.get(frame.channel)
-            # None is one that was dropped on both sides at the same time.
+            # None if both sides dropped it at the same time.
             if channel is not None:
                 channel.frame(frame)
 
@@ -390,14 +390,14 @@ class JavaProcess:
             self._idle = None
 
     def _perhaps_idle(self) -> None:
-        # Abandoned calls keep no process.
+        # Abandoned calls do not keep the process in use.
         waited_for = any(not channel.abandoned for channel in self._channels.values())
         if self._idle is None and self.error is None and not self._links and not waited_for:
             self._idle = self.reactor.callLater(self._times.idle, self._rest)
 
     @property
     def unused_until(self) -> float | None:
-        """When it is ended, where nobody uses it now; else None."""
+        """When an unused process will be ended; None while it is used."""
         return None if self._idle is None else self._idle.getTime()
 
     def _rest(self) -> None:
@@ -406,11 +406,11 @@ class JavaProcess:
 
 
 def _tell(listener: Callable[[], None]) -> None:
-    """Call a listener, whose defect must not keep the others from hearing."""
+    """Call a listener. If it raises an error, the others must still be called."""
     try:
         listener()
     except Exception:  # noqa: BLE001
-        _log.failure("a connection or session failed while it was told that it is lost")
+        _log.failure("a connection or session failed over the news of its loss")
 
 
 class _Stream(Protocol):
@@ -451,9 +451,7 @@ class _Child(ProcessProtocol):
 
 
 class _Output:
-    """What the provider's client prints, for the log: a line at a time, and not more than somebody
-    can read.
-    """
+    """Logs what the provider's client prints, line by line, up to a number of lines a beat."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -463,11 +461,11 @@ class _Output:
 
     @property
     def last(self) -> str:
-        """The last lines, as one."""
+        """The last lines, joined."""
         return "; ".join(self._last)
 
     def feed(self, data: bytes) -> None:
-        """It has printed this."""
+        """Log further output."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[:_LONGEST_LINE]
         for line in lines:
@@ -485,7 +483,7 @@ class _Output:
             self._left_out += 1
 
     def beat(self) -> None:
-        """Some time has passed."""
+        """Report lines that were left out, and start counting anew."""
         if self._left_out:
             _log.warn(
                 "Java: {left_out} more lines are left out of this log", left_out=self._left_out
@@ -493,7 +491,7 @@ class _Output:
         self._lines = self._left_out = 0
 
     def finish(self) -> None:
-        """Nothing more is printed."""
+        """Log the rest: the output has ended."""
         self._log(self._rest)
         self._rest = b""
         self.beat()

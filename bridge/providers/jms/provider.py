@@ -1,15 +1,15 @@
 """Any JMS 1.1, JMS 2.0 or Jakarta Messaging 3 provider behind the seam
 (``messaging.provider.Provider``), through its client jars.
 
-Proven against ActiveMQ. ``jakarta.jms`` is supported and not proven against a server: no provider
+Proven against ActiveMQ. ``jakarta.jms`` is supported but not proven against a server: no provider
 of it was at hand, so it is tested with classes of our own.
 
-A header that is no JMS property (``Headers.extras``), such as ``content-type``, is a String
-property of its own name where the provider takes that. Where it refuses the name, the property is
-named ``STOMP_`` and the header's name escaped: ASCII letters and digits as they are, an underscore
+A header that is not a JMS property (``Headers.extras``), such as ``content-type``, becomes a String
+property of its own name if the provider accepts the name. Otherwise the property is named
+``STOMP_`` and the escaped name of the header: ASCII letters and digits as they are, an underscore
 doubled, and each other UTF-16 unit as an underscore and four hexadecimal digits; ``content-type``
-is ``STOMP_content_002dtype``. The log says so once for each connection. What is received under such
-a name is the header again, whoever sent it; a name that is not exactly what escaping gives is a
+is ``STOMP_content_002dtype``. The log says so once for each connection. A received property of such
+a name is the header again, whoever sent it; a name that escaping does not give exactly is a
 property like any other (``Names.java``).
 
 Owns looking up the connection factory and destinations by JNDI, and opening connections.
@@ -45,7 +45,7 @@ from gateway.messaging.provider import Capabilities, Connection, Credentials
 
 _INITIAL_CONTEXT_FACTORY: Final = "java.naming.factory.initial"
 _PROVIDER_URL: Final = "java.naming.provider.url"
-#: Who looks up, and how that is proven.
+#: The user of JNDI, and credentials.
 _SECURITY: Final = "java.naming.security."
 
 
@@ -82,9 +82,9 @@ class JMSProvider:
         #: The process that knows the connection factory, and its number there.
         self._found: tuple[JavaProcess, int] | None = None
         self._looking: Deferred[None] | None = None
-        #: What JNDI was asked for; another process is to know it, too.
+        #: The destinations that JNDI has found; another process must look them up, too.
         self._remembered: dict[_Asked, Destination] = {}
-        #: Those of them that the process that knows the connection factory did not find.
+        #: Those of them that the present process did not find.
         self._gone: set[_Asked] = set()
         self._class_name = ""
         self._xa = False
@@ -102,12 +102,11 @@ class JMSProvider:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What every JMS provider has, and what is known of this one's vendor; where the
-        environment names another vendor's JNDI, that is known from the first look-up on.
+        """The capabilities of every JMS provider, and those of this one's vendor. If the
+        environment names another vendor's JNDI, they are known from the first look-up on.
 
-        ``xa`` is whether the connection factory is an XAConnectionFactory. Before it was looked up,
-        by the first connection or
-        :meth:`look_up_factory`, nobody knows, and it is False.
+        ``xa`` is whether the connection factory is an XAConnectionFactory. It is False until the
+        factory was looked up, by the first connection or :meth:`look_up_factory`.
         """
         return Capabilities(
             transacted=True,
@@ -123,11 +122,10 @@ class JMSProvider:
 
     @property
     def resource(self) -> str:
-        """Of what leads to it: the URL and the name in JNDI, and whatever else the environment says
-        but for who asks.
+        """The URL and the name in JNDI, and the rest of the environment except the credentials.
 
-        One resource manager by two names costs a second phase; two by one name would be taken for
-        one, so nothing is left out.
+        One resource manager under two names costs a second phase. Two under one name would be taken
+        for one, so nothing else is left out.
         """
         environment = self.factory.environment
         named = f"jms:{environment.get(_PROVIDER_URL, '')}:{self.factory.lookup_name}"
@@ -193,7 +191,7 @@ class JMSProvider:
         return connection
 
     def _dispose(self, process: JavaProcess, link: int) -> None:
-        """Close a connection that was opened after its time-out."""
+        """Close a connection that was opened after its timeout."""
         lane = process.lane(self.hung)
         lane.call(
             "closing a connection", self.factory.close_timeout_s, Verb.CLOSE, link
@@ -201,8 +199,8 @@ class JMSProvider:
         lane.end()
 
     def look_up_factory(self) -> Deferred[None]:
-        """Find the connection factory by JNDI, if nobody has yet; to connect does that, too. From
-        then on ``capabilities`` are final.
+        """Find the connection factory by JNDI, once; connecting does that, too. From then on
+        ``capabilities`` are final.
 
         :returns: fails with ProviderUnavailable, or its ClientMissing.
         """
@@ -217,14 +215,14 @@ class JMSProvider:
             raise missing_or_unavailable(error.kind, self._reason(error)) from None
 
     def check_use(self, transacted: bool) -> None:
-        """Whether a link can run with this factory as far as XA is concerned; to be asked once the
-        factory was looked up.
+        """Check whether a link can run with this factory as far as XA is concerned. The factory
+        must have been looked up.
 
-        That an XAConnectionFactory is good for nothing else is known from the first connection on.
+        Only the first connection shows that an XAConnectionFactory has no other sessions.
 
         :param transacted: whether the link is to move messages in XA transactions.
-        :raises NoXAFactory, XAFactoryOnly: which say what to change. A connection's ``xa_session``
-            and ``session`` raise them, too.
+        :raises NoXAFactory, XAFactoryOnly: the text says what to change. A connection's
+            ``xa_session`` and ``session`` raise them, too.
         """
         if transacted and not self._xa:
             raise NoXAFactory(self.factory.lookup_name, self.class_name)
@@ -232,8 +230,8 @@ class JMSProvider:
             raise XAFactoryOnly(self.factory.lookup_name, self.class_name)
 
     async def _look_up_factory(self) -> tuple[JavaProcess, int]:
-        """The process, and the connection factory's number there. It is looked up once for each
-        process.
+        """Return the process and the connection factory's number there. It is looked up once in
+        each process.
         """
         while True:
             self._check_hanging()
@@ -242,8 +240,8 @@ class JMSProvider:
                 return self._found
             if self._looking is None:
                 break
-            # Of several that look it up at the same time all must use one, which knows the
-            # temporary destinations.
+            # Callers at the same time must all use one look-up, which knows the temporary
+            # destinations.
             await self._looking
         looked: Deferred[None] = Deferred()
         self._looking = looked
@@ -272,10 +270,10 @@ class JMSProvider:
                 try:
                     found = await self._remember(lane, number, name, environment)
                 except JavaFailure as error:
-                    # Only who uses it may fail.
+                    # Only its users may fail.
                     gone.add(asked)
                     self._log.warn(
-                        "{provider}: '{name}', which JNDI had before Java was started anew, is not found now: {reason}; links that use it "
+                        "{provider}: '{name}', which JNDI had before Java was restarted, is not found now: {reason}; links that use it "
                         "look it up again whenever they try to connect",
                         provider=self.name,
                         name=name,
@@ -284,7 +282,7 @@ class JMSProvider:
                     continue
                 if found != before:
                     self._log.warn(
-                        "{provider}: '{name}' in JNDI was {before} and is {found} now; links that use it go on with the former until they are restarted",
+                        "{provider}: '{name}' in JNDI was {before} and is {found} now; links that use it keep the former until they are restarted",
                         provider=self.name,
                         name=name,
                         before=before,
@@ -296,8 +294,9 @@ class JMSProvider:
         return number
 
     def _check_hanging(self) -> None:
-        """:raises ProviderUnavailable: too many of its calls hang, and the process cannot be ended
-        for that as others use it, too.
+        """End the process if too many calls hang in it and no other provider uses it.
+
+        :raises ProviderUnavailable: too many hang, and others use the process.
         """
         hung, process = self.hung, self._supervisor.process
         if hung.count < hung.most:
@@ -306,17 +305,17 @@ class JMSProvider:
             process.kill(f"{hung.count} calls to {self.name} hang, so its Java process was ended")
         if hung.count >= hung.most:
             raise ProviderUnavailable(
-                f"{hung.count} calls to it hang, and no more are made before some return; its Java process has other connections: with a property "
-                "imq.jms.process of its own for the connection factory it could be started anew"
+                f"{hung.count} calls to it hang, and more are refused until some return; its Java process has other connections and cannot be "
+                "restarted: give the connection factory a property imq.jms.process of its own"
             )
 
     def look_up(self, lookup_name: str, environment: Mapping[str, str]) -> Deferred[Destination]:
         """Find a destination by JNDI.
 
-        What is found is used from then on where a message or a subscription names the destination
-        that this returns; its kind and name are the provider's own, whatever the configuration says
-        of them. What was found is not looked up again; but a Java process that was started anew
-        must find it, too, and if it did not, it is looked up as if it had never been found.
+        From then on, messages and subscriptions to the returned destination use what JNDI has
+        found. Its kind and name are the provider's own, whatever the configuration says. A found
+        destination is not looked up again, except by a new Java process. If that does not find it,
+        it is looked up as if it had never been found.
 
         :param environment: JNDI's, that of the ``destination`` element.
         :returns: fails with ProviderUnavailable, or its ClientMissing.
@@ -328,7 +327,7 @@ class JMSProvider:
         return Deferred.fromCoroutine(self._look_up(asked))
 
     def _known(self, asked: _Asked) -> Destination | None:
-        """What the process that knows the connection factory has found."""
+        """The destination, if the present process has found it."""
         return None if asked in self._gone else self._remembered.get(asked)
 
     async def _look_up(self, asked: _Asked) -> Destination:
@@ -362,7 +361,7 @@ class JMSProvider:
         return Destination(Kind.TOPIC if kind == "topic" else Kind.QUEUE, name)
 
     def _reason(self, error: JavaFailure) -> str:
-        """What Java said; of a missing class also where it was looked for."""
+        """Java's reason; for a missing class also where it was looked for."""
         if error.kind != FailureKind.MISSING:
             return error.reason
         own, common = self.factory.class_path.strip(), self._options.class_path.strip()
@@ -374,21 +373,21 @@ class JMSProvider:
 
 
 class _Opening:
-    """What is lost before somebody knows of the connection is told then."""
+    """Keeps the loss of a connection that is being opened until it can be reported."""
 
     def __init__(self) -> None:
         self._reason: str | None = None
         self._tell: Callable[[str], None] | None = None
 
     def lost(self, reason: str) -> None:
-        """The connection is lost."""
+        """The connection was lost. :param reason: of the loss."""
         if self._tell is None:
             self._reason = reason
         else:
             self._tell(reason)
 
     def opened(self, tell: Callable[[str], None], reactor: Reactor) -> None:
-        """Whom to tell."""
+        """Report a loss by calling ``tell``, also one that happened before."""
         self._tell = tell
         if self._reason is not None:
             reactor.callLater(0, tell, self._reason)

@@ -95,7 +95,7 @@ class ConnectionScope:
             raise InvalidDestination(destination, "it has no name")
         made_here = destination.temporary and destination.name.startswith(TEMPORARY_PREFIX)
         if made_here and destination not in self._all_temporary:
-            raise InvalidDestination(destination, "the temporary destination is gone, or never was")
+            raise InvalidDestination(destination, "the temporary destination does not exist")
 
     def check_consumable(self, destination: Destination) -> None:
         """:raises InvalidDestination: this connection may not consume from it."""
@@ -144,7 +144,7 @@ class JMSSession:
         self._unsent: deque[tuple[Message, int]] = deque()
         self._unsent_octets = 0
         self._resume: list[Callable[[], None]] = []
-        #: Voids that Java has not come to: what arrives before is void.
+        #: Voids that Java has not reached: deliveries before them are void.
         self._voiding = 0
         self._closed = False
         connection.sessions[self] = None
@@ -272,7 +272,6 @@ class JMSSession:
 
     @property
     def dead_queue(self) -> Destination | None:
-        """Where dead messages go; None where the provider has no such queue."""
         return self._connection.dead_queue
 
     def ask(self, question: bytes) -> None:
@@ -289,11 +288,11 @@ class JMSSession:
         return self._connection.reactor.callLater(seconds, work)
 
     def forget(self, number: int) -> None:
-        """A consumer is closed and has nothing outstanding."""
+        """Drop the consumer of this number: it is closed and has nothing outstanding."""
         self._consumers.pop(number, None)
 
     def lost(self, error: MessagingError) -> None:
-        """The connection is lost: what is pending fails."""
+        """The connection is lost: fail everything pending."""
         self._closed = True
         self._abandon_consumers()
         promises, self._promises = self._promises, {}
@@ -314,11 +313,9 @@ class JMSSession:
         try:
             answers = list(batches.answers(octets))
         except Exception as error:  # noqa: BLE001
-            # Nobody knows who is answered behind it, and whoever waits would wait for ever.
+            # The answers behind it are lost, and completions would wait for them for ever.
             self._broke(
-                ProviderUnavailable(
-                    f"what the provider's classes have answered cannot be read: {error}"
-                )
+                ProviderUnavailable(f"the answer of the provider's classes cannot be read: {error}")
             )
             return
         run: list[Delivery] = []
@@ -371,7 +368,7 @@ class JMSSession:
                 if self._voiding:
                     self._voiding -= 1
                 else:
-                    # A commit has failed, and was rolled back.
+                    # A commit failed and was rolled back.
                     for one in self._consumers.values():
                         one.void()
             case batches.Note(text):
@@ -415,11 +412,11 @@ class JMSSession:
 
     @property
     def _owes(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """Whether completions or calls are pending."""
         return bool(self._promises)
 
     def _broke(self, error: BaseException) -> None:
-        """The channel has ended, or was abandoned."""
+        """The channel has ended or was abandoned."""
         if self._closed and not self._owes:
             return
         if isinstance(error, JavaFailure):

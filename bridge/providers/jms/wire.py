@@ -69,7 +69,7 @@ _ALIVE: Final = struct.Struct(">qqI")
 
 
 class WireError(Exception):
-    """What Java has sent is no frame of this version. The text says what was expected."""
+    """Java sent something that is not a frame of this version. The text says what was expected."""
 
 
 class Type(IntEnum):
@@ -97,7 +97,7 @@ class Type(IntEnum):
 
 
 class Verb(IntEnum):
-    """What a call is."""
+    """The calls, and their arguments and results."""
 
     FACTORY = 1
     """text lookup name, pairs of the environment: text class, u8 whether XA."""
@@ -124,7 +124,7 @@ class Frame(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """The Java process as it has introduced itself. :param heap: the largest, in bytes."""
+    """A Java process introduces itself. :param heap: the largest, in bytes."""
 
     made_of: str
     java: str
@@ -132,7 +132,7 @@ class Ready(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """How the Java process does. :param used: bytes of heap, garbage included. :param heap: the
+    """The state of a Java process. :param used: bytes of heap, garbage included. :param heap: the
     largest, in bytes.
     """
 
@@ -142,13 +142,13 @@ class Alive(NamedTuple):
 
 
 class Frames:
-    """Reads frames from bytes that come in any pieces."""
+    """Reads frames from bytes that arrive in any pieces."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete now. To be iterated to its end.
+        """The frames that are complete now. The caller must iterate to the end.
 
         :raises WireError: a length is out of range.
         """
@@ -186,7 +186,7 @@ def pieces(channel: int, questions: bytes) -> Iterator[bytes]:
 
 
 def size(piece: bytes) -> int:
-    """How much of a window a frame of :func:`pieces` uses."""
+    """The bytes of a window that a frame of :func:`pieces` uses."""
     return len(piece) - _HEAD.size
 
 
@@ -206,7 +206,7 @@ def opening(channel: int, connection: int, mode: int, argument: int) -> bytes:
 
 
 def window(channel: int, octets: int) -> bytes:
-    """So much of a session's answers was taken."""
+    """So many bytes of a session's answers were taken."""
     return frame(Type.WINDOW, channel, _NUMBER.pack(octets))
 
 
@@ -237,9 +237,9 @@ def pairs(values: Mapping[str, str]) -> bytes:
 
 
 class Payload:
-    """Reads what is in a payload, from its start to its end.
+    """Reads a payload from its start to its end.
 
-    :raises WireError: by each method, if it is too short, or a text is no UTF-8.
+    :raises WireError: by each method, if it is too short, or a text is not UTF-8.
     """
 
     def __init__(self, octets: bytes) -> None:
@@ -274,7 +274,7 @@ class Payload:
         try:
             return octets.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise WireError(f"a text is no UTF-8: {error}") from None
+            raise WireError(f"a text is not UTF-8: {error}") from None
 
     def optional(self) -> str | None:
         """A text that may be missing."""
@@ -283,7 +283,7 @@ class Payload:
         return found if given else None
 
     def rest(self, length: int | None = None) -> bytes:
-        """So many bytes, or all that are left."""
+        """So many bytes, or all the rest."""
         end = len(self._octets) if length is None else self._position + length
         if end > len(self._octets):
             raise WireError(f"a payload of {len(self._octets)} bytes is too short: expected {end}")

@@ -1,18 +1,16 @@
 """An XASession over JMS (``messaging.provider.XASession``), and its XAResource.
 
-JMS receives in a branch or not at all: a consumer of such a session receives while a branch is
-associated, and whatever it has received is the branch's. So, other than elsewhere, a consumer that
-was stopped still delivers what was received before the provider's side knew of it, all of it before
-the next completion; who ends a branch before all credit is used up stops the consumer, waits for a
-completion, and acknowledges then. What was received and not delivered when the branch ends makes it
-one that can only be rolled back, as does what was delivered and not acknowledged; it comes again in
-another branch.
+JMS receives in a branch or not at all: a consumer of an XASession receives while a branch is
+associated, and everything it receives belongs to the branch. So a stopped consumer still delivers
+what was received before the provider stopped it, all of it before the next completion. To end a
+branch before all credit is used up, stop the consumer, wait for a completion, then acknowledge. A
+branch that ends with messages not delivered or not acknowledged can only be rolled back; they
+arrive again in another branch.
 
-Nothing here needs to wait for what was asked before. Calls and sends that are asked in one pass of
-the reactor go to Java together. If one of a branch fails, those that were asked of it behind fail,
-too, all but the rollback.
+No call needs to wait for earlier ones. Calls and sends of one pass of the reactor go to Java
+together. If one of a branch fails, the later ones of the branch fail, too, except its rollback.
 
-Owns which branch is associated, as far as was asked, and the calls that are not answered.
+Owns which branch is associated, as far as it was asked for, and the calls that are not answered.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ class JMSXASession(JMSSession):
         self._associated: Xid | None = None
         #: Of the call that has associated it.
         self._start = 0
-        #: Whether what arrives was received in it: that call was answered.
+        #: Whether arriving messages were received in it: that call was answered.
         self._receives = False
         self._calls: dict[int, Deferred[XADone]] = {}
 
@@ -124,7 +122,7 @@ class JMSXASession(JMSSession):
     # --- for the resource
 
     def call(self, what: XACall, xid: Xid | None, flags: int = 0) -> Deferred[XADone]:
-        """Make a call of the XAResource. :returns: fails with XAError, ProviderUnavailable."""
+        """Call the XAResource. :returns: fails with XAError, ProviderUnavailable."""
         try:
             self._check_open()
         except ProviderUnavailable as error:
@@ -154,7 +152,7 @@ class JMSXASession(JMSSession):
         if self._receives:
             super()._arrived(number, run)
         elif number in self._consumers:
-            # It is of a branch that was to end without it.
+            # It is of a branch that was meant to end without it.
             self._consumers[number].discarded(run)
 
     def _told(self, answer: Any) -> None:
@@ -199,12 +197,11 @@ class JMSXAResource:
     """The XAResource of one session. Codes and flags are the provider's; an XAException without a
     code is XAER_RMERR.
 
-    A call whose connection is lost, or that does not return in time, fails with
-    ProviderUnavailable: what became of it is not known. Only branches that were started here can be
-    known to be in use, and only they are refused (XAER_DUPID) when they are started again, as
-    ActiveMQ does not tell. Rolling back a branch that another session has received in is best done
-    before anybody consumes from there: ActiveMQ gives messages back one by one, and whoever waits
-    may get them in another order.
+    A call whose connection is lost, or that times out, fails with ProviderUnavailable: its outcome
+    is unknown. ActiveMQ does not say which branches are in use. So only branches that were started
+    here are refused (XAER_DUPID) when they are started again. Roll back a branch that another
+    session has received in before anybody consumes from the queue: ActiveMQ gives messages back one
+    by one, and waiting consumers may get them in another order.
     """
 
     def __init__(self, session: JMSXASession) -> None:
@@ -234,7 +231,7 @@ class JMSXAResource:
         return self._session.call(XACall.FORGET, xid).addCallback(_nothing)
 
     def is_same_rm(self, other: XAResource) -> Deferred[bool]:
-        """Of a session of another class path it is not known, and it counts as another."""
+        """A session of another class path counts as another resource manager."""
         if not isinstance(other, JMSXAResource):
             return succeed(False)
         return self._session.call(XACall.SAME, None, other._session.number).addCallback(

@@ -483,7 +483,7 @@ async def test_a_factory_of_the_wrong_kind_says_both_ways_out(classes: Path) -> 
     plain = stub_provider(classes)
     connection = await plain.connect(GUEST, None, not_lost)
     assert not plain.capabilities.xa
-    either = r"'cf' is a stub\.StubProvider\$StubFactory, which is no XAConnectionFactory.*: look up an XAConnectionFactory, or set transacted=\"false\""
+    either = r"'cf' is a stub\.StubProvider\$StubFactory, not the XAConnectionFactory that a transacted link needs: look up an XAConnectionFactory, or set transacted=\"false\""
     with pytest.raises(NoXAFactory, match=either):
         connection.xa_session()
     with pytest.raises(NoXAFactory, match=either):
@@ -492,7 +492,7 @@ async def test_a_factory_of_the_wrong_kind_says_both_ways_out(classes: Path) -> 
     await connection.close()
     xa = stub_provider(classes, "xa")
     connection = await xa.connect(GUEST, None, not_lost)
-    either = r"'xa' is a stub\.StubProvider\$StubXAFactory.*: look up a ConnectionFactory that is none, or set transacted=\"true\""
+    either = r"'xa' is a stub\.StubProvider\$StubXAFactory.*: look up a plain ConnectionFactory, or set transacted=\"true\""
     with pytest.raises(XAFactoryOnly, match=either):
         connection.session(Mode.AUTO)
     with pytest.raises(XAFactoryOnly, match=either):

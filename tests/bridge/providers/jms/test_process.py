@@ -212,10 +212,10 @@ async def test_one_that_does_not_start_in_time_is_waited_for_no_longer_and_ended
     [
         (
             "printf '\\000\\000\\000\\001junk of somebody' >&0; exec sleep 60",
-            "what the Java process says is not understood: a frame of 1 bytes",
+            "the Java process sent a frame that is not understood: a frame of 1 bytes",
         ),
         ("exec sleep 60 <&-", "Java has closed its connection"),
-        ("exit 3", "Java ended with exit status 3 and without a word"),
+        ("exit 3", "Java ended with exit status 3, without any output"),
         ("echo one; echo two >&2; exit 3", "Java ended with exit status 3: .*two"),
     ],
 )
@@ -350,9 +350,7 @@ async def test_a_name_that_jndi_has_lost_when_java_is_started_anew_fails_for_who
         connection = await provider.connect(GUEST, None, not_lost)
     # Other tests of this process may have left something that is logged meanwhile.
     [warned] = [text for text in map(str, map(formatEvent, logged)) if "JNDI" in text]
-    assert (
-        f"'file:{bound}', which JNDI had before Java was started anew, is not found now" in warned
-    )
+    assert f"'file:{bound}', which JNDI had before Java was restarted, is not found now" in warned
     assert await provider.look_up("found by JNDI", environment) == stays
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(stays), b"goes on")])

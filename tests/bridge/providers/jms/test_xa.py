@@ -386,7 +386,7 @@ async def test_a_factory_is_for_xa_or_it_is_not() -> None:
     plain, xa = await connect("ConnectionFactory"), await connect()
     with pytest.raises(
         NoXAFactory,
-        match=r"'ConnectionFactory' is a org\.apache\.activemq\.ActiveMQConnectionFactory, which is no",
+        match=r"'ConnectionFactory' is a org\.apache\.activemq\.ActiveMQConnectionFactory, not the",
     ):
         plain.xa_session()
     with pytest.raises(
