@@ -24,8 +24,7 @@ from bridge.config.reader import read
 from bridge.connections.factories import GROUP, JMS_PREFIX, JMS_PROPERTIES, Embedded, Factories
 from bridge.link.machine import Events
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.stomp.dialect import DIALECTS, capabilities_of
-from bridge.providers.stomp.options import PREFIX, StompOptions
+from bridge.providers.stomp.options import DIALECTS, PREFIX, StompOptions, capabilities_of
 from gateway.extension import load_transformer
 from gateway.messaging.dead import BRIDGE_PROPERTIES, BridgeDeadReason
 from gateway.messaging.destination import Queue

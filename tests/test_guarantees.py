@@ -23,7 +23,7 @@ from bridge.link.passages import Passages
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.factory import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
-from bridge.providers.stomp.dialect import DIALECTS, capabilities_of
+from bridge.providers.stomp.options import DIALECTS, capabilities_of
 from bridge.status import LinkCounters, OnceBy
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.messaging.destination import Kind

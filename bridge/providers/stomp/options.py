@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 
-from bridge.providers.stomp.dialect import DIALECTS
-from gateway.stomp.brokers import Dialect
+from gateway.messaging.provider import Capabilities
+from gateway.stomp.brokers import BROKERS, GENERIC, Dialect
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+tls"
@@ -25,6 +25,8 @@ TLS: Final = "stomp+tls"
 PORTS: Final = {PLAIN: 61613, TLS: 61614}
 
 PREFIX: Final = "stomp."
+#: The dialects that ``stomp.dialect`` may name.
+DIALECTS: Final = {**BROKERS, GENERIC.name: GENERIC}
 _SECONDS: Final = frozenset(("connect_timeout", "receipt_timeout", "close_timeout"))
 _COUNTS: Final = frozenset(("heart_beat_ms", "topic_prefetch", "max_frame", "max_buffer"))
 _FILES: Final = frozenset(("ca", "certificate", "key"))
@@ -110,7 +112,7 @@ class StompOptions:
     """The options of one provider. Each is a property ``stomp.NAME`` with hyphens for underscores,
     such as ``stomp.connect-timeout``.
 
-    :param dialect: a name of :data:`~bridge.providers.stomp.dialect.DIALECTS`, for a broker whose
+    :param dialect: a name of :data:`DIALECTS`, for a broker whose
         CONNECTED does not tell it; "" recognises it. A declared dialect makes
         :attr:`StompProvider.capabilities` known before the first connection.
     :param connect_timeout: seconds from the start to CONNECTED, TLS and name look-up included.
@@ -203,6 +205,21 @@ class StompOptions:
                 reason = f"{self.certificate} holds no certificate with its key: {_reason(error)}"
                 raise InvalidOption(f"{PREFIX}certificate", reason) from error
         return ssl.optionsForClientTLS(self.server_name or address.host, trust, own)
+
+
+def capabilities_of(dialect: Dialect) -> Capabilities:
+    """Return what a provider to such a broker can do."""
+    return Capabilities(
+        transacted=dialect.transacted,
+        joined=dialect.joined,
+        durable=dialect.durable,
+        selectors=dialect.selectors,
+        browse=dialect.browse,
+        individual=dialect.individual,
+        delivery_count=dialect.delivery_count,
+        duplicate_ids=dialect.duplicate_ids,
+        stable_ids=dialect.stable_ids,
+    )
 
 
 def _certificates(text: bytes) -> list[bytes]:

@@ -21,8 +21,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.providers.stomp.connection import StompConnection
-from bridge.providers.stomp.dialect import capabilities_of
-from bridge.providers.stomp.options import InvalidOption, StompAddress, StompOptions
+from bridge.providers.stomp.options import (
+    InvalidOption,
+    StompAddress,
+    StompOptions,
+    capabilities_of,
+)
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.clocks import TimeLimit

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
+from bridge.providers.stomp.promises import Promises
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge.providers.stomp.dialect import DIALECTS
 from bridge.providers.stomp.encoding import decode_headers, encode_headers
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, write
 from bridge.providers.stomp.mapping import (
@@ -23,8 +23,13 @@ from bridge.providers.stomp.mapping import (
     spell,
     to_headers,
 )
-from bridge.providers.stomp.options import InvalidAddress, InvalidOption, StompAddress, StompOptions
-from bridge.providers.stomp.promises import Promises
+from bridge.providers.stomp.options import (
+    DIALECTS,
+    InvalidAddress,
+    InvalidOption,
+    StompAddress,
+    StompOptions,
+)
 from bridge.providers.stomp.refusals import Asked, Operation, refusal, sentence
 from bridge.providers.stomp.subscriptions import with_decimals
 from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, Topic
