@@ -11,22 +11,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from twisted.internet.interfaces import IDelayedCall
 
 from bridge.providers.jms import batches
-from bridge.providers.jms.ledger import Delivery, Ledger
 from gateway.messaging import dead as words
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, NotSupported
+from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryPolicy
 from gateway.messaging.values import Value
 
 _POLICY: Final = RedeliveryPolicy()
+
+
+class Delivery(NamedTuple):
+    """A message that Java received. :param key: by which Java knows it. :param attempts: the
+    delivery attempt, counted from 1.
+    """
+
+    key: int
+    message: Message
+    attempts: int
 
 
 class ConsumerSession(Protocol):
@@ -77,7 +87,7 @@ class JMSConsumer:
         self._number = number
         self._deliver = deliver
         self._failed = failed
-        self._ledger = Ledger()
+        self._in_flight: InFlight[Delivery] = InFlight()
         self._policy = spec.redelivery.over(_POLICY) if spec.redelivery is not None else _POLICY
         self._running = False
         self._credit = 0
@@ -131,7 +141,7 @@ class JMSConsumer:
         self._clear()
 
     def _clear(self) -> None:
-        self._ledger.clear()
+        self._in_flight.clear()
         self._waiting.clear()
         self._due.clear()
         self._automatic.clear()
@@ -151,18 +161,19 @@ class JMSConsumer:
                     self._waiting.popleft() for _ in range(min(self._credit, len(self._waiting)))
                 ]
             self._credit -= len(run)
-            first = self._ledger.add(run)
+            first = self._in_flight.next
+            self._in_flight.add(first, run)
             attempts = [delivery.attempts for delivery in run]
             again = attempts if any(attempt > 1 for attempt in attempts) else None
             self._deliver(self, first, [delivery.message for delivery in run], again)
             self._settle_automatic()
         if self._shown and self._running and not self._waiting:
             self._shown = self._running = False
-            self._deliver(self, self._ledger.next, [], None)
+            self._deliver(self, self._in_flight.next, [], None)
 
     def _settle_automatic(self) -> None:
         if self._session.mode is Mode.AUTO and not self.closed:
-            self._automatic += [delivery.key for delivery in self._ledger.clear()]
+            self._automatic += [delivery.key for delivery in self._in_flight.clear()]
             if not self._waiting and self._automatic:
                 # JMS acknowledges everything that was received.
                 self._settle(self._automatic)
@@ -195,13 +206,13 @@ class JMSConsumer:
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         self._session.check_within(within)
-        deliveries = self._ledger.through(number)
+        deliveries = self._in_flight.through(number)
         self._settle([delivery.key for delivery in deliveries])
         return len(deliveries)
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         self._session.check_individual(within)
-        self._settle([delivery.key for delivery in self._ledger.take(numbers)])
+        self._settle([delivery.key for delivery in self._in_flight.take(numbers)])
 
     def reject(
         self,
@@ -213,7 +224,7 @@ class JMSConsumer:
         self._session.check_individual(within)
         if dead is not None and self._session.dead_queue is None:
             raise NotSupported("dead messages")
-        for delivery in self._ledger.take(numbers):
+        for delivery in self._in_flight.take(numbers):
             pause = self._policy.delay(delivery.attempts) if delay_ms is None else delay_ms
             if dead is None and pause is None and self._session.dead_queue is None:
                 pause = max(0, self._policy.maximum_redelivery_delay)
@@ -229,10 +240,10 @@ class JMSConsumer:
             self._waiting.clear()
             self._session.ask(batches.shut(self._number, requeue))
         if requeue:
-            if len(self._ledger):
+            if self._in_flight:
                 self._session.ask(batches.shut(self._number, True))
             self._clear()
-        if requeue or not len(self._ledger):
+        if requeue or not self._in_flight:
             self._session.forget(self._number)
 
     def _settle(self, keys: Sequence[int]) -> None:

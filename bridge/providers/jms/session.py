@@ -16,9 +16,8 @@ from twisted.logger import Logger
 
 from bridge.providers.jms import batches
 from bridge.providers.jms.channels import JavaFailure, Reactor, SessionChannel
-from bridge.providers.jms.consumer import JMSConsumer
+from bridge.providers.jms.consumer import Delivery, JMSConsumer
 from bridge.providers.jms.failures import of_consuming, of_sending
-from bridge.providers.jms.ledger import Delivery
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError, encode_head
 from gateway.messaging.errors import (
@@ -110,7 +109,7 @@ class ConnectionScope:
         return any(session.has_durable(name) for session in self.sessions)
 
 
-class _Promise(NamedTuple):
+class _Completion(NamedTuple):
     done: Done
     #: Messages sent since the boundary before, for those that a transaction takes back and for the
     #: index of one that was refused.
@@ -138,7 +137,7 @@ class JMSSession:
         self._connection = connection
         self._consumers: dict[int, JMSConsumer] = {}
         self._numbers = 0
-        self._promises: dict[int, _Promise] = {}
+        self._completions: dict[int, _Completion] = {}
         self._tags = 0
         self._sent: list[Message] = []
         self._unsent: deque[tuple[Message, int]] = deque()
@@ -230,15 +229,15 @@ class JMSSession:
 
     def completion(self, done: Done) -> None:
         self._check_open()
-        self.ask(batches.sync(self._promise(done)))
+        self.ask(batches.sync(self._completion(done)))
 
     def commit(self, done: Done) -> None:
         self._check_transacted()
-        self.ask(batches.commit(self._promise(done, commit=True)))
+        self.ask(batches.commit(self._completion(done, commit=True)))
 
     def rollback(self, done: Done) -> None:
         self._check_transacted()
-        self.ask(batches.rollback(self._promise(done, rollback=True)))
+        self.ask(batches.rollback(self._completion(done, rollback=True)))
         self._void()
 
     def recover(self) -> None:
@@ -248,11 +247,11 @@ class JMSSession:
         self.ask(batches.RECOVER)
         self._void()
 
-    def _promise(self, done: Done, *, commit: bool = False, rollback: bool = False) -> int:
+    def _completion(self, done: Done, *, commit: bool = False, rollback: bool = False) -> int:
         self._tags += 1
         in_transaction = self.mode is Mode.TRANSACTED and not commit and not rollback
         sent, self._sent = self._sent, self._sent if in_transaction else []
-        self._promises[self._tags] = _Promise(done, sent, commit, rollback)
+        self._completions[self._tags] = _Completion(done, sent, commit, rollback)
         return self._tags
 
     def _void(self) -> None:
@@ -295,9 +294,9 @@ class JMSSession:
         """The connection is lost: fail everything pending."""
         self._closed = True
         self._abandon_consumers()
-        promises, self._promises = self._promises, {}
-        for promise in promises.values():
-            promise.done(OutcomeUnknown(str(error)) if promise.commit else error)
+        completions, self._completions = self._completions, {}
+        for completion in completions.values():
+            completion.done(OutcomeUnknown(str(error)) if completion.commit else error)
         self.channel.ask(batches.CLOSE)
         self.channel.end()
 
@@ -389,31 +388,31 @@ class JMSSession:
                 self.soon(resume)
 
     def _finished(self, tag: int, kind: int, index: int, reason: str) -> None:
-        promise = self._promises.pop(tag, None)
-        if promise is None:
+        completion = self._completions.pop(tag, None)
+        if completion is None:
             return
-        if promise.rollback or (promise.commit and kind >= 0):
-            for _ in promise.sent:
+        if completion.rollback or (completion.commit and kind >= 0):
+            for _ in completion.sent:
                 self._unqueued()
             self._relieve()
         if kind < 0:
-            promise.done(None)
+            completion.done(None)
             return
-        refused = promise.sent[index] if 0 <= index < len(promise.sent) else None
+        refused = completion.sent[index] if 0 <= index < len(completion.sent) else None
         destination = refused.headers.destination if refused is not None else None
         error = of_sending(kind, reason, destination, self._connection.username)
         if (
             refused is not None
-            and not promise.commit
+            and not completion.commit
             and not isinstance(error, ProviderUnavailable)
         ):
             error = MessageRejected(index, error)
-        promise.done(error)
+        completion.done(error)
 
     @property
     def _owes(self) -> bool:
         """Whether completions or calls are pending."""
-        return bool(self._promises)
+        return bool(self._completions)
 
     def _broke(self, error: BaseException) -> None:
         """The channel has ended or was abandoned."""

@@ -22,9 +22,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from bridge.providers.jms import batches
 from bridge.providers.jms.batches import XACall, XADone, XAOutcome
-from bridge.providers.jms.consumer import JMSConsumer
+from bridge.providers.jms.consumer import Delivery, JMSConsumer
 from bridge.providers.jms.failures import Kind, missing_or_unavailable
-from bridge.providers.jms.ledger import Delivery
 from bridge.providers.jms.session import ChannelMaker, ConnectionScope, JMSSession
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.message import Message

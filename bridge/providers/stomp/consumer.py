@@ -27,6 +27,7 @@ from bridge.providers.stomp.window import SubscribingSession, Window
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
+from gateway.messaging.inflight import InFlight
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
@@ -87,10 +88,9 @@ class StompConsumer:
             connection.clock, spec.redelivery, self._dialect.keeps_dead, self._again
         )
         self._buffer: deque[Delivery] = deque()
-        self._outstanding: dict[int, Delivery] = {}
+        self._in_flight: InFlight[Delivery] = InFlight()
         #: Settlements in transactions that are not over.
         self._held = 0
-        self._next = 1
         self._credit = 0
         self._octets: int | None = None
         self._running = False
@@ -125,22 +125,16 @@ class StompConsumer:
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         transaction = self.session.transaction_for(within)
-        if number not in self._outstanding:
+        if number not in self._in_flight:
             raise UnknownDelivery(number)
-        numbers = []
-        for each in self._outstanding:
-            if each > number:
-                break
-            numbers.append(each)
+        numbers = self._in_flight.up_to(number)
         self._settle(numbers, transaction)
         return len(numbers)
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         if not self._dialect.individual:
             raise NotSupported("acknowledgement one by one")
-        transaction = self.session.transaction_for(within)
-        self._check(numbers)
-        self._settle(numbers, transaction)
+        self._settle(numbers, self.session.transaction_for(within))
 
     def reject(
         self,
@@ -154,12 +148,10 @@ class StompConsumer:
         if delay_ms is not None and delay_ms < 0:
             raise ValueError(f"a delay is not negative: {delay_ms} ms")
         transaction = self.session.transaction_for(within)
-        self._check(numbers)
-        if transaction is not None and not self._dialect.acknowledges_within:
-            if delay_ms is not None:
-                raise NotSupported("rejection with a delay in a transaction")
-            self._check_prefix(numbers)
-        taken = self._take(numbers)
+        cumulative = transaction is not None and not self._dialect.acknowledges_within
+        if cumulative and delay_ms is not None:
+            raise NotSupported("rejection with a delay in a transaction")
+        taken = self._take(numbers, transaction)
         if transaction is None:
             self.rejected(taken, delay_ms, dead)
         else:
@@ -175,10 +167,9 @@ class StompConsumer:
                 self._keep()
         if requeue:
             self._buffer.extend(self._redelivery.take())
-            for delivery in self._outstanding.values():
+            for delivery in self._in_flight.clear():
                 delivery.again = True
                 self._buffer.append(delivery)
-            self._outstanding.clear()
         self._retire()
 
     # --- for the connection
@@ -234,14 +225,13 @@ class StompConsumer:
             run = self._run()
             if not run:
                 continue
-            first = self._next
-            self._next += len(run)
+            first = self._in_flight.next
             attempts = self._attempts(run)
-            self._outstanding.update(zip(range(first, self._next), run, strict=True))
+            self._in_flight.add(first, run)
             self._hand(first, run, attempts)
         if self._running and self._browsed and not self._buffer:
             self._browsed = False
-            self._deliver(self, self._next, [], None)
+            self._deliver(self, self._in_flight.next, [], None)
         if not self.closed and not self._connection.ending:
             self._fit()
 
@@ -264,7 +254,7 @@ class StompConsumer:
         self.closed = True
         self._running = False
         self._redelivery.take()
-        self._outstanding.clear()
+        self._in_flight.clear()
         self._buffer.clear()
         self._count(-self._buffered)
         self._window.drop()
@@ -278,9 +268,8 @@ class StompConsumer:
     def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
         """Its session's transaction was undone: redeliver these, and everything outstanding."""
         self._held -= len(deliveries)
-        again = dict(sorted([*deliveries, *self._outstanding.items()]))
-        self._outstanding.clear()
-        self._again(list(again.values()))
+        self._in_flight.restore(deliveries)
+        self._again(self._in_flight.clear())
 
     def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
         """Settlements of these in another session's transaction were undone: they are outstanding
@@ -291,8 +280,7 @@ class StompConsumer:
             self._buffer.extend([delivery for _, delivery in deliveries])
             self._retire()
             return
-        self._outstanding.update(deliveries)
-        self._outstanding = dict(sorted(self._outstanding.items()))
+        self._in_flight.restore(deliveries)
 
     def settled(self, count: int) -> None:
         """So many settlements in a transaction are no longer pending."""
@@ -338,12 +326,11 @@ class StompConsumer:
             )
             return
         if self.spec.browse:
-            self._outstanding.clear()
+            self._in_flight.clear()
         elif self.session.mode is Mode.AUTO and not self.closed and not self._connection.ending:
             for number in range(first, first + len(run)):
-                delivery = self._outstanding.pop(number, None)
-                if delivery is not None:
-                    delivery.acknowledge()
+                if number in self._in_flight:
+                    self._in_flight.pop(number).acknowledge()
 
     def _run(self) -> list[Delivery]:
         """Take as many waiting messages as credit allows; acknowledge those that have expired."""
@@ -383,33 +370,26 @@ class StompConsumer:
     @property
     def _unsettled(self) -> int:
         """Deliveries whose outcome the broker does not know, besides those that wait for credit."""
-        return len(self._outstanding) + len(self._redelivery) + self._held
+        return len(self._in_flight) + len(self._redelivery) + self._held
 
-    def _check(self, numbers: Sequence[int]) -> None:
-        seen: set[int] = set()
-        for number in numbers:
-            if number in seen or number not in self._outstanding:
-                raise UnknownDelivery(number)
-            seen.add(number)
-
-    def _check_prefix(self, numbers: Sequence[int]) -> None:
-        """Transacted subscriptions of some brokers acknowledge cumulatively and not otherwise."""
-        first = list(self._outstanding)[: len(numbers)]
-        if sorted(numbers) != first:
+    def _take(self, numbers: Sequence[int], transaction: Transaction | None) -> list[Delivery]:
+        """Take deliveries out, to settle them. Transacted subscriptions of some brokers acknowledge
+        cumulatively and not otherwise.
+        """
+        taken = self._in_flight.take(numbers)
+        cumulative = transaction is not None and not self._dialect.acknowledges_within
+        if cumulative and self._in_flight.up_to(max(numbers, default=0)):
+            self._in_flight.restore(list(zip(numbers, taken, strict=True)))
             raise NotSupported("acknowledgement one by one in a transaction, except in order")
-
-    def _take(self, numbers: Sequence[int]) -> list[Delivery]:
-        return [self._outstanding.pop(number) for number in numbers]
+        return taken
 
     def _settle(self, numbers: Sequence[int], transaction: Transaction | None) -> None:
+        taken = self._take(numbers, transaction)
         if transaction is None:
-            for delivery in self._take(numbers):
+            for delivery in taken:
                 delivery.acknowledge()
             self._retire()
             return
-        if not self._dialect.acknowledges_within:
-            self._check_prefix(numbers)
-        taken = self._take(numbers)
         self._held += len(taken)
         transaction.acknowledge(self, list(zip(numbers, taken, strict=True)))
 
@@ -427,11 +407,11 @@ class StompConsumer:
     def _keep(self) -> None:
         """Closed, and outstanding deliveries may still be settled: accept no more."""
         if not self._held and not self._redelivery:
-            self._window.narrow({delivery.subscription for delivery in self._outstanding.values()})
+            self._window.narrow({delivery.subscription for _, delivery in self._in_flight.items()})
 
     def _retire(self) -> None:
         """Release the subscriptions once it is closed and nothing can be settled any more."""
-        if self.closed and not self._outstanding and not self._held and not self._connection.ending:
+        if self.closed and not self._in_flight and not self._held and not self._connection.ending:
             self._buffer.extend(self._redelivery.take())
             self._release()
             self.session.forget(self)

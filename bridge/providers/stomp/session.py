@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from bridge.providers.stomp.consumer import StompConsumer
 from bridge.providers.stomp.mapping import is_wild, spell, to_headers
-from bridge.providers.stomp.promises import Promise, Promises
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.transaction import Outgoing, Transaction
 from bridge.providers.stomp.wire import Answer, Pairs
+from gateway.messaging.completions import Completion, Completions, Pending
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -59,11 +59,10 @@ class StompSession:
         self._sessions = sessions
         self._consumers: dict[StompConsumer, None] = {}
         self._frames: list[_Frame] = []
-        self._promises = Promises(connection.turn.soon)
+        self._receipts = Receipts(connection.turn.soon)
         self._transaction = Transaction(self.dialect)
-        #: Transactions that the user has committed, and their promises; the first is with the
-        #: broker.
-        self._commits: deque[tuple[Transaction, Promise]] = deque()
+        #: Transactions that the user has committed; the first is with the broker.
+        self._commits: deque[tuple[Transaction, Completion]] = deque()
         self._committing = False
         #: The name of the open transaction that its subscriptions begin in, for dialects that need
         #: one.
@@ -151,12 +150,12 @@ class StompSession:
     def _ask(
         self, command: str, headers: Pairs, body: bytes, asked: Asked, answer: Answer | None
     ) -> None:
-        number = self._promises.take()
+        number = self._receipts.number()
 
         def answered(error: MessagingError | None) -> None:
             if answer is not None:
                 answer(error)
-            self._promises.come(number, error)
+            self._receipts.arrived(number, error)
 
         self._connection.wire.ask(command, headers, body, asked, answered)
 
@@ -236,7 +235,7 @@ class StompSession:
         for consumer in self._consumers:
             consumer.subscribe()
         self.flush()
-        self._promises.complete(done)
+        self._receipts.complete(done)
 
     def transaction_for(self, within: Session | None) -> Transaction | None:
         """The transaction in which a settlement of one of its consumers takes effect; None where it
@@ -272,17 +271,15 @@ class StompSession:
 
     def commit(self, done: Done) -> None:
         self._check_transacted("commit")
-        promise = self._promises.make(done)
         transaction, self._transaction = self._transaction, Transaction(self.dialect)
-        self._commits.append((transaction, promise))
+        self._commits.append((transaction, self._receipts.ask(done)))
         if not self._committing:
             self._commit_next()
 
     def _commit_next(self) -> None:
         """Have the broker carry out the next transaction. Empty ones need no broker."""
         while self._commits and self._commits[0][0].empty:
-            _, promise = self._commits.popleft()
-            self._promises.keep_soon(promise, None)
+            self._receipts.finish_soon(self._commits.popleft()[1])
         if not self._commits:
             self._committing = False
             if self.closed:
@@ -290,19 +287,19 @@ class StompSession:
             return
         self._committing = True
         self.flush()
-        transaction, promise = self._commits[0]
+        transaction, completion = self._commits[0]
         wire = self._connection.wire
         transaction.write(
             wire,
             self._opened or self._connection.new_id(),
             self._opened is not None,
-            lambda error: self._outcome(transaction, promise, error),
+            lambda error: self._outcome(transaction, completion, error),
         )
         if self._opened is not None:
             self._begin()
 
     def _outcome(
-        self, transaction: Transaction, promise: Promise, error: MessagingError | None
+        self, transaction: Transaction, completion: Completion, error: MessagingError | None
     ) -> None:
         self._commits.popleft()
         if error is None:
@@ -312,13 +309,13 @@ class StompSession:
         # The next one must not be asked of a connection that has ended.
         if not self._connection.ending:
             self._commit_next()
-        self._promises.keep(promise, error)
+        self._receipts.finish(completion, error)
 
     def rollback(self, done: Done) -> None:
         self._check_transacted("rollback")
-        promise = self._promises.make(done)
+        completion = self._receipts.ask(done)
         self._transaction.undo(self, self._consumers)
-        self._promises.keep_soon(promise, None)
+        self._receipts.finish_soon(completion)
 
     def recover(self) -> None:
         self._check_open()
@@ -359,13 +356,13 @@ class StompSession:
     @property
     def waiting(self) -> bool:
         """Whether completions are pending."""
-        return bool(self._promises)
+        return bool(self._receipts)
 
     def lost(self, error: MessagingError) -> None:
         """The connection has ended."""
         self.abandon()
         self._commits.clear()
-        self._promises.break_all(error)
+        self._receipts.fail_all(error)
 
     def abandon(self) -> None:
         """The connection is ending: nothing more is delivered, and the broker takes back what is
@@ -386,6 +383,112 @@ def _without_selector(spec: Subscription) -> Subscription:
     return Subscription(
         spec.destination, None, spec.no_local, spec.durable_name, spec.browse, spec.redelivery
     )
+
+
+class _Boundary(Pending):
+    """A completion that waits for all RECEIPTs up to a number."""
+
+    __slots__ = ("done", "receipts", "upto")
+
+    def __init__(self, receipts: Receipts, done: Done, upto: int) -> None:
+        super().__init__()
+        self.receipts: Final = receipts
+        self.done: Final = done
+        self.upto: Final = upto
+
+    def complete(self) -> None:
+        self.done(self.receipts.failure(self.upto) or self.error)
+
+
+class Receipts:
+    """The completions of a session in the order asked, and the RECEIPTs that they wait for.
+
+    :param soon: calls in a later turn, so that no completion is told from inside a call.
+    """
+
+    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        self._soon = soon
+        self._completions = Completions()
+        self._boundaries: deque[_Boundary] = deque()
+        self._last = 0
+        #: All numbers up to :attr:`_low` have arrived, and these behind it.
+        self._low = 0
+        self._arrived: set[int] = set()
+        #: Failures that no completion has told yet, by number.
+        self._failures: list[tuple[int, MessagingError]] = []
+        self._releasing = False
+        #: Why nothing more arrives.
+        self._ended: MessagingError | None = None
+
+    def __len__(self) -> int:
+        return len(self._completions)
+
+    def number(self) -> int:
+        """The number of a RECEIPT that is being asked for."""
+        self._last += 1
+        return self._last
+
+    def arrived(self, number: int, error: MessagingError | None) -> None:
+        """The RECEIPT of this number arrived, or its frame failed. Tells the completions that
+        waited for it.
+        """
+        if error is not None:
+            self._failures.append((number, error))
+        self._arrived.add(number)
+        while self._low + 1 in self._arrived:
+            self._low += 1
+            self._arrived.remove(self._low)
+        while self._boundaries and self._boundaries[0].upto <= self._low:
+            self._completions.settle(self._boundaries.popleft())
+        self._completions.release()
+
+    def complete(self, done: Done) -> None:
+        """Tell ``done`` when all RECEIPTs asked for so far have arrived, and all earlier
+        completions were told.
+        """
+        boundary = _Boundary(self, done, self._last)
+        self._completions.add(boundary)
+        if boundary.upto <= self._low:
+            self._completions.settle(boundary)
+        else:
+            self._boundaries.append(boundary)
+        self._release_soon()
+
+    def ask(self, done: Done) -> Completion:
+        """Make a completion that :meth:`finish` finishes."""
+        return self._completions.ask(done)
+
+    def finish(self, completion: Completion, error: MessagingError | None) -> None:
+        """Finish it and tell it at once. Not for calls that users of the seam make."""
+        self._completions.finish(completion, error)
+
+    def finish_soon(self, completion: Completion) -> None:
+        """Finish it without error, and tell it in a later turn."""
+        self._completions.settle(completion)
+        self._release_soon()
+
+    def fail_all(self, error: MessagingError) -> None:
+        """Nothing more arrives: from the first completion that waits on, all fail."""
+        self._completions.release()
+        self._ended = error
+        self._completions.fail_all(error)
+
+    def failure(self, upto: int) -> MessagingError | None:
+        """The first failure up to this number that no completion has told yet. It counts as told,
+        as do all others up to the number.
+        """
+        failures = [error for number, error in self._failures if number <= upto]
+        self._failures = [each for each in self._failures if each[0] > upto]
+        return failures[0] if failures else self._ended
+
+    def _release_soon(self) -> None:
+        if not self._releasing:
+            self._releasing = True
+            self._soon(self._release)
+
+    def _release(self) -> None:
+        self._releasing = False
+        self._completions.release()
 
 
 class Sessions:

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from bridge.providers.stomp.promises import Promises
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -31,6 +30,7 @@ from bridge.providers.stomp.options import (
     StompOptions,
 )
 from bridge.providers.stomp.refusals import Asked, Operation, refusal, sentence
+from bridge.providers.stomp.session import Receipts
 from bridge.providers.stomp.subscriptions import with_decimals
 from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, Topic
 from gateway.messaging.errors import (
@@ -557,7 +557,7 @@ def test_whole_numbers_become_decimals(selector: str, expected: str) -> None:
     parse_selector(expected)
 
 
-# --- refusals and promises
+# --- refusals and completions
 
 
 @pytest.mark.parametrize(
@@ -604,11 +604,11 @@ def test_a_sentence_is_one_short_line() -> None:
 
 
 @given(st.data())
-def test_promises_are_told_in_the_order_asked_when_all_before_them_has_come(
+def test_completions_are_told_in_the_order_asked_when_all_before_them_has_arrived(
     data: st.DataObject,
 ) -> None:
     later: list[object] = []
-    promises = Promises(later.append)
+    receipts = Receipts(later.append)
     told: list[int] = []
     taken: list[int] = []
     needs: list[set[int]] = []
@@ -616,15 +616,15 @@ def test_promises_are_told_in_the_order_asked_when_all_before_them_has_come(
     for _ in range(data.draw(st.integers(0, 30))):
         step = data.draw(st.sampled_from(["take", "ask", "come"]))
         if step == "take":
-            taken.append(promises.take())
+            taken.append(receipts.number())
         elif step == "ask":
             number = len(needs)
             needs.append(set(taken))
-            promises.complete(lambda error, number=number: told.append(number))  # type: ignore[misc]
+            receipts.complete(lambda error, number=number: told.append(number))  # type: ignore[misc]
         elif waiting := [number for number in taken if number not in come]:
             number = data.draw(st.sampled_from(waiting))
             come.add(number)
-            promises.come(number, None)
+            receipts.arrived(number, None)
         for call in later:
             call()  # type: ignore[operator]
         later.clear()
@@ -633,7 +633,7 @@ def test_promises_are_told_in_the_order_asked_when_all_before_them_has_come(
             expected += 1
         assert told == list(range(expected))
     errors: list[object] = []
-    promises.complete(errors.append)
-    promises.break_all(ProviderUnavailable("over"))
+    receipts.complete(errors.append)
+    receipts.fail_all(ProviderUnavailable("over"))
     assert told == list(range(len(needs)))
-    assert len(promises) == 0
+    assert len(receipts) == 0
