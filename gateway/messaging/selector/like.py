@@ -2,12 +2,12 @@
 its square.
 
 One client chooses the pattern and another the text, so neither may make the broker slow. A pattern
-is cut at its ``%`` into pieces. The first and the last piece are compared at the ends of the text.
-Each piece between is searched for from left to right, and the first place found is kept: a later
-place would only leave less text for the pieces that follow. So nothing is ever tried again, as if
-each ``%`` with its piece were an atomic group of a regular expression. A piece without ``_`` is
-searched for by ``str.find``, one with ``_`` by a regular expression made of literal characters and
-``.`` only, which compares each place of the text with at most the whole piece.
+is cut at its ``%`` into pieces. The first and the last piece are compared at the ends of the text,
+by one regular expression. Each piece between is searched for from left to right, and the first
+place found is kept: a later place would only leave less text for the pieces that follow. So nothing
+is ever tried again. Pieces without ``_`` between other characters are searched for by
+``str.find``, which is faster than any regular expression; the others by one made of literal
+characters and ``.`` only, which compares each place of the text with at most the whole piece.
 
 Owns matching, the bound of a pattern, and its cost. Knows nothing of selectors. Characters are
 Unicode code points.
@@ -36,8 +36,6 @@ _Piece: TypeAlias = tuple[str | None, ...]
 #: Finds a piece in a text from a place on, and gives the place after it; -1 when it is not there.
 _Finder: TypeAlias = Callable[[str, int], int]
 
-_ANY: Final = None
-
 
 def like(pattern: str, escape: str | None = None) -> Matcher:
     """What decides whether a text is like ``pattern``.
@@ -49,38 +47,32 @@ def like(pattern: str, escape: str | None = None) -> Matcher:
     :raises ValueError: the pattern is longer than :data:`MAX_PATTERN`; or ``escape`` is not one
         character, or it is the last of the pattern and so escapes nothing.
     """
-    pieces = _pieces(pattern, escape)
-    if len(pieces) == 1:
-        return _equal(pieces[0])
-    first, *middle, last = pieces
+    first, *others = _pieces(pattern, escape)
+    if not others:
+        is_equal = _compiled(_expression(first)).fullmatch
+        return lambda text: is_equal(text) is not None
+    *middle, last = others
+    head, tail = len(first), len(last)
+    # What is possessive is not tried again, and the text that it leaves is the last piece's.
+    rest = f".{{{sum(map(len, middle)) + tail},}}+(?<={_expression(last)})"
+    has_ends = _compiled(_expression(first) + rest).fullmatch
+    if not any(middle):
+        return lambda text: has_ends(text) is not None
+    if len(middle) == 1 and not head and not tail and None not in middle[0]:
+        word = _literal(middle[0])
+        return lambda text: word in text
     finders = [_finder(piece) for piece in middle if piece]
-    at_start = _anchored(first)
-    at_end = _anchored(last)
-    shortest = len(first) + sum(map(len, middle)) + len(last)
-    head = len(first)
-    tail = len(last)
 
     def matches(text: str) -> bool:
-        end = len(text) - tail
-        if len(text) < shortest or not at_start(text, 0) or not at_end(text, end):
+        if has_ends(text) is None:
             return False
         position = head
         for find in finders:
             position = find(text, position)
             if position < 0:
                 return False
-        return position <= end
+        return position <= len(text) - tail
 
-    if not finders and _is_literal(first) and _is_literal(last):
-        # abc% and %abc and abc%xyz, which most patterns are.
-        prefix = _literal(first)
-        suffix = _literal(last)
-        return lambda text: (
-            len(text) >= shortest and text.startswith(prefix) and text.endswith(suffix)
-        )
-    if len(middle) == 1 and not first and not last and _is_literal(middle[0]):
-        word = _literal(middle[0])
-        return lambda text: word in text
     return matches
 
 
@@ -106,7 +98,7 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
             pieces.append(tuple(piece))
             piece = []
         else:
-            piece.append(_ANY if character == "_" else character)
+            piece.append(None if character == "_" else character)
     pieces.append(tuple(piece))
     return pieces
 
@@ -120,40 +112,22 @@ def cost(pattern: str, escape: str | None = None) -> int:
         core = _core(piece)
         total += (
             _COST_OF_LITERAL
-            if _is_literal(core)
+            if None not in core
             else _COST_OF_SEARCH + _COST_OF_CHARACTER * len(core)
         )
     return total
-
-
-def _is_literal(piece: _Piece) -> bool:
-    return None not in piece
 
 
 def _literal(piece: _Piece) -> str:
     return "".join([character or "" for character in piece])
 
 
-def _equal(piece: _Piece) -> Matcher:
-    if _is_literal(piece):
-        return _literal(piece).__eq__
-    at = _anchored(piece)
-    length = len(piece)
-    return lambda text: len(text) == length and at(text, 0)
+def _expression(piece: _Piece) -> str:
+    return "".join(["." if character is None else re.escape(character) for character in piece])
 
 
-def _anchored(piece: _Piece) -> Callable[[str, int], bool]:
-    """Whether the piece stands in a text at a place, from which the text is long enough."""
-    if _is_literal(piece):
-        literal = _literal(piece)
-        return lambda text, start: text.startswith(literal, start)
-    wanted = [
-        (offset, character) for offset, character in enumerate(piece) if character is not None
-    ]
-
-    return lambda text, start: all(
-        text[start + offset] == character for offset, character in wanted
-    )
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression, re.DOTALL)
 
 
 def _core(piece: _Piece) -> _Piece:
@@ -165,31 +139,20 @@ def _core(piece: _Piece) -> _Piece:
 
 
 def _finder(piece: _Piece) -> _Finder:
-    """What looks for a piece, which is not empty."""
-    length = len(piece)
+    """Return what looks for a piece, which is not empty."""
     core = _core(piece)
-    if not core:
-        # Any characters will do, if there are so many.
-        return lambda text, start: start + length if start + length <= len(text) else -1
-    before = next(index for index, character in enumerate(piece) if character is not None)
-    after = length - before - len(core)
-    size = len(core) + after
-    if _is_literal(core):
-        literal = _literal(core)
+    before = piece.index(core[0]) if core else len(piece)
+    size = len(piece) - before
+    literal = _literal(core)
+    search = None if None not in core else _compiled(_expression(core)).search
 
-        def find(text: str, start: int) -> int:
+    def find(text: str, start: int) -> int:
+        if search is None:
             place = text.find(literal, start + before)
-            return place + size if place >= 0 and place + size <= len(text) else -1
+        else:
+            found = search(text, start + before)
+            place = -1 if found is None else found.start()
+        end = place + size
+        return end if 0 <= place and end <= len(text) else -1
 
-        return find
-    expression = "".join(["." if character is None else re.escape(character) for character in core])
-    search = re.compile(expression, re.DOTALL).search
-
-    def find_with_gaps(text: str, start: int) -> int:
-        found = search(text, start + before)
-        if found is None:
-            return -1
-        end = found.end() + after
-        return end if end <= len(text) else -1
-
-    return find_with_gaps
+    return find
