@@ -59,10 +59,8 @@ MODULES = [
     "gateway/stomp/wire/frame.py",
     "gateway/stomp/wire/grammar.py",
     "gateway/stomp/wire/head.py",
-    "gateway/stomp/wire/limits.py",
     "gateway/stomp/wire/parser.py",
     "gateway/stomp/wire/partial.py",
-    "gateway/stomp/wire/repeats.py",
     "gateway/stomp/wire/serializer.py",
 ]
 

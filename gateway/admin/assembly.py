@@ -51,8 +51,7 @@ from gateway.messaging.clocks import wall_ms
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.refusal import StartRefused
-from gateway.stomp.clients import Client
-from gateway.stomp.service import StompService
+from gateway.stomp.service import Client, StompService
 from gateway.tls import way_to_certificate
 
 #: What the access control file calls the service that administrators connect to.

@@ -1,8 +1,8 @@
 """How STOMP spells destinations (seed table 12-11): ``/queue/NAME``, ``/topic/NAME`` and the two
 forms of temporary ones; and several in one text.
 
-Owns the spelling only. That ``/temp-queue/NAME`` is a name of one connection's own making is
-:mod:`gateway.stomp.session.temporaries`' to know, and whether a name is any good is the provider's.
+Owns the spelling, and the temporary destinations that a connection names. Whether a name is any
+good is the provider's to say.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.provider import Connection
 from gateway.stomp.refusals import CommandRefused
 
 #: What follows the prefix in the form that other connections may reply to, with the name that the
@@ -131,3 +132,41 @@ def _spell(destination: Destination) -> str:
         if destination.temporary
         else f"/topic/{destination.name}"
     )
+
+
+class Temporaries:
+    """The destinations that one client names, temporary ones included (seed table 12-11,
+    ``destination`` and ``reply-to``).
+
+    ``/temp-queue/NAME`` is made when it is first named, wherever that is, and means the same in
+    every frame of the connection. Other connections see the string that the provider's random name
+    makes, and so does this one in MESSAGE; both may send to it. The provider sees to it that only
+    this connection consumes, and that all are gone with it.
+
+    :param most: how many temporary ones the client may make.
+    """
+
+    def __init__(self, connection: Connection, most: int) -> None:
+        self._connection = connection
+        self._most = most
+        self._named: dict[LocalTemporary, Destination] = {}
+
+    def resolve(self, text: str, header: str) -> Destination:
+        """The destination that ``text`` means.
+
+        :param header: the header's name, for errors.
+        :raises CommandRefused: no destination, or one temporary too many.
+        :raises MessagingError: the provider makes none.
+        """
+        found = parse(text, header)
+        if isinstance(found, Destination):
+            return found
+        known = self._named.get(found)
+        if known is not None:
+            return known
+        if len(self._named) >= self._most:
+            raise CommandRefused(
+                f"{header} '{text[:200]}' is one temporary destination too many: {self._most} is the limit"
+            )
+        made = self._named[found] = self._connection.temporary(found.kind)
+        return made

@@ -7,6 +7,7 @@ Owns which ports are open and in which state the bridge is. Sockets are
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from os import urandom
 from typing import Any, Final, Protocol
@@ -18,10 +19,9 @@ from twisted.logger import Logger
 
 from gateway.instance.listening import server_endpoint
 from gateway.instance.memory_budget import MemoryBudget
-from gateway.messaging.provider import Provider
+from gateway.messaging.provider import Connection, Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
-from gateway.stomp.clients import Client, clients_of
 from gateway.stomp.connection_log import Detail
 from gateway.stomp.counters import Counters
 from gateway.stomp.refusals import BridgeStopped
@@ -74,6 +74,25 @@ class WrongState(Exception):
         super().__init__(f"cannot {operation} the STOMP bridge, which is {state.value}")
         self.operation = operation
         self.state = state
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client that is CONNECTED.
+
+    :param connection: the provider's connection behind it. :param service: the port mapper's name
+        of what it came to: ``stomp``, ``sslstomp``.
+    :param address: its own, and :param port: its own, 0 if it has none. :param protocol: such as
+        ``STOMP 1.2``.
+    :param session: the session identifier of its CONNECTED, which the log has, too.
+    """
+
+    connection: Connection
+    service: str
+    address: str
+    port: int
+    protocol: str
+    session: str
 
 
 class StompService:
@@ -243,8 +262,19 @@ class StompService:
 
     @property
     def clients(self) -> list[Client]:
-        """The clients that are connected."""
-        return clients_of(self._factory.connections)
+        """The clients that are CONNECTED."""
+        return [
+            Client(
+                each.session.connection,
+                "sslstomp" if each.secure else "stomp",
+                each.address,
+                each.port,
+                f"STOMP {each.session.version!s}",
+                each.session.identifier,
+            )
+            for each in self._factory.connections
+            if each.session.connection is not None
+        ]
 
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
         """End the connections of clients whose certificates are revoked by now: ERROR, roll back,

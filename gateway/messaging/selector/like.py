@@ -153,6 +153,6 @@ def _finder(piece: _Piece) -> _Finder:
             found = search(text, start + before)
             place = -1 if found is None else found.start()
         end = place + size
-        return end if 0 <= place and end <= len(text) else -1
+        return end if place >= 0 and end <= len(text) else -1
 
     return find

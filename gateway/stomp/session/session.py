@@ -21,17 +21,16 @@ from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
+from gateway.stomp.destinations import Temporaries
 from gateway.stomp.errors import describe, error_frame, withheld
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
-from gateway.stomp.session.holding import Held
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts
-from gateway.stomp.session.sending import Sending
+from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
 from gateway.stomp.session.states import TRANSITIONS, Command, State, command_of, illegal
 from gateway.stomp.session.subscriptions import Subscriptions
-from gateway.stomp.session.temporaries import Temporaries
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions

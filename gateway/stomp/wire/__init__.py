@@ -24,13 +24,14 @@ from gateway.stomp.wire.escaping import (
 )
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import (
+    BEFORE_CONNECT,
     BODY_COMMANDS,
     CLIENT_COMMANDS,
     COMMANDS,
     CONNECTING_COMMANDS,
     SERVER_COMMANDS,
+    Limits,
 )
-from gateway.stomp.wire.limits import BEFORE_CONNECT, Limits
 from gateway.stomp.wire.parser import FrameParser
 from gateway.stomp.wire.serializer import header_lines, serialize
 

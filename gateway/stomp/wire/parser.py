@@ -1,9 +1,9 @@
 """Octets to frames, however they are cut. Owns the octets that wait, and the fast way through those
 that wait for nothing.
 
-What a header block says is read by :mod:`gateway.stomp.wire.head`, a frame that comes in parts by
-:mod:`gateway.stomp.wire.partial`, and heads that come again are kept by
-:mod:`gateway.stomp.wire.repeats`. This module knows no sockets and no sessions.
+Header blocks are read, and heads that come again are kept, by :mod:`gateway.stomp.wire.head`; a
+frame that comes in parts is read by :mod:`gateway.stomp.wire.partial`. This module knows no sockets
+and no sessions.
 
 Theory of operation
 -------------------
@@ -34,11 +34,10 @@ from gateway.stomp.wire.grammar import (
     CONNECTING_COMMANDS,
     LONG_COMMANDS,
     LONGEST_COMMAND,
+    Limits,
 )
-from gateway.stomp.wire.head import read_plain_head, with_receipt
-from gateway.stomp.wire.limits import Limits
+from gateway.stomp.wire.head import RepeatedHeads, read_plain_head, with_receipt
 from gateway.stomp.wire.partial import PartialFrame
-from gateway.stomp.wire.repeats import RepeatedHeads
 
 # ACK and NACK with nothing but an id of at most this many octets are read without looking for
 # headers.

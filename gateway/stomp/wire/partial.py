@@ -12,10 +12,8 @@ from typing import Final
 
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
-from gateway.stomp.wire.grammar import BODY_COMMANDS, PADDING
-from gateway.stomp.wire.head import read_head, receipt_of
-from gateway.stomp.wire.limits import Limits
-from gateway.stomp.wire.repeats import RepeatedHeads
+from gateway.stomp.wire.grammar import BODY_COMMANDS, PADDING, Limits
+from gateway.stomp.wire.head import RepeatedHeads, read_head, receipt_of
 
 _V1_0: Final = Version.V1_0
 _PADDING: Final = PADDING.encode()

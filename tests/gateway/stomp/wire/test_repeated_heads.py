@@ -5,7 +5,7 @@ it.
 from __future__ import annotations
 
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, ProtocolError, Version
-from gateway.stomp.wire.repeats import MOST_HEADS, MOST_OCTETS
+from gateway.stomp.wire.head import MOST_HEADS, MOST_OCTETS
 
 
 def send(header: str, body: bytes = b"x") -> bytes:
