@@ -23,7 +23,6 @@ LONGEST = 600
 #: What is longer, and may only become shorter.
 LONGER = {
     "gateway.broker.broker": 614,
-    "gateway.stomp.transport.connection": 628,
 }
 
 
@@ -153,7 +152,6 @@ CIRCLES = frozenset(
                 "xa.work",
             ]
         ),
-        frozenset({"gateway.stomp.transport.connection", "gateway.stomp.transport.factory"}),
         frozenset({"pipeline.output", "pipeline.report.page"}),
     }
 )

@@ -1,35 +1,55 @@
-"""One client's socket: octets in and out, time-outs and heart-beats, and how the socket is closed.
+"""One client's socket: bytes in and out, time limits, and how the socket is closed.
 
-Owns nothing of STOMP but its rhythm. What it reads goes to the session in slices, so that no client
-has the reactor to itself; what it is told to write it writes once a turn; and it closes so that the
-last words arrive: once they are in the kernel it sends no more, reads on for a moment, since
-closing over unread octets would destroy them, and then closes.
+It reads in slices, so that no client has the reactor to itself, and writes once a turn. It closes so
+that the last words arrive: once they are in the kernel it sends no more, reads on for a moment,
+since closing over unread bytes would destroy them, and then closes. Of STOMP it knows the rhythm
+only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Any, Final
 
 from cryptography.x509 import Certificate
 from cryptography.x509.oid import NameOID
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IHalfCloseableProtocol, IHandshakeListener, ITCPTransport
+from twisted.internet.interfaces import (
+    IHalfCloseableProtocol,
+    IHandshakeListener,
+    IReactorTime,
+    ITCPTransport,
+)
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.memory_budget import State as MemoryState
+from gateway.messaging.turn import Turn
+from gateway.stomp.counters import Counters
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
+from gateway.stomp.session.session import Session
 from gateway.stomp.session.states import State
+from gateway.stomp.settings import TransportOptions
 from gateway.stomp.transport import tls
+from gateway.stomp.transport.admission import Admission
+from gateway.stomp.transport.deadlines import (
+    ABORT_MS,
+    ENDING_MS,
+    LINGER_MS,
+    ClientSilent,
+    HeartBeats,
+    SlowFrame,
+    SlowReader,
+    Stage,
+)
 from gateway.stomp.transport.output import Output
-from gateway.stomp.transport.stages import ABORT_MS, ENDING_MS, LINGER_MS, Pause, Stage
-from gateway.stomp.wire import FrameParser, ProtocolError, Version
-
-if TYPE_CHECKING:
-    from gateway.stomp.transport.factory import StompFactory
+from gateway.stomp.transport.wheel import Wheel
+from gateway.stomp.wire import FrameParser, Limits, ProtocolError, Version
 
 #: Frames taken from the parser at a time.
 _FRAMES: Final = 64
@@ -38,12 +58,6 @@ _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
 #: How much is read from the socket at once from a client that sends little: Twisted's own measure.
 _READ_OCTETS: Final = 64 * 1024
-#: A slow reader has a second for so many octets, where the system does not tell how much it has
-#: read.
-_SLOWEST: Final = 16 * 1024
-#: Looks at how much a slow reader has read, in the time that it has for reading nothing: how late
-#: it is found out at most.
-_LOOKS: Final = 4
 #: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller
 #: ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
@@ -54,25 +68,57 @@ _CLOSED_BY_CLIENT: Final = "the client has closed the connection without DISCONN
 _SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
 
 
+class Pause(IntFlag):
+    """Why nothing is given to the session, and so nothing is read."""
+
+    #: The session asked for it.
+    SESSION = 1
+    #: This turn has read enough.
+    SLICE = 2
+    #: The credentials are being checked.
+    CONNECTING = 4
+    #: There is no memory for more.
+    MEMORY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all connections of the STOMP bridge share.
+
+    :param limits_before: of frames before CONNECTED, and :param limits: from then on.
+    :param session_for: makes the session of a new connection; given the client's port, too.
+    """
+
+    clock: IReactorTime
+    turn: Turn
+    memory: MemoryBudget
+    options: TransportOptions
+    counters: Counters
+    wheel: Wheel
+    limits_before: Limits
+    limits: Limits
+    admission: Admission[StompConnection]
+    session_for: Callable[[StompConnection, int], Session]
+
+
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
 class StompConnection(Protocol):
     """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the
     session uses of it.
     """
 
-    factory: StompFactory
-
-    def __init__(self, factory: StompFactory, address: str, port: int) -> None:
-        self.factory = factory
+    def __init__(self, shared: Shared, address: str, port: int) -> None:
+        self._shared: Final = shared
         self.due_tick = 0
         self._address: Final = address
         #: The client's.
         self.port: Final = port
-        self._options: Final = factory.options
-        self._turn: Final = factory.turn
-        self._clock: Final = factory.clock
-        self._parser: Final = FrameParser(factory.limits_before)
-        self.session: Final = factory.session_for(self, port)
+        self._options: Final = shared.options
+        self._turn: Final = shared.turn
+        self._clock: Final = shared.clock
+        self._counters: Final = shared.counters
+        self._parser: Final = FrameParser(shared.limits_before)
+        self.session: Final = shared.session_for(self, port)
         self._pauses = Pause(0)
         self._reading = False
         self._most_read = _READ_OCTETS
@@ -86,23 +132,11 @@ class StompConnection(Protocol):
         self._stage = Stage.OPENED
         self._stage_due = 0
         self._wake_due = 0
-        self._send_ms = 0
-        self._receive_ms = 0
-        self._heard = 0
-        self._spoke = 0
-        self._unread_since = 0
-        #: Octets that the client had read then, and ever since.
-        self._taken = 0
         #: What this connection holds of the process's memory.
-        self._memory: Final = factory.memory.account(self)
-        #: What must come of a frame in one period of its time-out.
-        self._quota: Final = self._options.input_rate * self._options.input_timeout_s
-        #: When the period has begun for the frame that is not whole, and what had come of it; 0
-        #: where there is none.
-        self._begun = 0
-        self._begun_octets = 0
-        #: The wheel will look at that frame.
-        self._watching = False
+        self._memory: Final = shared.memory.account(self)
+        self._beats: Final = HeartBeats(self._options.heartbeat_tolerance, self._now_ms())
+        self._slow_frame: Final = SlowFrame(self._options.input_timeout_s, self._options.input_rate)
+        self._slow_reader: SlowReader
         self._output: Output
         self._raw: Any
 
@@ -117,11 +151,12 @@ class StompConnection(Protocol):
             self._raw.setTcpNoDelay(True)
             self._raw.setTcpKeepAlive(True)
         self._output = Output(transport, self._raw, self._turn, self._flushed, self._drained)
+        self._slow_reader = SlowReader(self._options.output_timeout_s, self._output)
         self._output.begin()
-        self._heard = self._spoke = self._now_ms()
+        self._beats.heard = self._beats.spoke = self._now_ms()
         self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
         try:
-            self.factory.admit(self)
+            self._shared.admission.admit(self)
         except CommandRefused as refused:
             self.session.fail(refused)
 
@@ -135,9 +170,9 @@ class StompConnection(Protocol):
         turn = self._turn
         turn.begin()
         try:
-            self._heard = turn.timer_ms
+            self._beats.heard = turn.timer_ms
             octets = len(data)
-            self.factory.counters.octets_in += octets
+            self._counters.octets_in += octets
             if octets >= self._most_read:
                 # Who sends much is read in larger pieces.
                 self._raw.bufferSize = self._most_read = min(4 * octets, _SLICE_OCTETS)
@@ -146,7 +181,9 @@ class StompConnection(Protocol):
             if not self._began:
                 self._began = True
                 if not self._tls and tls.is_hello(data):
-                    self.mismatched("a TLS client came to the port for plain connections")
+                    self.session.log.mismatched(
+                        "a TLS client came to the port for plain connections"
+                    )
                     self.transport.write(tls.PROTOCOL_VERSION_ALERT)  # type: ignore[union-attr]
                     self._enter(Stage.CLOSING, ABORT_MS)
                     self._output.end()
@@ -184,7 +221,7 @@ class StompConnection(Protocol):
         self._output.gone()
         self._parser.close()
         self._memory.close()
-        self.factory.wheel.remove(self)
+        self._shared.wheel.remove(self)
         self._turn.begin()
         try:
             if self._in_handshake and (refusal := tls.refusal(self.transport, reason)):
@@ -192,7 +229,7 @@ class StompConnection(Protocol):
             self.session.lost(_how_lost(reason))
         finally:
             self._turn.end()
-            self.factory.gone(self)
+            self._shared.admission.gone(self)
             # Connection and session are a reference cycle, which the collector may not visit for
             # long: free what may be large now.
             self.transport = self._raw = None
@@ -206,7 +243,7 @@ class StompConnection(Protocol):
         if self._reading or (self._pauses and self._pauses & ~Pause.CONNECTING):
             return
         self._reading = True
-        counters = self.factory.counters
+        counters = self._counters
         until = self._clock.seconds() + _SLICE_S
         start = parser.buffered
         taken = False
@@ -254,13 +291,8 @@ class StompConnection(Protocol):
         :param taken: frames were taken just now, so the bytes that are left begin another one.
         """
         left = self._parser.buffered
-        if not left:
-            self._begun = 0
-        elif taken or not self._begun or left - self._begun_octets >= self._quota:
-            self._begun, self._begun_octets = self._turn.timer_ms, left
-            if not self._watching:
-                self._watching = True
-                self._arm(self._begun + self._options.input_timeout_s * 1000)
+        if at_ms := self._slow_frame.note(left, taken, self._turn.timer_ms):
+            self._arm(at_ms)
         memory = self._memory
         held = memory.held[MemoryState.RECEIVING]
         needed = self._parser.needed if left > _COUNTED_INPUT else 0
@@ -269,8 +301,8 @@ class StompConnection(Protocol):
             return
         if needed < held:
             memory.hold(MemoryState.RECEIVING, needed)
-        elif not self.factory.memory.fits(MemoryState.RECEIVING, needed):
-            limit = self.factory.memory.limits[MemoryState.RECEIVING]
+        elif not self._shared.memory.fits(MemoryState.RECEIVING, needed):
+            limit = self._shared.memory.limits[MemoryState.RECEIVING]
             self.session.fail(
                 MemoryShort(
                     f"a frame of {needed} octets does not fit into the gateway's memory for frames, {limit} bytes (imq.memory.receiving)"
@@ -311,8 +343,8 @@ class StompConnection(Protocol):
         paused = self._pauses & reason
         self._pauses &= ~reason
         if paused and not self._pauses and not self.is_gone:
-            self._heard = self._now_ms()
-            self._restart_frame(self._heard)
+            self._beats.heard = self._now_ms()
+            self._slow_frame.restart(self._parser.buffered, self._beats.heard)
             self.transport.resumeProducing()  # type: ignore[union-attr]
             self._turn.begin()
             try:
@@ -324,12 +356,10 @@ class StompConnection(Protocol):
 
     def _flushed(self, octets: int, unsent: int) -> None:
         now_ms = self._turn.timer_ms
-        self._spoke = now_ms
-        self.factory.counters.octets_out += octets
-        if unsent and not self._unread_since:
-            self._unread_since = now_ms
-            self._taken = self._output.taken()
-            self._arm(now_ms + self._options.output_timeout_s * 1000 // _LOOKS)
+        self._beats.spoke = now_ms
+        self._counters.octets_out += octets
+        if unsent and (at_ms := self._slow_reader.begin(now_ms)):
+            self._arm(at_ms)
         self.session.flushed(unsent)
         if unsent > _COUNTED_OUTPUT and not self._memory.hold(MemoryState.OUTPUT, unsent):
             self.session.choke()
@@ -340,7 +370,7 @@ class StompConnection(Protocol):
             )
 
     def _drained(self) -> None:
-        self._unread_since = 0
+        self._slow_reader.end()
         if self._memory.held[MemoryState.OUTPUT]:
             self._memory.hold(MemoryState.OUTPUT, 0)
         self.session.drained()
@@ -352,18 +382,16 @@ class StompConnection(Protocol):
 
     def _arm(self, at_ms: int) -> None:
         if not self.is_gone:
-            self.factory.wheel.arm(self, at_ms)
+            self._shared.wheel.arm(self, at_ms)
 
     def was_away(self, late_ms: int, now_ms: int) -> None:
         """This process did not run for so long: that is not the client's time. What happened before
         moves nearer to the present.
         """
-        self._heard = min(self._heard + late_ms, now_ms)
         self._stage_due += late_ms
-        if self._unread_since:
-            self._unread_since = min(self._unread_since + late_ms, now_ms)
-        if self._begun:
-            self._begun = min(self._begun + late_ms, now_ms)
+        self._beats.forgive(late_ms, now_ms)
+        self._slow_reader.forgive(late_ms, now_ms)
+        self._slow_frame.forgive(late_ms, now_ms)
 
     def expire(self, now_ms: int) -> int:
         """The wheel's turn: do what is due, and say when the next thing is."""
@@ -377,11 +405,7 @@ class StompConnection(Protocol):
 
     def _look(self, now_ms: int) -> int:
         if self._stage is Stage.RUNNING:
-            due = [
-                *self._look_at_beats(now_ms),
-                *self._look_at_reader(now_ms),
-                *self._look_at_frame(now_ms),
-            ]
+            due = self._look_at_client(now_ms)
             if self._wake_due and now_ms >= self._wake_due:
                 self._wake_due = 0
                 self.session.tick(now_ms)
@@ -410,71 +434,24 @@ class StompConnection(Protocol):
                 return 0
         return self._stage_due
 
-    def _look_at_beats(self, now_ms: int) -> list[int]:
-        due = []
-        if self._send_ms:
-            # Half the promise, so that one that is late still keeps it.
-            pause = max(self._send_ms // 2, 1)
-            if now_ms - self._spoke >= pause:
-                self._spoke = now_ms
-                self.parts.append(b"\n")
-                if not self.flagged:
-                    self.flag()
-            due.append(self._spoke + pause)
-        if self._receive_ms:
-            allowed = int(self._receive_ms * self._options.heartbeat_tolerance)
-            if self._pauses:
-                self._heard = now_ms  # it is not for the client that nothing is read
-            silent = now_ms - self._heard
-            if silent >= allowed:
-                self.drop(
-                    f"no octet for {silent} ms from a client that promised one each {self._receive_ms} ms"
-                )
-                return []
-            due.append(self._heard + allowed)
+    def _look_at_client(self, now_ms: int) -> list[int]:
+        """Send a heart-beat, and end the connection if the client is too slow."""
+        if self._beats.must_speak(now_ms):
+            self.parts.append(b"\n")
+            if not self.flagged:
+                self.flag()
+        paused = bool(self._pauses)  # it is not for the client that nothing is read
+        due: list[int] = []
+        try:
+            due += self._beats.look(now_ms, paused)
+            due += self._slow_reader.look(now_ms)
+        except ClientSilent as silent:
+            self.drop(str(silent))
+        try:
+            due += self._slow_frame.look(self._parser.buffered, now_ms, paused)
+        except FrameTooSlow as slow:
+            self.session.fail(slow)
         return due
-
-    def _look_at_reader(self, now_ms: int) -> list[int]:
-        if not self._unread_since:
-            return []
-        allowed = self._options.output_timeout_s * 1000
-        pause = max(allowed // _LOOKS, 1)
-        if self._taken < 0:
-            # The system does not tell how much of it was read.
-            allowed += self._output.unsent * 1000 // _SLOWEST
-        elif (taken := self._output.taken()) > self._taken:
-            self._taken, self._unread_since = taken, now_ms
-        if now_ms - self._unread_since >= allowed:
-            self.drop(
-                f"the client has read nothing for {(now_ms - self._unread_since) // 1000} seconds"
-            )
-            return []
-        return [min(now_ms + pause, self._unread_since + allowed)]
-
-    def _look_at_frame(self, now_ms: int) -> list[int]:
-        """End the connection if its unfinished frame is too slow."""
-        if not self._begun:
-            self._watching = False
-            return []
-        allowed = self._options.input_timeout_s * 1000
-        if self._pauses:
-            self._restart_frame(now_ms)  # it is not for the client that nothing is read
-        elif now_ms - self._begun >= allowed:
-            self._watching = False
-            came = self._parser.buffered - self._begun_octets
-            self.session.fail(
-                FrameTooSlow(
-                    f"a frame has begun and does not go on: {came} octets of it came in {self._options.input_timeout_s} seconds, and at least "
-                    f"{self._quota} are expected (imq.bridge.stomp.input.rate)"
-                )
-            )
-            return []
-        return [self._begun + allowed]
-
-    def _restart_frame(self, now_ms: int) -> None:
-        """Begin a new period for a frame that is not whole."""
-        if self._begun:
-            self._begun, self._begun_octets = now_ms, self._parser.buffered
 
     # Closing.
 
@@ -485,14 +462,14 @@ class StompConnection(Protocol):
         if not self._in_handshake:
             self.session.fail(error)
         elif not self.is_gone:
-            self.factory.counters.dropped += 1
+            self._counters.dropped += 1
             self.session.log.handshake_failed(str(error), certificate=False)
             self.abort()
 
     def drop(self, reason: str) -> None:
         """Close without a word, because words would not be read; the log has the reason."""
         if not self.is_gone:
-            self.factory.counters.dropped += 1
+            self._counters.dropped += 1
             self.session.log.dropped(reason)
             self.abort()
 
@@ -500,10 +477,6 @@ class StompConnection(Protocol):
         """Close now; what was not sent is lost."""
         self._output.end()
         self.transport.abortConnection()  # type: ignore[union-attr]
-
-    def mismatched(self, what: str) -> None:
-        """Client and port do not speak the same, TLS or not."""
-        self.session.log.mismatched(what)
 
     def _enter(self, stage: Stage, limit_ms: int) -> None:
         """A stage begins that may last so long."""
@@ -564,18 +537,17 @@ class StompConnection(Protocol):
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
         self._parser.version = version
-        self._parser.limits = self.factory.limits
+        self._parser.limits = self._shared.limits
         self._stage = Stage.RUNNING
-        self._send_ms = send_ms
-        self._receive_ms = receive_ms
-        self._heard = self._spoke = now_ms = self._now_ms()
+        now_ms = self._now_ms()
+        self._beats.agree(send_ms, receive_ms, now_ms)
         if send_ms or receive_ms:
             self._arm(now_ms + 1)
         if self._pauses & Pause.CONNECTING:
             self._clock.callLater(0, self._go_on, Pause.CONNECTING)
 
     def claim_user(self, username: str) -> None:
-        self.factory.claim_user(self, username)
+        self._shared.admission.claim_user(self, username)
 
     def pause_input(self) -> None:
         self._pause(Pause.SESSION)
@@ -584,7 +556,7 @@ class StompConnection(Protocol):
         self._clock.callLater(0, self._go_on, Pause.SESSION)
 
     def transaction_holds(self, octets: int) -> None:
-        limit = self.factory.memory.limits[MemoryState.TRANSACTIONS]
+        limit = self._shared.memory.limits[MemoryState.TRANSACTIONS]
         if not self._memory.hold(MemoryState.TRANSACTIONS, octets):
             if octets > limit:
                 raise MemoryShort(
@@ -606,7 +578,7 @@ class StompConnection(Protocol):
             return
         self._enter(Stage.ENDING, ENDING_MS)
         self._parser.close()
-        self._begun = 0
+        self._slow_frame.end()
         self._memory.withdraw()
         self._memory.hold(MemoryState.RECEIVING, 0)
         if self._pauses:

@@ -71,7 +71,7 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         refused = CommandRefused(
             "this port speaks TLS: connect with TLS, or to the port for plain connections"
         )
-        self.wrappedProtocol.mismatched(str(refused))  # type: ignore[attr-defined]
+        self.wrappedProtocol.session.log.mismatched(str(refused))  # type: ignore[attr-defined]
         self.transport.write(error_frame(refused, Version.V1_0, None, ""))  # type: ignore[union-attr]
         self.transport.loseConnection()  # type: ignore[union-attr]
 

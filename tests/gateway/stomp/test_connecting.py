@@ -132,7 +132,7 @@ def test_credentials_of_who_has_waited_too_long_are_not_checked_any_more() -> No
     server.provider.undecided = []
     client = server.client()
     client.say(f"CONNECT\n{LOGIN}\n")
-    client.advance(server.factory.options.connect_timeout_s + 0.2)
+    client.advance(TransportOptions().connect_timeout_s + 0.2)
     assert "not CONNECTED within" in client.error().head.headers["message"]
     assert server.provider.undecided[0].called
 

@@ -106,7 +106,7 @@ def test_silent_connections_without_number_have_some_lines_and_their_number(
 ) -> None:
     server = Server()
     clients = [server.client(f"192.0.2.{number % 5}") for number in range(200)]
-    clients[0].advance(server.factory.options.connect_timeout_s + 1)
+    clients[0].advance(TransportOptions().connect_timeout_s + 1)
     assert len(told(lines)) == MOST_A_SECOND
     clients[0].advance(61)
     kind = "connections that ended with an ERROR before they were CONNECTED"

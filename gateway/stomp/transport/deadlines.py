@@ -1,0 +1,215 @@
+"""The time limits of one connection: its stages, heart-beats, slow readers and slow frames.
+
+Does nothing by itself: each class is told what happened and when, judges by the time it is given,
+and says when to look again. Times are milliseconds of the clock of timers.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from gateway.stomp.refusals import FrameTooSlow
+from gateway.stomp.transport.output import Output
+
+#: How long an ending may take to have its say, the client then to close, and the kernel to do so.
+ENDING_MS: Final = 5000
+LINGER_MS: Final = 2000
+ABORT_MS: Final = 1000
+#: A slow reader has a second for so many bytes, where the system does not tell how much it has
+#: read.
+_SLOWEST: Final = 16 * 1024
+#: How often a slow reader is looked at within its time-out: how late it is found out at most.
+_LOOKS: Final = 4
+
+
+class Stage(Enum):
+    """Where a connection is between its opening and its end; each but ``RUNNING`` has a time
+    limit.
+    """
+
+    OPENED = "opened"
+    RUNNING = "running"
+    #: The session has its last words under way.
+    ENDING = "ending"
+    #: All has been said, and is not yet in the kernel.
+    FINISHING = "finishing"
+    #: Nothing more is sent; what the client still sends is read and dropped.
+    LINGERING = "lingering"
+    #: Closed, as far as it is for this side to do.
+    CLOSING = "closing"
+
+
+class ClientSilent(Exception):
+    """The client does not send or does not read in time; the text says so for the log."""
+
+
+class HeartBeats:
+    """The heart-beats of both sides (STOMP 1.2, "Heart-beating").
+
+    :param tolerance: how many times its own interval the client may be silent.
+    :ivar heard: when the client sent something last. :ivar spoke: when something was sent to it.
+    """
+
+    __slots__ = ("_receive_ms", "_send_ms", "_tolerance", "heard", "spoke")
+
+    def __init__(self, tolerance: float, now_ms: int) -> None:
+        self._tolerance: Final = tolerance
+        self._send_ms = self._receive_ms = 0
+        self.heard = self.spoke = now_ms
+
+    def agree(self, send_ms: int, receive_ms: int, now_ms: int) -> None:
+        """Begin with what CONNECT and CONNECTED agreed upon; 0 is none."""
+        self._send_ms = send_ms
+        self._receive_ms = receive_ms
+        self.heard = self.spoke = now_ms
+
+    def forgive(self, late_ms: int, now_ms: int) -> None:
+        """This process did not run for so long: that is not the client's time."""
+        self.heard = min(self.heard + late_ms, now_ms)
+
+    def must_speak(self, now_ms: int) -> bool:
+        """Return whether a heart-beat is to be sent now, and take it for sent."""
+        if not self._send_ms or now_ms - self.spoke < self._pause:
+            return False
+        self.spoke = now_ms
+        return True
+
+    def look(self, now_ms: int, paused: bool) -> list[int]:
+        """Return when to look again.
+
+        :param paused: the socket is not read, so the client cannot be heard.
+        :raises ClientSilent: it has been silent for too long.
+        """
+        due = [self.spoke + self._pause] if self._send_ms else []
+        if self._receive_ms:
+            allowed = int(self._receive_ms * self._tolerance)
+            if paused:
+                self.heard = now_ms
+            silent = now_ms - self.heard
+            if silent >= allowed:
+                raise ClientSilent(
+                    f"no octet for {silent} ms from a client that promised one each {self._receive_ms} ms"
+                )
+            due.append(self.heard + allowed)
+        return due
+
+    @property
+    def _pause(self) -> int:
+        """Half the promise, so that a late heart-beat still keeps it."""
+        return max(self._send_ms // 2, 1)
+
+
+class SlowReader:
+    """The time in which a client must read something of what was sent to it."""
+
+    __slots__ = ("_allowed", "_output", "_since", "_taken")
+
+    def __init__(self, timeout_s: int, output: Output) -> None:
+        self._allowed: Final = timeout_s * 1000
+        self._output: Final = output
+        #: 0 while nothing is unread.
+        self._since = 0
+        #: Bytes that the client had read then, and ever since; -1 where the system does not tell.
+        self._taken = 0
+
+    def begin(self, now_ms: int) -> int:
+        """Something is unread. :returns: when to look, 0 where that is arranged already."""
+        if self._since:
+            return 0
+        self._since = now_ms
+        self._taken = self._output.taken()
+        return now_ms + self._allowed // _LOOKS
+
+    def end(self) -> None:
+        """All is in the kernel."""
+        self._since = 0
+
+    def forgive(self, late_ms: int, now_ms: int) -> None:
+        """This process did not run for so long: that is not the client's time."""
+        if self._since:
+            self._since = min(self._since + late_ms, now_ms)
+
+    def look(self, now_ms: int) -> list[int]:
+        """Return when to look again. :raises ClientSilent: the client has read nothing for too
+        long.
+        """
+        if not self._since:
+            return []
+        allowed = self._allowed
+        if self._taken < 0:
+            allowed += self._output.unsent * 1000 // _SLOWEST
+        elif (taken := self._output.taken()) > self._taken:
+            self._taken, self._since = taken, now_ms
+        if now_ms - self._since >= allowed:
+            raise ClientSilent(
+                f"the client has read nothing for {(now_ms - self._since) // 1000} seconds"
+            )
+        return [min(now_ms + max(self._allowed // _LOOKS, 1), self._since + allowed)]
+
+
+class SlowFrame:
+    """The periods in which so much must come of a frame that has begun.
+
+    :param rate: bytes a second.
+    """
+
+    __slots__ = ("_begun", "_octets", "_quota", "_timeout_s", "_watching")
+
+    def __init__(self, timeout_s: int, rate: int) -> None:
+        self._timeout_s: Final = timeout_s
+        #: What must come of a frame in one period.
+        self._quota: Final = rate * timeout_s
+        #: When the period has begun, and what had come of the frame then; 0 for no frame.
+        self._begun = 0
+        self._octets = 0
+        #: A look is arranged.
+        self._watching = False
+
+    def note(self, left: int, is_new: bool, now_ms: int) -> int:
+        """So many bytes are left of an unfinished frame, 0 for none.
+
+        :param is_new: frames were taken just now, so the bytes are another frame's.
+        :returns: when to look, 0 where that is arranged already.
+        """
+        if not left:
+            self._begun = 0
+        elif is_new or not self._begun or left - self._octets >= self._quota:
+            self._begun, self._octets = now_ms, left
+            if not self._watching:
+                self._watching = True
+                return now_ms + self._timeout_s * 1000
+        return 0
+
+    def restart(self, left: int, now_ms: int) -> None:
+        """Begin a new period for a frame that is not whole."""
+        if self._begun:
+            self._begun, self._octets = now_ms, left
+
+    def end(self) -> None:
+        """No frame is waited for."""
+        self._begun = 0
+
+    def forgive(self, late_ms: int, now_ms: int) -> None:
+        """This process did not run for so long: that is not the client's time."""
+        if self._begun:
+            self._begun = min(self._begun + late_ms, now_ms)
+
+    def look(self, left: int, now_ms: int, paused: bool) -> list[int]:
+        """Return when to look again.
+
+        :param paused: the socket is not read, so nothing can come.
+        :raises FrameTooSlow: too little has come in one period.
+        """
+        if not self._begun:
+            self._watching = False
+            return []
+        if paused:
+            self.restart(left, now_ms)
+        elif now_ms - self._begun >= self._timeout_s * 1000:
+            self._watching = False
+            raise FrameTooSlow(
+                f"a frame has begun and does not go on: {left - self._octets} octets of it came in {self._timeout_s} seconds, and at least "
+                f"{self._quota} are expected (imq.bridge.stomp.input.rate)"
+            )
+        return [self._begun + self._timeout_s * 1000]
