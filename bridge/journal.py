@@ -39,7 +39,7 @@ from bridge.link.batch import SOURCE_LOST, STOPPED, Item
 from bridge.link.errors import NotDecided, Refused, SourceLost, TargetLost
 from bridge.xa.errors import RolledBack
 from gateway.journal import contents
-from gateway.journal.naming import numbered
+from gateway.journal.lines import numbered
 from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination

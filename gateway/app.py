@@ -53,10 +53,10 @@ from gateway.instance import crashpoints, machine, settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
+from gateway.instance.machine import Trimming, malloc_trim
 from gateway.instance.memory_budget import State
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
-from gateway.instance.trimming import Trimming, malloc_trim
 from gateway.messaging import message
 from gateway.messaging.clocks import make_monotonic
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed

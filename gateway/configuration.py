@@ -20,8 +20,7 @@ from gateway.broker.security.access import DEFAULT_RULES, AccessError
 from gateway.broker.security.users import UsersError, make_first_users
 from gateway.broker.settings import BrokerOptions, broker_options
 from gateway.instance import machine, passfile, settings_general
-from gateway.instance.files import replace
-from gateway.instance.layout import Layout, LayoutError, make_directory
+from gateway.instance.layout import Layout, LayoutError, make_directory, replace
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
 from gateway.journal import settings as journal_settings

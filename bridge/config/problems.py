@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gateway.instance.problems import HIDDEN, Severity, printable
+from gateway.instance.settings import HIDDEN, Severity, printable
 
 __all__ = ["HIDDEN", "ConfigurationError", "Problem", "Severity"]
 

@@ -37,9 +37,14 @@ from bridge.config.model import (
 from bridge.config.problems import ConfigurationError, Problem, Severity, ordered
 from bridge.config.secrets import MalformedReference, reference, sounds_secret
 from bridge.settings import PASSWORD
-from gateway.instance.declaration import RESERVED_BRIDGE_NAMES, nearest
+from gateway.instance.declaration import (
+    RESERVED_BRIDGE_NAMES,
+    Duration,
+    Integer,
+    ValueType,
+    nearest,
+)
 from gateway.instance.settings_general import STOMP, is_bridge_name
-from gateway.instance.values import Duration, Integer, ValueType
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.selector.selector import parse as parse_selector

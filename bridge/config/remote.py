@@ -28,7 +28,7 @@ from twisted.web.iweb import IPolicyForHTTPS, IResponse
 
 from bridge.config.document import LARGEST, too_large
 from bridge.config.problems import ConfigurationError, Problem
-from gateway.instance.problems import printable
+from gateway.instance.settings import printable
 
 TIMEOUT_S: Final = 30.0
 """Seconds in which the whole document must have arrived."""

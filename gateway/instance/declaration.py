@@ -1,18 +1,19 @@
-"""The declaration of a setting, and the catalogue of all declarations in which a name is looked up.
+"""Declarations of settings, the types of their values, and the catalogue in which a name is found.
 
-Owns names: placeholders, reserved words, and which known name resembles an unknown one. Knows no
-values, files or sources.
+Owns names (placeholders, reserved words, the known name nearest to an unknown one) and the spelling
+of values: each type reads the text that an operator wrote, or says what it expected. Knows no
+files, sources or severities.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-from gateway.instance.values import ValueType
+from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -26,6 +27,313 @@ RESERVED_BRIDGE_NAMES = frozenset({"admin", "tm", "jms", "config"})
 """Words that stand where a bridge's name stands in ``imq.bridge.*`` and so cannot be one, in any
 case. The name ``stomp`` is reserved too: for the bridge of that type.
 """
+
+
+# Eighteen digits stay inside a signed 64-bit integer, whatever the sign. `int` alone would also
+# take "1_000" and "٣".
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_OCTETS = re.compile(r"([0-9]{1,19})([bkmg]?)", re.IGNORECASE)
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})")
+_SCALES = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_LARGEST = 2**63 - 1
+
+
+class ValueType(ABC, Generic[T]):
+    """How values of one kind are written.
+
+    ``name`` is what the settings reference calls the type.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """What a value must be, to be read after "expected"."""
+
+    @abstractmethod
+    def parse(self, text: str) -> T:
+        """The value that ``text`` spells. Blanks around it do not count, unless the type says so.
+
+        :raises ValueError: it spells none; the error's text is :attr:`expected`.
+        """
+
+    @abstractmethod
+    def show(self, value: T) -> str:
+        """A spelling of ``value`` that :meth:`parse` reads back as ``value``."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of the number, in the plural; empty where there is none."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(ValueType[bool]):
+    """``true`` or ``false``, in any case. Anything else is refused, where the original took it for
+    false.
+    """
+
+    name: ClassVar[str] = "Boolean"
+
+    @property
+    def expected(self) -> str:
+        return "true or false"
+
+    def parse(self, text: str) -> bool:
+        match text.strip().lower():
+            case "true":
+                return True
+            case "false":
+                return False
+        raise ValueError(self.expected)
+
+    def show(self, value: bool) -> str:
+        return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(ValueType[int]):
+    """A whole number.
+
+    :param minimum: the smallest allowed; None is no bound.
+    :param maximum: the largest allowed; None is no bound.
+    """
+
+    name: ClassVar[str] = "Integer"
+    minimum: int | None = None
+    maximum: int | None = None
+
+    @property
+    def expected(self) -> str:
+        return "a whole number" + _bounds(self.minimum, self.maximum)
+
+    def parse(self, text: str) -> int:
+        text = text.strip()
+        if _INTEGER.fullmatch(text) is None:
+            raise ValueError(self.expected)
+        value = int(text)
+        if not _within(value, self.minimum, self.maximum):
+            raise ValueError(self.expected)
+        return value
+
+    def show(self, value: int) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Port(ValueType[int]):
+    """A TCP port, 0 to 65535; 0 asks the system for any free one."""
+
+    name: ClassVar[str] = "Integer"
+
+    @property
+    def expected(self) -> str:
+        return "a port: a whole number from 0 to 65535, 0 for any free one"
+
+    def parse(self, text: str) -> int:
+        text = text.strip()
+        if _INTEGER.fullmatch(text) is None or not 0 <= int(text) <= 65535:
+            raise ValueError(self.expected)
+        return int(text)
+
+    def show(self, value: int) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Octets(ValueType[int]):
+    """A size: a plain number is octets, and ``b``, ``k`` (1024), ``m`` (1024²) and ``g`` (1024³)
+    may follow, in any case.
+
+    :param unlimited: whether ``-1`` is allowed, for no limit.
+    :param minimum: the smallest size allowed, in octets.
+    """
+
+    name: ClassVar[str] = "Size"
+    unlimited: bool = True
+    minimum: int = 0
+
+    @property
+    def expected(self) -> str:
+        least = f" of at least {self.show(self.minimum)}" if self.minimum else ""
+        without = ", or -1 for no limit" if self.unlimited else ""
+        return f"a size{least}: a whole number of octets, or one followed by b, k, m or g{without}"
+
+    @property
+    def unit(self) -> str:
+        return "octets"
+
+    def parse(self, text: str) -> int:
+        text = text.strip()
+        if self.unlimited and text == "-1":
+            return -1
+        found = _OCTETS.fullmatch(text)
+        if found is None:
+            raise ValueError(self.expected)
+        value = int(found[1]) * _SCALES[found[2].lower()]
+        if not self.minimum <= value <= _LARGEST:
+            raise ValueError(self.expected)
+        return value
+
+    def show(self, value: int) -> str:
+        if value > 0:
+            for suffix in "gmk":
+                if value % _SCALES[suffix] == 0:
+                    return f"{value // _SCALES[suffix]}{suffix}"
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration(ValueType[int]):
+    """A whole number of the given unit; the value is that number, not converted.
+
+    :param of: ``milliseconds``, ``seconds``, ``minutes``, ``hours`` or ``days``.
+    :param minimum: the shortest allowed, in that unit.
+    :param maximum: the longest allowed, in that unit; None is no bound.
+    """
+
+    name: ClassVar[str] = "Integer"
+    of: str = "seconds"
+    minimum: int = 0
+    maximum: int | None = None
+
+    @property
+    def expected(self) -> str:
+        return f"a whole number of {self.of}" + _bounds(self.minimum, self.maximum)
+
+    @property
+    def unit(self) -> str:
+        return self.of
+
+    def parse(self, text: str) -> int:
+        text = text.strip()
+        if _INTEGER.fullmatch(text) is None or not _within(int(text), self.minimum, self.maximum):
+            raise ValueError(self.expected)
+        return int(text)
+
+    def show(self, value: int) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal(ValueType[float]):
+    """A number that may have decimals, with a point.
+
+    :param minimum: the smallest allowed; None is no bound.
+    :param maximum: the largest allowed; None is no bound.
+    """
+
+    name: ClassVar[str] = "Decimal"
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def expected(self) -> str:
+        return "a number" + _bounds(self.minimum, self.maximum)
+
+    def parse(self, text: str) -> float:
+        text = text.strip()
+        if _DECIMAL.fullmatch(text) is None:
+            raise ValueError(self.expected)
+        value = float(text)
+        if not math.isfinite(value) or not _within(value, self.minimum, self.maximum):
+            raise ValueError(self.expected)
+        return value
+
+    def show(self, value: float) -> str:
+        return f"{value:.18f}".rstrip("0").rstrip(".") if "e" in repr(value) else repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Text(ValueType[str]):
+    """Any text; empty is "none".
+
+    :param verbatim: whether blanks around the text belong to it, as in a password.
+    """
+
+    name: ClassVar[str] = "String"
+    verbatim: bool = False
+
+    @property
+    def expected(self) -> str:
+        return "a text"
+
+    def parse(self, text: str) -> str:
+        return text if self.verbatim else text.strip()
+
+    def show(self, value: str) -> str:
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Words(ValueType[tuple[str, ...]]):
+    """Words separated by commas. Blanks around each are dropped, and so are empty ones and
+    repetitions.
+    """
+
+    name: ClassVar[str] = "List"
+
+    @property
+    def expected(self) -> str:
+        return "words separated by commas"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        return tuple(
+            dict.fromkeys(word for word in (part.strip() for part in text.split(",")) if word)
+        )
+
+    def show(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Choice(ValueType[str]):
+    """One of a few words, in any case; the value is the word as it was declared.
+
+    :param options: the words allowed, in the order in which the reference lists them.
+    :param aliases: other words that are taken, each for one of the options.
+    """
+
+    name: ClassVar[str] = "Choice"
+    options: tuple[str, ...]
+    aliases: tuple[tuple[str, str], ...]
+
+    def __init__(self, *options: str, aliases: Mapping[str, str] | None = None) -> None:
+        object.__setattr__(self, "options", options)
+        object.__setattr__(self, "aliases", tuple((aliases or {}).items()))
+
+    @property
+    def expected(self) -> str:
+        *others, last = self.options
+        return f"{', '.join(others)} or {last}" if others else last
+
+    def parse(self, text: str) -> str:
+        wanted = text.strip().lower()
+        for word, option in (*((option, option) for option in self.options), *self.aliases):
+            if word.lower() == wanted:
+                return option
+        raise ValueError(self.expected)
+
+    def show(self, value: str) -> str:
+        return value
+
+
+def _within(value: float, minimum: float | None, maximum: float | None) -> bool:
+    return (minimum is None or minimum <= value) and (maximum is None or value <= maximum)
+
+
+def _bounds(minimum: float | None, maximum: float | None) -> str:
+    match minimum, maximum:
+        case None, None:
+            return ""
+        case _, None:
+            return f" of at least {minimum}"
+        case None, _:
+            return f" of at most {maximum}"
+    return f" from {minimum} to {maximum}"
 
 
 @dataclass(frozen=True, slots=True)

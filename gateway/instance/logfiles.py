@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.instance.files import PRIVATE_FILE
-from gateway.instance.layout import make_directory
+from gateway.instance.layout import PRIVATE_FILE, make_directory
 
 
 class LogFiles:

@@ -1,8 +1,8 @@
-"""What an instance logs: one log of its own, and one for each bridge, each with its level and its
-files.
+"""The logs of an instance: one of its own, and one for each bridge.
 
-Owns the line's form, the way from an event to its log, and the levels at run time. Who logs is
-given a :class:`Log`, or uses a Logger of Twisted whose namespace is routed to one.
+Each has its level and its files. Owns the line's form, the way from an event to its log, the levels
+at run time, and how many lines strangers at a port may cause. Code that logs is given a
+:class:`Log`, or uses a Logger of Twisted whose namespace is routed to one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from twisted.logger import ILogObserver, LogEvent, Logger, LogPublisher, globalLogPublisher
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import (
+    ILogObserver,
+    LogEvent,
+    Logger,
+    LogLevel,
+    LogPublisher,
+    globalLogPublisher,
+)
 from zope.interface import implementer
 
 from gateway.instance import settings_general as general
 from gateway.instance.layout import Layout
 from gateway.instance.levels import Level, level_of
 from gateway.instance.logfiles import LogFiles, print_error
-from gateway.instance.problems import printable
 from gateway.instance.redaction import Redaction, hidden_by_value
-from gateway.instance.settings import Settings
+from gateway.instance.settings import Settings, printable
 
 _LONGEST = 16 * 1024
 """Characters of one line's text; what a peer sends must not fill the disk with one event."""
@@ -333,3 +340,79 @@ def _shortened(text: str) -> str:
         if len(text) <= _LONGEST
         else f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
     )
+
+
+#: Lines of one kind that are written in a second; of more only the number is told.
+MOST_A_SECOND: Final = 10
+#: Seconds after the first line that was left out until their number is told.
+REPORT_S: Final = 60.0
+#: Addresses of one kind that are told apart; strangers must not fill the memory either.
+_MOST_ADDRESSES: Final = 10_000
+
+
+class _Kind:
+    """The lines of one kind. ``second``: when the present second began. ``written``: lines in it.
+    ``more``: lines left out since the last report.
+    """
+
+    __slots__ = ("addresses", "more", "second", "written")
+
+    def __init__(self) -> None:
+        self.second = float("-inf")
+        self.written = 0
+        self.more = 0
+        self.addresses: set[str] = set()
+
+
+class Strangers:
+    """The limit of one service.
+
+    :param clock: the reactor. :param log: is told the numbers, at the level of the lines.
+    """
+
+    def __init__(self, clock: Any, log: Logger) -> None:
+        self._clock: Final = clock
+        self._log: Final = log
+        self._kinds: Final[dict[tuple[str, LogLevel], _Kind]] = {}
+        self._reporting: IDelayedCall | None = None
+
+    def may_log(self, kind: str, level: LogLevel, address: str) -> bool:
+        """Whether a line is to be written; one that is not is counted.
+
+        :param kind: what the line is about, in words for "and 5 more: KIND"; there are few of them.
+            :param address: who has caused it.
+        """
+        now = self._clock.seconds()
+        known = self._kinds.get((kind, level))
+        if known is None:
+            known = self._kinds[kind, level] = _Kind()
+        if now - known.second >= 1:
+            known.second, known.written = now, 0
+        if known.written < MOST_A_SECOND:
+            known.written += 1
+            return True
+        known.more += 1
+        if len(known.addresses) < _MOST_ADDRESSES:
+            known.addresses.add(address)
+        if self._reporting is None:
+            self._reporting = self._clock.callLater(REPORT_S, self.report)
+        return False
+
+    def report(self) -> None:
+        """Tell what was left out until now; also for the end of the service."""
+        reporting, self._reporting = self._reporting, None
+        if reporting is not None and reporting.active():
+            reporting.cancel()
+        for (kind, level), known in self._kinds.items():
+            more, known.more = known.more, 0
+            if more:
+                addresses = len(known.addresses)
+                known.addresses.clear()
+                self._log.emit(
+                    level,
+                    "and {more} more from {addresses} {noun} in the last minute: {kind}",
+                    more=more,
+                    addresses=f"{addresses} or more" if addresses == _MOST_ADDRESSES else addresses,
+                    noun="address" if addresses == 1 else "addresses",
+                    kind=kind,
+                )

@@ -15,11 +15,9 @@ from pathlib import Path
 from gateway.instance import properties
 from gateway.instance import settings_general as general
 from gateway.instance.declaration import nearest
-from gateway.instance.files import PRIVATE_FILE, replace
-from gateway.instance.layout import Layout
+from gateway.instance.layout import PRIVATE_FILE, Layout, replace
 from gateway.instance.original import is_of_the_original
-from gateway.instance.problems import COMMAND_LINE, HIDDEN, Problem, Severity, printable
-from gateway.instance.settings import Settings
+from gateway.instance.settings import COMMAND_LINE, HIDDEN, Problem, Settings, Severity, printable
 
 COMMAND_PASSWORDS = ("imq.imqusermgr.password", "imq.imqcmd.password", "imq.imqbridgemgr.password")
 """Names in a passfile that are for the commands, and no settings. ``imqusermgr`` reads its own; the

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from gateway.instance.levels import DETAIL
-from gateway.instance.problems import HIDDEN
+from gateway.instance.settings import HIDDEN
 
 _SECRET_NAME = re.compile(
     r"pass(?:code|word|phrase)|passwd|\bpwd\b|secret|private_?key", re.IGNORECASE

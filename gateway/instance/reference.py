@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.instance.declaration import Choice
 from gateway.instance.settings import Setting
-from gateway.instance.values import Choice
 
 _INLINE_MARKUP = re.compile(r"([\\*`|_])")
 

@@ -1,7 +1,8 @@
 """Settings: a file of them and the command line, read against the declarations.
 
-Owns values, sources and severities. Each package declares its own settings beside its code; this
-module knows none of them, and opens no file but the one it is told to read.
+Owns values, sources, severities, and the sentence that operators see of a problem. Each package
+declares its own settings beside its code; this module knows none of them, and opens no file but the
+one it is told to read.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,31 +19,21 @@ from gateway.instance import properties
 from gateway.instance.declaration import (
     BRIDGES,
     RESERVED_BRIDGE_NAMES,
-    Catalogue,
-    Setting,
-    is_of_a_bridge,
-)
-from gateway.instance.original import is_of_the_original, said_of
-from gateway.instance.problems import (
-    COMMAND_LINE,
-    HIDDEN,
-    Problem,
-    SettingsError,
-    Severity,
-    printable,
-)
-from gateway.instance.values import (
     Boolean,
+    Catalogue,
     Choice,
     Decimal,
     Duration,
     Integer,
     Octets,
     Port,
+    Setting,
     Text,
     ValueType,
     Words,
+    is_of_a_bridge,
 )
+from gateway.instance.original import is_of_the_original, said_of
 
 __all__ = [
     "COMMAND_LINE",
@@ -71,6 +63,96 @@ T = TypeVar("T")
 
 DEFAULT = "default"
 _SECRETIVE = ("password", "passcode", "passphrase", "passwd", "pwd", "secret")
+
+
+COMMAND_LINE = "-D"
+HIDDEN = "********"
+_LONGEST_SHOWN = 80
+
+
+class Severity(Enum):
+    """What a problem does to the start."""
+
+    ERROR = "error"
+    """Nothing starts; the command ends with exit code 2."""
+    BRIDGE = "bridge failed"
+    """That one bridge does not start; the others do."""
+    WARNING = "warning"
+    """It is said, and nothing else happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, on one line.
+
+    :param file: the file of settings it is in; None where ``origin`` says where it came from.
+    :param line: the line in that file, from 1; 0 where none is meant.
+    :param name: the setting's name as it was written; empty where none is meant.
+    :param value: the value as it was written, or :data:`HIDDEN` where it may be a secret.
+    :param expected: what should have been there.
+    :param nearest: the known name that resembles ``name`` most; empty where none does.
+    :param said: what is to be said where nothing else was expected; then ``expected`` is empty.
+    :param origin: where it came from, when not from a file of settings.
+    :param missing: the line is missing from ``origin``, so there is no value to show.
+    """
+
+    file: Path | None
+    line: int
+    name: str
+    value: str
+    expected: str
+    nearest: str = ""
+    severity: Severity = Severity.ERROR
+    said: str = ""
+    origin: str = field(default=COMMAND_LINE, compare=False)
+    missing: bool = False
+
+    @property
+    def where(self) -> str:
+        """``FILE:LINE``, ``FILE``, or another origin, such as ``-D``."""
+        if self.file is None:
+            return self.origin
+        return f"{self.file}:{self.line}" if self.line else str(self.file)
+
+    def __str__(self) -> str:
+        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or
+        ``WHERE: NAME=VALUE: SAID``, always one line.
+
+        Where the line is missing: ``WHERE: no line NAME=...: expected EXPECTED``.
+        """
+        if self.missing:
+            return printable(f"{self.where}: no line {self.name}=...: expected {self.expected}")
+        given = f"{self.name}={_shortened(self.value)}: " if self.name or self.value else ""
+        nearest = f"; the nearest known name is {self.nearest}" if self.nearest else ""
+        said = self.said or f"expected {self.expected}"
+        return printable(f"{self.where}: {given}{said}{nearest}")
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. ``str`` is one line for each problem, errors before warnings.
+
+    :param problems: all that was found wrong, at least one of it an error or a bridge's failure.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: list(Severity).index(problem.severity))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def printable(text: str) -> str:
+    """``text`` with what could end a line, move a cursor or reverse its direction written as an
+    escape.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)

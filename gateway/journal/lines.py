@@ -1,7 +1,7 @@
 """Lines of the journal, made of what writers hand over.
 
-Owns how fields become JSON and what is folded on the way. Runs on the journal's thread; knows
-nothing of files.
+Owns how fields become JSON, what is folded on the way, and the notation of numbers that mostly rise
+by one. Runs on the journal's thread; knows nothing of files.
 
 Beside the names of :data:`~gateway.journal.schema.FIELDS` a writer may use one more: ``numbers``,
 with ``prefix``, is what becomes ``runs``. A value that is callable is called, so that what takes
@@ -12,10 +12,10 @@ singular.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gateway.journal.naming import runs_of
 from gateway.journal.schema import VERSION
 
 #: Fields with a value for each message, and the field where all have the same one.
@@ -23,6 +23,73 @@ _FOLDED: Final = (("sizes", "size"), ("timestamps", "timestamp"))
 
 #: What escapes all but ASCII writes any text, also one that is not Unicode.
 _encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+#: The number that an id ends in, as it is written in one way only, and that a reader's 64 bits can
+#: hold.
+_DIGITS: Final = 18
+_ENDS: Final = re.compile(rf"(?<![0-9])(?:0|[1-9][0-9]{{0,{_DIGITS - 1}}})\Z")
+
+
+def runs_of(numbers: Sequence[int]) -> list[list[int]]:
+    """The numbers, in their order, as arithmetic progressions ``[first, count, step]``; that of a
+    single number has the step 1.
+
+    >>> runs_of([4, 5, 6, 20, 10, 15, 20])
+    [[4, 3, 1], [20, 2, -10], [15, 2, 5]]
+    """
+    count = len(numbers)
+    if not count:
+        return []
+    first = numbers[0]
+    if numbers[-1] - first == count - 1 and (
+        isinstance(numbers, range) or numbers == list(range(first, first + count))
+    ):
+        return [[first, count, 1]]
+    runs: list[list[int]] = []
+    first = last = numbers[0]
+    length, step = 1, 0
+    for number in numbers[1:]:
+        if length == 1:
+            length, step = 2, number - last
+        elif number - last == step:
+            length += 1
+        else:
+            runs.append([first, length, step])
+            first, length = number, 1
+        last = number
+    runs.append([first, length, step if length > 1 else 1])
+    return runs
+
+
+def numbered(ids: Sequence[str]) -> tuple[str, list[int]] | None:
+    """What all of the ids begin with, and the number that each ends in: nearly all brokers number
+    what a connection sends. None where they are not like that.
+
+    >>> numbered(["ID:host-4000-1:2:1:9", "ID:host-4000-1:2:1:10"])
+    ('ID:host-4000-1:2:1:', [9, 10])
+    """
+    found = _ENDS.search(ids[0]) if ids else None
+    if found is None or not found.start():
+        return None
+    prefix = ids[0][: found.start()]
+    begin = len(prefix)
+    ends = [one[begin:] for one in ids if one.startswith(prefix)]
+    digits = "".join(ends)
+    if len(ends) < len(ids) or not all(ends) or not (digits.isascii() and digits.isdecimal()):
+        return None
+    numbers = [int(end) for end in ends]
+    # One with a leading zero, or too many digits, would not come back.
+    return (
+        (prefix, numbers)
+        if max(map(len, ends)) <= _DIGITS and list(map(str, numbers)) == ends
+        else None
+    )
+
+
+def numbers_of(runs: Sequence[Sequence[int]]) -> list[int]:
+    """What :func:`runs_of` was given."""
+    return [first + place * step for first, count, step in runs for place in range(count)]
 
 
 class Lines:

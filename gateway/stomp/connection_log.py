@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from twisted.logger import Logger, LogLevel
 
-from gateway.instance.strangers import Strangers
+from gateway.instance.logs import Strangers
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed
 from gateway.stomp.refusals import CertificateRevoked, FrameTooSlow, MemoryShort, TooManyConnections
 from gateway.stomp.wire import Head, Version

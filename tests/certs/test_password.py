@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from certs.command import read_password
 from certs.files import CertificateFileError
-from certs.password import read_password
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from bridge.xa.log.records import (
     read_header,
 )
 from bridge.xa.xids import IDENTITY_OCTETS, Run
-from gateway.instance.files import PRIVATE_FILE, sync_directory
+from gateway.instance.layout import PRIVATE_FILE, sync_directory
 
 
 class SyncFailed(OSError):

@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 from gateway.admin.cli.client import AdminClient, AdminError, broker_address, find
 from gateway.admin.cli.render import broker_table
 from gateway.instance import passfile
-from gateway.instance.problems import printable
+from gateway.instance.settings import printable
 
 DEFAULT_TIMEOUT_S: Final = 10
 DEFAULT_RETRIES: Final = 5

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.instance.problems import printable
+from gateway.instance.settings import printable
 
 #: An object of an answer.
 Json = Mapping[str, Any]

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from gateway.admin.cli.render import Json, duration, listed, moment, one_line, table_of, truth
-from gateway.instance.problems import printable
+from gateway.instance.settings import printable
 
 #: How a transacted link transfers each message once and only once.
 _BY: Final[Mapping[str | None, str]] = {

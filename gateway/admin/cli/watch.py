@@ -22,7 +22,7 @@ from gateway.admin.cli.client import AdminError
 from gateway.admin.cli.options import Common
 from gateway.admin.cli.render import moment
 from gateway.admin.cli.render_bridges import lag, unread
-from gateway.instance.problems import printable
+from gateway.instance.settings import printable
 
 #: Characters of a line where the output is no terminal.
 _WIDTH: Final = 120

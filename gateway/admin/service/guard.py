@@ -36,7 +36,7 @@ from zope.interface import implementer
 from gateway.admin.service.requests import Refused, check_text, internal_error, write_refusal
 from gateway.admin.service.settings import is_loopback
 from gateway.instance.listening import counted_address, peer_host
-from gateway.instance.strangers import Strangers
+from gateway.instance.logs import Strangers
 from gateway.messaging.errors import AuthenticationFailed
 
 #: ``(user, password, address)``: whether they administer. The address is the peer's, because users

@@ -31,7 +31,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from gateway.instance.files import replace
+from gateway.instance.layout import replace
 
 VERSION: Final = "StompGatewayLogins/1"
 

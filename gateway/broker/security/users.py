@@ -39,8 +39,7 @@ from gateway.broker.security.passcodes import (
     is_hash,
 )
 from gateway.instance import passfile
-from gateway.instance.files import replace
-from gateway.instance.layout import Layout, make_directory
+from gateway.instance.layout import Layout, make_directory, replace
 from gateway.instance.listening import counted_address
 from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
 from gateway.messaging.errors import AuthenticationFailed

@@ -13,8 +13,8 @@ from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
 from gateway.instance.listening import peer_host
+from gateway.instance.logs import Strangers
 from gateway.instance.memory_budget import MemoryBudget
-from gateway.instance.strangers import Strangers
 from gateway.messaging.provider import Provider
 from gateway.messaging.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog, Detail, EveryDetail

@@ -26,7 +26,7 @@ from gateway.admin.service.guard import MOST_FAILURES
 from gateway.admin.service.requests import AdminRequest, Plain, Refused, Routes
 from gateway.admin.service.service import LARGEST_BODY, AdminService
 from gateway.admin.service.settings import AdminOptions
-from gateway.instance import strangers
+from gateway.instance import logs
 from gateway.instance.portmapper import PortMapper
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
 from tests.gateway.admin.asking import ADMIN, ask, basic, post
@@ -197,7 +197,7 @@ async def test_nobody_on_this_machine_locks_the_administrator_out() -> None:
 async def test_wrong_passwords_have_some_lines_and_their_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(strangers, "MOST_A_SECOND", 2)
+    monkeypatch.setattr(logs, "MOST_A_SECOND", 2)
     events: list[dict[str, Any]] = []
     log = Logger(namespace="test", observer=_Kept(events))
     async with running(log=log) as admin:

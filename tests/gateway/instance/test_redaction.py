@@ -11,8 +11,8 @@ from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from gateway.instance.problems import HIDDEN
 from gateway.instance.redaction import Redaction, hidden_by_value
+from gateway.instance.settings import HIDDEN
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
 from zope.interface import implementer
 
-from gateway.instance.strangers import MOST_A_SECOND, Strangers
+from gateway.instance.logs import MOST_A_SECOND, Strangers
 
 
 @implementer(ILogObserver)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.instance.values import (
+from gateway.instance.declaration import (
     Boolean,
     Choice,
     Decimal,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.journal.naming import numbers_of
+from gateway.journal.lines import numbers_of
 from gateway.journal.schema import FIELDS, OPEN, VERSION, Step, segment_of
 
 Line = dict[str, Any]

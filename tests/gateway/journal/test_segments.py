@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.journal.naming import numbers_of, runs_of
+from gateway.journal.lines import numbers_of, runs_of
 from gateway.journal.schema import OPEN, run_name, segment_name, segment_of
 from gateway.journal.segments import Bounds, CutShort, Segments
 

@@ -15,7 +15,7 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from gateway.instance.strangers import MOST_A_SECOND
+from gateway.instance.logs import MOST_A_SECOND
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed
 from gateway.stomp.connection_log import ConnectionLog, EveryDetail, quoted
 from gateway.stomp.settings import TransportOptions
