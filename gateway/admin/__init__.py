@@ -1,1 +1,1 @@
-"""How operators watch and drive an instance: an HTTP service that answers in JSON, and commands."""
+"""Administration of an instance: an HTTP service, and its commands."""

@@ -1,7 +1,7 @@
 """The admin service of an instance, made from its parts.
 
-Part of the composition: it joins the service, which knows no users, with those who know them, and
-with what it tells of.
+Part of the composition: it joins the service, which knows no users, with the users, the bridges and
+the broker.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ _SERVICE: Final = "ADMIN"
 
 
 def admin_contexts(layout: Layout, settings: Settings) -> ServerContextFactory | None:
-    """What the admin service makes TLS connections with, the server's certificate; None where it
-    speaks in the clear.
+    """Return the factory of the admin service's TLS contexts.
+
+    It has the server's certificate; None where the service speaks in the clear.
 
     :raises StartRefused: there is no certificate. :raises CertificateFileError: a file cannot be
         used.
@@ -94,7 +95,7 @@ def admin_service(
     journal: Journal,
     memory: MemoryBudget,
 ) -> AdminService:
-    """The service, not started.
+    """Make the admin service; it is not started.
 
     :param tls: as :func:`admin_contexts` gives it.
     """
@@ -143,8 +144,9 @@ def admin_service(
 
 
 def administrators(users: Users, rules: AccessRules) -> Callable[[str, str, str], Deferred[bool]]:
-    """Tells whether a user may administer: who the access control file lets connect to the ADMIN
-    service.
+    """Return what tells whether a user may administer.
+
+    Those may whom the access control file lets connect to the ADMIN service.
     """
 
     async def administers(user: str, password: str, address: str) -> bool:

@@ -1,6 +1,6 @@
-"""Find the admin service and send it requests: blocking, by the standard library's HTTP client.
+"""Find the admin service and send it requests.
 
-Owns the way from ``HOST:PORT`` of the port mapper to an answer. Prints nothing and knows no
+Blocking, by the standard library's HTTP client. Owns the way from ``HOST:PORT`` of the port mapper to an answer. Prints nothing and knows no
 command; news while it waits goes to a callable.
 
 A password is sent in the clear only where it does not leave this machine. Elsewhere the service
@@ -29,7 +29,7 @@ DEFAULT_PORT: Final = 7676
 
 #: The most that is read of a port mapper's answer, in octets.
 _MOST_OF_A_TABLE: Final = 1024 * 1024
-#: An entry: name, protocol, type, port, and perhaps properties. Names may have brackets of their
+#: An entry: name, protocol, type, port, and sometimes properties. Names may have brackets of their
 #: own: ``stomp[bridge]``.
 _ENTRY: Final = re.compile(r"(\S+) (\S+) (\S+) ([0-9]{1,5})(?: \[(.*)\])?")
 
@@ -126,7 +126,7 @@ def find(host: str, port: int, *, secure: bool = False, timeout_s: float | None 
     """Find the admin service of the broker whose port mapper is there.
 
     :param secure: whether the service must speak TLS.
-    :raises AdminError: there is none, or a password would be sent in the clear over a network.
+    :raises AdminError: it is not found, or a password would be sent in the clear over a network.
     """
     broker = f"{host}:{port}"
     entry = next(

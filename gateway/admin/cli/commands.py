@@ -1,5 +1,4 @@
-"""Rows of the table of commands, and the one way in which a row is run, from its arguments to its
-exit code.
+"""Rows of the table of commands, and the one way to run a row.
 
 Owns the order: find the service, print what will be done, ask whether it shall be, request it,
 print the answer. Which commands there are is :mod:`gateway.admin.cli.imqbridgemgr`'s and
@@ -93,7 +92,10 @@ def text_of(text: Text, options: Namespace) -> str:
 
 
 def carry_out(command: Command, common: Common, options: Namespace) -> int:
-    """Run a command. :returns: the exit code. :raises AdminError: it cannot be done."""
+    """Run a command. :returns: the exit code.
+
+    :raises AdminError: it cannot be done.
+    """
     if command.run is not None:
         return command.run(command, common, options)
     client = common.client()

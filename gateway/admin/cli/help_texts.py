@@ -1,5 +1,6 @@
-"""What ``imqbridgemgr`` and ``imqcmd`` print for ``-h`` and ``-H``, and what ``imqcmd`` answers to
-Open MQ's subcommands that it does not have.
+"""The help of ``imqbridgemgr`` and ``imqcmd``, for ``-h`` and ``-H``.
+
+And what ``imqcmd`` answers to those of Open MQ's subcommands that it does not have.
 """
 
 from __future__ import annotations

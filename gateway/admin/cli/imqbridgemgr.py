@@ -1,7 +1,6 @@
-"""The ``imqbridgemgr`` command: Open MQ's Bridge Manager utility, with its syntax, tables, order of
-output and exit codes.
+"""The ``imqbridgemgr`` command: Open MQ's Bridge Manager utility.
 
-Owns the table of its commands, and what each needs on the command line.
+It has the original's syntax, tables, order of output and exit codes. Owns the table of its commands, and what each needs on the command line.
 
 Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line
 included.
@@ -395,7 +394,7 @@ def _check(command: Command, options: Namespace) -> None:
 
 
 def _check_values(options: Namespace) -> None:
-    """Convert the values that are numbers. :raises UsageError: a value is wrong."""
+    """Convert the numbers. :raises UsageError: a value is wrong."""
     if options.limit is not None:
         options.limit = _whole("-limit", options.limit, 1)
     if options.level and options.level.upper() not in (*LEVELS, *ALIASES):

@@ -1,7 +1,6 @@
-"""The ``imqcmd`` command: Open MQ's Command utility, as far as there is something for it to do
-here, with its syntax, tables and exit codes.
+"""The ``imqcmd`` command: Open MQ's Command utility.
 
-Owns the table of its commands, and what each needs on the command line.
+It has those commands that make sense here, with the original's syntax, tables and exit codes. Owns the table of its commands, and what each needs on the command line.
 
 Exit codes: 0 done, also when the operator answers no; 1 for everything else, a wrong command line
 included.
@@ -66,8 +65,9 @@ def _change(
 
 
 def _one_of(path: str, name: str, field: str, missing: str) -> Ask:
-    """Lists what is there, and picks the one whose field is ``-n``. :param missing: what is said
-    where there is none, before ``-n``.
+    """A request for a list, of which one entry is the answer.
+
+    :param field: the entry's that is ``-n``. :param missing: begins the error where no entry is.
     """
 
     def ask(client: AdminClient, options: Namespace) -> Any:
@@ -313,7 +313,7 @@ _PARTICULAR: Final = {
 
 
 def _command(options: Namespace) -> Command:
-    """:raises UsageError: there is no such command, or something is missing, or too much."""
+    """:raises UsageError: the command is unknown, or an option wrong."""
     subcommand, argument = options.subcommand, options.argument
     if not subcommand:
         raise UsageError("a subcommand is missing")

@@ -1,5 +1,4 @@
-"""The command line that both programs share, in Open MQ's form: options with one dash, prompts, and
-where the password comes from.
+"""The command line that both programs share, in Open MQ's form.
 
 Owns the options for the broker and the administrator, how a command is confirmed, and what is
 printed where. Knows no command.
@@ -65,10 +64,9 @@ _FLAGS: Final = {
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, which abbreviates nothing and raises :class:`UsageError` where it would end the
-    program.
+    """argparse's parser, without abbreviations.
 
-    Options stand anywhere, each apart from its value: ``-bhost`` is unknown. What was not given is
+    It raises :class:`UsageError` where argparse would end the program. Options stand anywhere, each apart from its value: ``-bhost`` is unknown. What was not given is
     None, a flag False.
 
     :param values: the program's own options with a value: how they are written, by blanks apart,
@@ -111,7 +109,7 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The options that every program has, with their defaults; how a program asks and prints.
+    """The options that both programs have; how they ask and print.
 
     :param timeout_s: None waits for ever.
     """
@@ -159,12 +157,11 @@ class Common:
     # --- asking
 
     def client(self) -> AdminClient:
-        """Find the admin service, and get the administrator's name and password, which are asked
-        for where they are not given.
+        """Find the admin service, and ask for what is missing to log in.
 
         :raises AdminError: there is no service, or no password.
         """
-        # Found first: nobody wants to type a password for a broker that is not there.
+        # Found first, so that no password is typed for a broker that is not there.
         address = find(self.host, self.port, secure=self.secure, timeout_s=self.timeout_s)
         user, password = self._credentials()
         return AdminClient(
@@ -212,7 +209,10 @@ class Common:
     # --- printing
 
     def say(self, text: str = "") -> None:
-        """Print a line, or a table with an empty line below, unless silent or JSON is wanted."""
+        """Print a line, or a table with an empty line below it.
+
+        Nothing is printed where silence or JSON is wanted.
+        """
         if not self.silent and not self.json:
             print(printable_lines(text))
 
@@ -230,14 +230,14 @@ class Common:
         print(printable_lines(text), file=sys.stderr)
 
     def confirmed(self, question: str) -> bool:
-        """Whether the operator wants it; n is what an empty answer means.
+        """Ask the operator. An empty answer means no.
 
-        :raises AdminError: the answer is neither yes nor no, or there is nobody to ask.
+        :raises AdminError: the answer is neither yes nor no, or standard input has ended.
         """
         if self.force:
             return True
         if not sys.stdin.isatty():
-            # Whatever a script pipes in is its answer; nothing at all is none.
+            # What a script pipes in is its answer.
             answer = sys.stdin.readline()
             if not answer:
                 raise AdminError(

@@ -1,7 +1,6 @@
-"""The forms in which both programs print what the admin service answers: tables as Open MQ's
-commands print them, lists of names and values, moments and durations.
+"""The forms in which both programs print answers.
 
-Owns widths, blanks and units. Columns are as wide as what is in them; no line ends in blanks; what
+Tables as Open MQ's commands print them, lists of names and values, moments and durations. Owns widths, blanks and units. Columns are as wide as what is in them; no line ends in blanks; what
 is not printable is escaped.
 """
 
@@ -75,7 +74,10 @@ def broker_table(host: str, port: int) -> str:
 
 
 def listed(lines: Sequence[Line], gap: int = 4) -> str:
-    """Return names and values under each other, their lines ended. :param gap: blanks between."""
+    """Return names and values under each other, their lines ended.
+
+    :param gap: blanks between the columns.
+    """
     width = max(len(printable(name)) for name, value in lines if value is not None)
     text = ""
     for name, value in lines:

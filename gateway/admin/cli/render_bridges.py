@@ -1,7 +1,6 @@
-"""How ``imqbridgemgr`` renders answers about bridges, links, transactions and dead messages: Open
-MQ's tables A to F, and those that it did not have.
+"""How ``imqbridgemgr`` renders the answers of the admin service.
 
-Owns titles, order and units. Makes no requests.
+Open MQ's tables A to F, and those that it did not have. Owns titles, order and units. Makes no requests.
 """
 
 from __future__ import annotations
@@ -189,7 +188,7 @@ def unread(bridge: Json) -> str:
 
 
 def _news(bridges: Sequence[Json]) -> Iterator[str]:
-    """Render why bridges did not start, and which have transactions that call for an operator."""
+    """Render problems, and transactions that call for an operator."""
     for bridge in bridges:
         if bridge["problem"]:
             for line in bridge["problem"].splitlines():
@@ -259,8 +258,9 @@ def link_details(link: Json) -> str:
 
 
 def lag(link: Json) -> str:
-    """The age of the oldest message that waits at the source; how many wait where only that is
-    known; "" where nothing is.
+    """Return the age of the oldest message that waits at the source.
+
+    The number of messages where only that is known; "" where nothing is.
     """
     if link["lag_ms"] >= 0:
         return f"{link['lag_ms'] / 1000:.3f} s"
@@ -269,7 +269,7 @@ def lag(link: Json) -> str:
 
 
 def _once(link: Json) -> Sequence[tuple[str, object]]:
-    """What is to be told of a transacted link besides."""
+    """Return the lines that only a transacted link has."""
     rows: list[tuple[str, object]] = [("Once and Only Once", _BY[link["once_by"]])]
     if link["once_by"] == "XA":
         under_way = (
@@ -313,7 +313,7 @@ def reloaded(answer: Json) -> Iterator[str]:
 
 
 def changes_lines(answer: Json) -> list[str]:
-    """What a reload has changed."""
+    """Say what a reload has changed."""
     changes = answer["changes"]
     if not answer["changed"]:
         return ["Nothing has changed.", ""]
@@ -364,7 +364,10 @@ def _transaction_lines(transactions: Sequence[Json]) -> str:
 
 
 def ordered_line(answer: Json) -> str:
-    """Say how a transaction goes on after an operator's order; empty where it is over."""
+    """Say how a transaction goes on after an order.
+
+    :returns: a line; empty where the transaction is over.
+    """
     transaction = answer["transaction"]
     if transaction is None:
         return ""

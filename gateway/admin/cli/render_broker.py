@@ -1,7 +1,6 @@
-"""How ``imqcmd`` renders answers about the broker: Open MQ's tables and lists of properties, and
-what they did not have.
+"""How ``imqcmd`` renders the answers of the admin service.
 
-Owns titles, order and units. Makes no requests. Titles are Open MQ's where it has them; what is new
+Open MQ's tables and lists of properties, and what they did not have. Owns titles, order and units. Makes no requests. Titles are Open MQ's where it has them; what is new
 comes after, or stands under a heading of its own.
 """
 

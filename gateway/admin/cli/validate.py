@@ -1,8 +1,8 @@
-"""``imqbridgemgr validate``: everything that is wrong with an XML file, said without a broker.
+"""``imqbridgemgr validate``: check an XML file without a broker.
 
-Owns what is told of a file, and when it is called valid: nothing is wrong with it, and each enabled
-link can start as far as that is known without connecting. Passwords are not looked at; which of
-them the passfile must have is told.
+Owns when a file is valid: nothing is wrong with it, and each enabled link can start as far as that
+is known without connecting. Passwords are not checked; the names that the passfile must have are
+printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.admin.cli.options import Common
 
 
 def validate(common: Common, path: Path, name: str | None) -> int:
-    """Say what is wrong with the file, errors and warnings, and which passwords it needs.
+    """Print errors and warnings, and which passwords the file needs.
 
     :param name: the name that the bridge must have; None where any will do.
     :returns: the exit code: 0 where it is valid. :raises AdminError: the file cannot be read.
@@ -67,8 +67,7 @@ def _told(problem: Problem) -> dict[str, object]:
 
 
 class _AnyPassword(Mapping[str, str]):
-    """Stands in for the passfile, which the one who validates may not be allowed to read: every
-    password is there.
+    """Has every password, in place of a passfile that may not be readable.
 
     :ivar asked: the names that were asked for, in the order of the file.
     """

@@ -1,4 +1,4 @@
-"""``imqbridgemgr watch``: bridges or links as they are, again and again, in a terminal by rich.
+"""``imqbridgemgr watch``: bridges or links, refreshed again and again.
 
 Owns the form and the pace. Where the output is no terminal, or JSON is wanted, each look is printed
 below the one before.
@@ -36,10 +36,10 @@ _COLOURS: Final = {
 
 
 def watch(common: Common, look: Callable[[], Any], options: argparse.Namespace) -> int:
-    """Show what ``look`` gives, until the operator has seen enough (Ctrl-C), or as often as asked.
+    """Show what ``look`` returns, until Ctrl-C or as often as asked.
 
-    A broker that does not answer for a while is no end: what was seen last stays, with the error
-    below.
+    A broker that does not answer for a while does not end this: what was seen last stays, with the
+    error below.
 
     :returns: the exit code: 0. :raises AdminError: the first look fails.
     """

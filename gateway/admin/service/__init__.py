@@ -1,1 +1,1 @@
-"""The admin service: HTTP, JSON, one resource for each thing that is administered."""
+"""The admin service: HTTP and JSON, one resource per subject."""

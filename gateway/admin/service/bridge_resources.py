@@ -71,8 +71,9 @@ COUNTED: Final[Mapping[str, tuple[TransactionState, ...]]] = {
 
 
 def as_jms(bridge: Bridge) -> JMSBridge | None:
-    """Return the bridge as one of type JMS; None of another type, and of one that could not be
-    made.
+    """Return the bridge as one of type JMS.
+
+    None where it is of another type, or could not be made.
     """
     return cast("JMSBridge", bridge) if hasattr(bridge, "coordinator") else None
 
@@ -90,8 +91,9 @@ async def looked(links: Sequence[BridgeLink]) -> None:
 
 
 def matching(bridges: BridgeServiceManager, name: str | None, kind: str = "") -> list[Bridge]:
-    """Return the bridges of that name and type; None and "" are any. :raises Refused: there is no
-    such bridge or type, or it is of another type.
+    """Return the bridges of that name and type; None and "" are any.
+
+    :raises Refused: the bridge or the type is unknown, or the bridge is of another type.
     """
     try:
         return bridges.matching(name, kind or None)
@@ -172,7 +174,7 @@ class BridgeResources:
         return await self._operated(operation, name, request.text("type"))
 
     async def _operated(self, operation: str, name: str | None, kind: str) -> dict[str, object]:
-        # What is wrong with the request is reported before anything is done.
+        # A wrong request is refused before anything is done.
         self._matching(name, kind)
         ask = {
             "start": self._bridges.start,
@@ -322,8 +324,10 @@ def _not_started(bridge: Bridge) -> list[BridgeLink]:
 
 
 def _bridge_json(bridge: Bridge) -> dict[str, object]:
-    """A bridge in JSON; ``enabled_links`` are those that are enabled in its file, 0 of a bridge
-    that is stopped or has none; ``transactions`` says how many call for somebody.
+    """Return a bridge in JSON.
+
+    ``enabled_links`` is how many its file enables, 0 where it is stopped; ``transactions`` is how
+    many call for an operator.
     """
     return {
         "name": bridge.name,
@@ -422,5 +426,5 @@ class TransactionResources:
 
 
 def _typed(id: str) -> str:
-    """As the coordinator understands what an operator types."""
+    """Return an id in the coordinator's form of what an operator types."""
     return id.strip().lower().lstrip("0")

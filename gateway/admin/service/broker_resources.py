@@ -46,7 +46,7 @@ _TYPES: Final = {"q": "queue", "t": "topic"}
 
 
 class BrokerResources:
-    """The broker, its destinations, durable subscriptions and connections as resources.
+    """Destinations, durable subscriptions and connections as resources.
 
     :param about: more fields of the broker as a whole, such as ``journal``.
     """

@@ -37,7 +37,7 @@ _IDS_LENGTH: Final = 8000
 
 
 class Lost:
-    """Told that a connection or a consumer is lost; ends what waits for deliveries."""
+    """Ends what waits for deliveries when the connection is lost."""
 
     def __init__(self) -> None:
         self.error: MessagingError | None = None
@@ -52,8 +52,9 @@ class Lost:
                 each.errback(self.error)
 
     def watch(self, waiting: Deferred[None]) -> None:
-        """Fail it when the connection or the consumer is lost. :raises MessagingError: it is
-        already.
+        """Fail a Deferred when the connection or the consumer is lost.
+
+        :raises MessagingError: it is lost already.
         """
         if self.error is not None:
             raise self.error
@@ -76,8 +77,9 @@ class Reader:
         return Browsing(self.session(Mode.AUTO), queue, selector, self._lost)
 
     async def first(self, queue: Destination, selector: str | None, most: int) -> list[Message]:
-        """Return the first messages that the selector matches. :raises MessagingError: the selector
-        is wrong, or the broker refuses.
+        """Return the first messages that the selector matches.
+
+        :raises MessagingError: the selector is wrong, or the broker refuses.
         """
         browsing = self.browse(queue, selector)
         found: list[Message] = []
@@ -94,7 +96,10 @@ class Reader:
 async def reader(
     provider: Provider, credentials: Callable[[], Credentials]
 ) -> AsyncIterator[Reader]:
-    """Connect for as long as the block lasts. :raises MessagingError: the broker refuses."""
+    """Connect for as long as the block lasts.
+
+    :raises MessagingError: the broker refuses.
+    """
     lost = Lost()
     connection = await provider.connect(credentials(), None, lost)
     try:
@@ -128,20 +133,20 @@ class _Received:
             waiter.callback(None)
 
     def more(self) -> Deferred[None]:
-        """Fires with the next delivery; fails when there is none to come."""
+        """Fires with the next delivery; fails when the connection is lost."""
         waiter = self._waiter = Deferred()
         self._lost.watch(waiter)
         return waiter
 
 
 class Browsing:
-    """Looks through the queue, in portions."""
+    """Looks through a queue, in portions."""
 
     def __init__(
         self, session: Session, queue: Destination, selector: str | None, lost: Lost
     ) -> None:
         if selector:
-            # Said here of every provider, before anything is asked of one.
+            # Raises the same error for every provider.
             parse(selector)
         self._received = _Received(lost)
         spec = Subscription(queue, selector=selector or None, browse=True)
@@ -149,7 +154,7 @@ class Browsing:
         self._consumer.start()
 
     async def next(self, most: int) -> list[Message]:
-        """So many messages, fewer only at the end."""
+        """Return ``most`` messages, fewer only at the end of the queue."""
         received = self._received
         if most > 0 and not received.ended:
             self._consumer.grant(most)
@@ -174,7 +179,7 @@ class Taking:
         self.consumer = session.consumer(spec, self._received.deliver, lost)
 
     async def all(self, reactor: IReactorTime) -> list[tuple[int, Message]]:
-        """Numbers and messages of those that came; the others somebody else has taken."""
+        """Return numbers and messages; those missing another has taken."""
         received = self._received
         self.consumer.grant(len(self._ids))
         self.consumer.start()
@@ -193,7 +198,7 @@ def _quoted(text: str) -> str:
 
 
 def portions(ids: Iterable[str]) -> Iterator[list[str]]:
-    """The same ids, so many at a time as one selector can name; one of them at least."""
+    """Yield the ids in portions that one selector can name."""
     portion: list[str] = []
     size = 0
     for each in ids:

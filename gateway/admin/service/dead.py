@@ -5,9 +5,9 @@ sent in its place are one transaction, of at most :data:`BATCH` messages. The qu
 broker of this instance, the built-in one where no other is named.
 
 A message is replayed as the original that its envelope holds, with a new id and timestamp, to where
-a link got it from. That place must be on this instance's broker, or another be named: for a message
-that came from elsewhere there is none here. One that had expired is sent to live for ever. What
-cannot be replayed is left where it is, and counted.
+a link got it from. That place must be on this instance's broker, or the operator names another. A
+message that had expired is sent without an expiration. What cannot be replayed is left where it is,
+and counted.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _MOST_REASONS: Final = 10
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the messages that the selector matches.
+    """What became of the messages that the selector matched.
 
-    :param matched: those that were looked at, left alone or not. :param done: replayed or purged,
-        or such as would be, in a dry run.
+    :param matched: all that were looked at. :param done: replayed or purged; in a dry run, those
+        that would be.
     :param left: left in the queue because they cannot be replayed. :param gone: taken by somebody
         else meanwhile.
     :param reasons: why messages were left, each reason with how often, the first few.
@@ -58,7 +58,6 @@ class Tally:
     reasons: dict[str, int] = field(default_factory=dict)
 
     def leave(self, reason: str) -> None:
-        """One is left alone."""
         self.left += 1
         if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
@@ -92,9 +91,10 @@ class DeadMessages:
         *,
         queue: Destination = BUILT_IN_DMQ_DESTINATION,
     ) -> tuple[list[dict[str, object]], bool]:
-        """The first messages that the selector matches, in JSON, and whether there are more.
+        """Return the first messages that match, and whether there are more.
 
-        :raises MessagingError: the selector is none, or the broker refuses.
+        :returns: the messages are in JSON. :raises MessagingError: the selector is wrong, or the
+            broker refuses.
         """
         async with reader(self._provider, self._credentials) as reading:
             found = await reading.first(queue, selector, limit + 1)
@@ -114,7 +114,7 @@ class DeadMessages:
         :param to: where to, instead of to where each came from. :param limit: how many messages to
             send at most; 0 is no limit.
         :param dry_run: only say what would be done.
-        :raises MessagingError: the selector is none, or the broker refuses. What was committed
+        :raises MessagingError: the selector is wrong, or the broker refuses. What was committed
             until then stays done.
         :raises Refused: another replay or purge is under way.
         """
@@ -135,8 +135,9 @@ class DeadMessages:
         dry_run: bool = False,
         queue: Destination = BUILT_IN_DMQ_DESTINATION,
     ) -> Tally:
-        """Throw away what the selector matches, whatever it is. The parameters and errors are those
-        of :meth:`replay`.
+        """Throw away what the selector matches.
+
+        The parameters and errors are those of :meth:`replay`.
         """
         return await self._alone("purge", queue, selector, limit, dry_run, lambda message: None)
 
@@ -217,7 +218,7 @@ class DeadMessages:
         wanted: dict[str, Message | None],
         tally: Tally,
     ) -> None:
-        """Take these from the queue, and send what stands for each, in one transaction."""
+        """Take messages and send their replacements, in one transaction."""
         session = reading.session(Mode.TRANSACTED)
         taking = reading.take(session, queue, wanted)
         try:
@@ -229,7 +230,7 @@ class DeadMessages:
                     try:
                         session.send([replacing])
                     except MessageRejected as error:
-                        # The queue keeps it; the others are none the worse for it.
+                        # The queue keeps it; the others go on.
                         tally.leave(str(error))
                         continue
                 taking.consumer.acknowledge([number])
@@ -249,7 +250,7 @@ class DeadMessages:
 
 
 class NotAnEnvelope(Exception):
-    """A message that cannot be replayed. ``str`` says why."""
+    """The message cannot be replayed; ``str`` says why."""
 
 
 def original_of(
@@ -303,16 +304,17 @@ def _decoded(message: Message) -> Message:
 
 
 def destination_of(text: str) -> Destination | None:
-    """The destination that ``queue:NAME`` or ``topic:NAME`` is; None where the text is neither."""
+    """Return the destination of ``queue:NAME`` or ``topic:NAME``.
+
+    None where the text has neither form.
+    """
     kind, _, name = text.partition(":")
     kinds = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
     return Destination(kinds[kind], name) if kind in kinds and name else None
 
 
 def described(message: Message) -> dict[str, object]:
-    """A dead message in JSON: why it is dead by its properties, and whether it holds its
-    original.
-    """
+    """Return a dead message in JSON: why it is dead, and its original."""
     properties = message.headers.properties
     shown: dict[str, object] = {
         "message_id": message.message_id,

@@ -1,18 +1,18 @@
-"""Who may ask the admin service: HTTP Basic authentication, with a limit on how fast one may guess.
+"""Who may use the admin service: HTTP Basic authentication.
 
-Owns the proof of who asks. Knows no users: the admin user is given to it, others are asked of
-whoever knows them.
+Owns the proof of who asks, and how fast passwords may be guessed. Knows no users: the admin user is
+given to it, others are authenticated by a callable.
 
-Nobody can lock the administrator out: a right password is let in whoever failed before. What
-failures cost is time:
+The administrator cannot be locked out: a right password is let in after any number of failures.
+Failures cost time:
 
 * After :data:`MOST_FAILURES` failed attempts within :data:`WINDOW_S` seconds, passwords from
-  another machine are looked at one in :data:`PACE_S` seconds for each address, right or wrong;
-  :data:`_MOST_WAITING` may wait for that, and more are answered with status 429 and a
-  ``Retry-After``. Addresses of IPv6 count by their /64, which is what one machine has.
-* Passwords from this machine are looked at at once: the administrator's commands come from the same
-  address as everything else here. Users' passwords go through the users' own queue, which takes
-  turns and holds back the answers to failures.
+  another machine are checked one in :data:`PACE_S` seconds for each address, right or wrong.
+  :data:`_MOST_WAITING` may wait for that; more are answered with status 429 and a ``Retry-After``.
+  IPv6 addresses count by their /64, which is what one machine has.
+* Passwords from this machine are checked at once, because the administrator's commands come from
+  the same address as everything else here. Users' passwords go through the users' own queue, which
+  takes turns and holds back the answers to failures.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Authenticate = Callable[[str, str, str], Deferred[bool]]
 
 MOST_FAILURES: Final = 5
 WINDOW_S: Final = 60.0
-#: Seconds between two looks at passwords of an address that has failed too often.
+#: Seconds between two checks of passwords from an address that has failed too often.
 PACE_S: Final = 1.0
 #: Addresses whose failures are remembered; the oldest are forgotten first.
 _MOST_ADDRESSES: Final = 10_000
@@ -55,7 +55,7 @@ _REALM: Final = 'Basic realm="stomp-gateway", charset="UTF-8"'
 
 
 class Failures:
-    """How often each address has failed, and when its next password may be looked at.
+    """How often addresses failed, and when each may try again.
 
     :param seconds: the time, in seconds.
     """
@@ -67,8 +67,9 @@ class Failures:
         self._next: dict[str, float] = {}
 
     def wait_s(self, address: str) -> float:
-        """Seconds until a password of this address may be looked at, which is then this one's
-        turn.
+        """Reserve a turn for a password of this address.
+
+        :returns: seconds until that turn.
         """
         times = self._times.get(address)
         if times is None or is_loopback(address):
@@ -82,7 +83,10 @@ class Failures:
         return turn - now
 
     def add(self, address: str) -> int:
-        """It has failed. :returns: how often, in a row without a pause as long as the window."""
+        """Count a failure.
+
+        :returns: how many there were without a pause as long as the window.
+        """
         now = self._seconds()
         times = self._times.pop(address, None) or deque(maxlen=MOST_FAILURES)
         if times and times[-1] <= now - WINDOW_S:
@@ -103,10 +107,10 @@ class Failures:
 class Guard:
     """The resource around all others.
 
-    :param inner: what those who are let in get.
-    :param user: who administers; empty for nobody. :param password: theirs; empty lets nobody in by
-        it.
-    :param authenticate: for everybody else, or None.
+    :param inner: the resource for those who are let in.
+    :param user: the administrator; empty for no such user. :param password: the administrator's;
+        where it is empty, no password is right.
+    :param authenticate: for all other users, or None.
     """
 
     isLeaf = True
@@ -133,7 +137,7 @@ class Guard:
         self._waiting: dict[str, int] = {}
 
     def close(self) -> None:
-        """The service ends: tell what the log was not told."""
+        """Log what was left out of the log so far."""
         self._strangers.report()
 
     def getChildWithDefault(self, name: bytes, request: Any) -> Guard:
@@ -155,7 +159,7 @@ class Guard:
         return NOT_DONE_YET
 
     def _broken(self, request: Any, failure: Failure) -> None:
-        """A defect; whoever waits for the answer is told so."""
+        """Answer a request that failed by a defect."""
         refused = internal_error(self._log, request, failure)
         if not request.gone and not request.startedWriting:
             self._refuse(request, refused)
@@ -191,7 +195,7 @@ class Guard:
             raise
 
     async def _admitted(self, request: Any) -> str:
-        """Who asks. :raises Refused: they may not."""
+        """Return the user who asks. :raises Refused: the user may not."""
         host = peer_host(request.getClientAddress())
         address = counted_address(host)
         given = _credentials(request.getHeader("Authorization"))
@@ -215,8 +219,9 @@ class Guard:
         return user
 
     async def _turn(self, address: str) -> None:
-        """Wait until a password of this address may be looked at. :raises Refused: too many wait
-        for that.
+        """Wait until a password of this address may be checked.
+
+        :raises Refused: too many wait for that.
         """
         waiting = self._waiting.get(address, 0)
         if waiting >= _MOST_WAITING:
@@ -248,7 +253,7 @@ class Guard:
 
 
 def _credentials(header: str | None) -> tuple[str, str] | None:
-    """User and password; None where there are none."""
+    """Return user and password; None where they are missing."""
     scheme, _, encoded = (header or "").partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -1,8 +1,8 @@
-"""Messages as resources of the admin service: those that wait in a queue of this instance's broker,
-and those in the dead message queues of bridges.
+"""Messages in queues as resources of the admin service.
 
-Owns their form in JSON, and which dead message queue is meant. What is done to one is
-:mod:`gateway.admin.service.dead`'s.
+Those that wait in a queue of this instance's broker, and those in the dead message queues of
+bridges. Owns their form in JSON, and which dead message queue is meant. What is done to one,
+:mod:`gateway.admin.service.dead` knows.
 
 =====================================================================  =======================================================
 ``GET /v1/messages?name=N&selector=S&limit=N``                         the first that wait; ``more``: whether there are more
@@ -13,8 +13,7 @@ Owns their form in JSON, and which dead message queue is meant. What is done to 
 =====================================================================  =======================================================
 
 The dead message queue is the built-in one, unless ``bridge`` and ``dmq`` name a bridge and one of
-its dead message queues. Messages are left where they are but by replay and purge; bodies are never
-shown.
+its dead message queues. Only replay and purge move messages; bodies are never shown.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class QueueMessages:
     """The messages of queues as resources.
 
     :param clock: the reactor. :param credentials: as whom the broker is asked; asked for each time.
-    :param exists: tells whether there is a queue of that name: raises what an administrator is told
-        where there is none.
+    :param exists: raises an error for the administrator where there is no queue of that name.
     """
 
     def __init__(
@@ -180,8 +178,9 @@ class DeadMessageResources:
         )
 
     def _queue(self, request: AdminRequest) -> Destination:
-        """Which is meant. :raises Refused: there is none of that name, or none that can be looked
-        into from here.
+        """Return the queue that is meant.
+
+        :raises Refused: no queue has that name, or it cannot be read from here.
         """
         name, bridge_name = request.text("dmq"), request.text("bridge")
         if not name and not bridge_name:

@@ -33,15 +33,17 @@ from gateway.stomp.counters import Counters
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-#: Metrics of one kind: of each the name after a prefix, what it is, and the attribute that has its
-#: value or what makes it; None leaves a sample out.
+#: Metrics of one kind: the name after a prefix, the help text, and the attribute that has the value
+#: or a function that returns it; None leaves a sample out.
 Rows = Sequence[tuple[str, str, str | Callable[[Any], float | None]]]
 #: What the metrics are of, by the values of their labels.
 Samples = Iterable[tuple[Sequence[str], object]]
 
 
 class MetricsResource:
-    """``GET /metrics``. Prometheus gives the administrator's name and password by ``basic_auth``.
+    """``GET /metrics``.
+
+    Prometheus gives the administrator's name and password by ``basic_auth``.
 
     :param reactor: whose threads make the text, which takes a while where there are many
         destinations.

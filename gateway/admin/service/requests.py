@@ -1,12 +1,11 @@
-"""Requests to the admin service and their answers: what a resource is given, how it refuses, and
-how both become HTTP.
+"""Requests to the admin service and their answers.
 
 Owns the form: paths, JSON, the status of each error. Knows no resource; each module of resources
 adds its own with :meth:`Routes.add`.
 
 An answer is a JSON value. An error is ``{"error": {"text": TEXT, "code": CODE}}``: the text is a
 sentence for an operator, the code is one of Open MQ's (``BB4006``) where it has one, else a word.
-What nobody foresaw is ``internal_error`` with the number of an incident that the log has, too.
+A defect is ``internal_error`` with the number of an incident, which the log has, too.
 """
 
 from __future__ import annotations
@@ -78,8 +77,9 @@ class Plain:
 
 
 class LongList:
-    """An answer that is a JSON object with one list in it, which may be so long that making or
-    writing it at once would hold everybody up.
+    """An answer that is a JSON object with one very long list in it.
+
+    It is encoded and written in parts, so that other work goes on meanwhile.
 
     :param name: the list's.
     """
@@ -94,8 +94,9 @@ class LongList:
         self._parts.append(_octets(value))
 
     def write(self, request: Any) -> Deferred[bytes]:
-        """Write it as the client reads it. :returns: what is left to write, when all was written or
-        the client has gone.
+        """Write it as fast as the client reads it.
+
+        :returns: fires with what is left to write, when all was written or the client has gone.
         """
         self._parts.append(b"]}\n")
         request.setHeader(b"Content-Type", JSON.encode())
@@ -141,7 +142,7 @@ class AdminRequest:
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, name: str, default: str = "") -> str:
-        """A parameter: of the body, else of the URL. :raises Refused: it is no text."""
+        """A text of the body, else of the URL. :raises Refused: it is no text."""
         value = self.body.get(name)
         if value is None:
             return self.query.get(name, default)
@@ -150,14 +151,14 @@ class AdminRequest:
         return value
 
     def needed(self, name: str) -> str:
-        """The same of one that must be there, and not be empty. :raises Refused: it is not."""
+        """A text that must not be empty. :raises Refused: it is missing."""
         value = self.text(name)
         if not value:
             raise Refused(f"{name} is missing", "bad_request")
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A parameter that is true or false. :raises Refused: it is neither."""
+        """A truth value. :raises Refused: it is neither true nor false."""
         value = self.body.get(name, self.query.get(name, default))
         if isinstance(value, str):
             value = {"true": True, "false": False}.get(value.lower(), value)
@@ -166,7 +167,7 @@ class AdminRequest:
         return value
 
     def number(self, name: str, default: int, minimum: int, maximum: int) -> int:
-        """A parameter that is a whole number. :raises Refused: it is none, or out of bounds."""
+        """A whole number. :raises Refused: it is not one, or out of bounds."""
         value = self.body.get(name, self.query.get(name, default))
         try:
             number = default if isinstance(value, (bool, float)) else int(value)
@@ -183,7 +184,7 @@ class AdminRequest:
 class Routes:
     """The resources there are.
 
-    :param log: has every change that was asked for, and what nobody foresaw.
+    :param log: gets every change that was requested, and defects.
     """
 
     def __init__(self, log: Logger) -> None:
@@ -248,8 +249,9 @@ class Routes:
 
 
 def _to_the_end(doing: Deferred[bytes]) -> Deferred[bytes]:
-    """The same result; but Klein, which cancels when the client is gone, cannot end half way what
-    was asked.
+    """Return the same result, shielded from cancellation.
+
+    Klein cancels a request whose client is gone, which must not end it half way.
     """
     told: Deferred[bytes] = Deferred()
 
@@ -264,7 +266,7 @@ def _to_the_end(doing: Deferred[bytes]) -> Deferred[bytes]:
 
 
 def internal_error(log: Logger, request: Any, failure: Failure) -> Refused:
-    """What a defect is told as; the log has the failure."""
+    """Log a defect, and return how it is answered."""
     incident = secrets.token_hex(4)
     log.failure("incident {incident}: {path}", failure, incident=incident, path=_path(request))
     return Refused(
@@ -275,9 +277,7 @@ def internal_error(log: Logger, request: Any, failure: Failure) -> Refused:
 
 
 def check_text(request: Any) -> None:
-    """Refuse what cannot be looked up, because it is no text. :raises Refused: host or path are not
-    UTF-8.
-    """
+    """Check the host and the path. :raises Refused: one is not UTF-8."""
     parts = {"host": request.getRequestHostname(), "path": b"/".join(request.postpath)}
     for name, octets in parts.items():
         try:
@@ -292,7 +292,7 @@ def _path(request: Any) -> str:
 
 
 def refusal(error: BaseException | None) -> Refused | None:
-    """What an error that is somebody's normal business is told as; None for a defect."""
+    """Return how an error is answered; None for a defect."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, WrongState):
@@ -314,12 +314,12 @@ def refusal(error: BaseException | None) -> Refused | None:
 
 
 def _marked(problem: Problem) -> str:
-    # Among errors nobody would know it for a warning.
+    # Among errors, a warning must say that it is one.
     return f"Warning: {problem}" if problem.severity is Severity.WARNING else str(problem)
 
 
 def write_refusal(request: Any, refused: Refused) -> bytes:
-    """The octets that say so; status and headers are set on Twisted's ``request``."""
+    """Set status and headers on Twisted's ``request``; return the body."""
     request.setResponseCode(refused.status.value, refused.status.phrase.encode())
     for name, value in refused.headers.items():
         request.setHeader(name.encode(), value.encode("ascii", "replace"))
@@ -341,8 +341,9 @@ def _octets(value: object) -> bytes:
 
 
 def plain(value: object) -> object:
-    """Return a value as ``json`` takes it: dataclasses by their fields, enumerations by their
-    values, sequences and mappings as such.
+    """Return a value as ``json`` takes it.
+
+    Dataclasses become mappings of their fields, enumerations their values.
     """
     if isinstance(value, Enum):
         return value.value

@@ -1,14 +1,11 @@
-"""The admin service: one listener that speaks HTTP and answers in JSON, found through the port
-mapper.
+"""The admin service: one HTTP listener, found through the port mapper.
 
-Owns the listener, its limits and its end. Who is let in is :mod:`gateway.admin.service.guard`'s
-business; what can be asked is that of the modules that add their resources: to the constructor are
-given functions, each of which adds what it has to the
-:class:`~gateway.admin.service.requests.Routes`.
+Owns the listener, its limits and its end. Who is let in, :mod:`gateway.admin.service.guard` knows.
+What can be requested, modules of resources know: the constructor takes functions, each of which
+adds its resources to the :class:`~gateway.admin.service.requests.Routes`.
 
-There are at most :data:`MOST_CONNECTIONS` connections, a request body has at most
-:data:`LARGEST_BODY` octets, and who is silent for
-:data:`IDLE_S` seconds is disconnected.
+There are at most :data:`MOST_CONNECTIONS` connections. A request body has at most
+:data:`LARGEST_BODY` bytes. A client that is silent for :data:`IDLE_S` seconds is disconnected.
 """
 
 from __future__ import annotations
@@ -126,8 +123,10 @@ class AdminService:
         self._log.info("admin service on {host}:{port}", host=options.hostname, port=self.port)
 
     def stop(self) -> Deferred[None]:
-        """Listen no more; requests under way have :data:`STOP_S` seconds to be answered, then their
-        connections are closed.
+        """Stop listening.
+
+        Requests under way have :data:`STOP_S` seconds to be answered, then their connections are
+        closed.
         """
         return Deferred.fromCoroutine(self._stop())
 
@@ -173,7 +172,7 @@ class _Request(Request):
     channel: Any
 
     def let_in(self, user: str) -> None:
-        """The guard has let somebody in; this connection is not closed to make room for others."""
+        """Keep this connection when others need room: the guard let it in."""
         self.admin = user
         self.channel.site.let_in.add(_peer(self.channel.getPeer()))
 
@@ -198,7 +197,7 @@ class _Request(Request):
 
 
 class _Site(Site):
-    """Twisted's, which logs every request; what matters is logged where it is done."""
+    """Twisted's site, which logs no requests; changes are logged elsewhere."""
 
     noisy = False
     requestFactory = _Request
@@ -229,8 +228,8 @@ class _Connections(WrappingFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         if len(self.protocols) - len(self._leaving) >= MOST_CONNECTIONS:
-            # Whoever has proved nothing must not keep the administrator out by holding connections:
-            # the oldest such goes.
+            # Connections without a right password must not keep the administrator out: the oldest
+            # of them goes.
             stranger = next((each for each in self.protocols if self._is_strange(each)), None)
             if stranger is None:
                 # None closes the connection at once.

@@ -1,7 +1,7 @@
 """The settings of the admin service.
 
-Owns their names, defaults and meaning, and the rule that what is said in the clear stays on this
-machine.
+Owns their names, defaults and meaning, and the rule that the service speaks in the clear on this
+machine only.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class AdminOptions:
 
     :param hostname: where it listens. :param port: 0 lets the system choose. :param tls: whether it
         speaks TLS.
-    :param user: who administers besides the users of the group admin; empty for nobody. :param
-        password: theirs; empty lets nobody in by it.
+    :param user: an administrator besides the users of the group admin; empty for no such user.
+        :param password: that user's; where it is empty, no password is right.
     """
 
     hostname: str = "127.0.0.1"
@@ -86,7 +86,7 @@ class AdminOptions:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to this name or address never leaves the machine."""
+    """Whether this name or address is the machine's own loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,14 +1,12 @@
 """What an administrator may do to the embedded broker.
 
-Owns the order of each operation and when it is done: what changes anything is durable when its
-Deferred fires. How things stand is
-:mod:`gateway.broker.operator.views`'s, how messages are given up
-:mod:`gateway.broker.operator.purging`'s, what a property may be
-:mod:`gateway.broker.core.properties`'s.
+Owns the order of each operation and when it is done: a change is durable when its Deferred fires.
+What an administrator sees, :mod:`gateway.broker.operator.views` knows; how messages are given up,
+:mod:`gateway.broker.operator.purging`; what a property may be,
+:mod:`gateway.broker.core.properties`.
 
-The properties that an administrator gives lie over those of the settings, and where these say
-nothing over the defaults of created destinations: no limit, REJECT_NEWEST, the dead message queue
-in use.
+The properties that an administrator gives override those of the settings. Where neither says
+anything, a created destination has no limits, REJECT_NEWEST, and uses the dead message queue.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ _KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
 
 
 class AdministrationRefused(MessagingError):
-    """What an administrator asked for cannot be done; ``str`` says why."""
+    """The request of an administrator cannot be done; ``str`` says why."""
 
 
 class BrokerAdministration:
@@ -107,8 +105,9 @@ class BrokerAdministration:
     def list_destinations(
         self, show: Callable[[DestinationView], None], type: str = "", temporary: bool = False
     ) -> Deferred[None]:
-        """Show the destinations by name, queues first, each as it is then. There may be very many:
-        a few are shown in each turn.
+        """Show the destinations by name, queues first.
+
+        There may be very many: a few are shown in each turn, each as it is then.
 
         :param type: ``queue`` or ``topic``, "" for both. :param temporary: temporary ones, too.
         :returns: fires when all were shown. :raises AdministrationRefused: there is no such type.
@@ -129,19 +128,18 @@ class BrokerAdministration:
         return done
 
     def destination(self, type: str, name: str) -> DestinationView:
-        """One destination. :raises AdministrationRefused: there is none of that type and name."""
+        """Return one destination. :raises AdministrationRefused: it is unknown."""
         physical = self._find(type, name)
         return views.destination(physical, views.producers(self._provider)[physical.destination])
 
     def measured(self, most: int) -> tuple[Sequence[DestinationView], int]:
-        """The destinations to be told of again and again: as
-        :func:`gateway.broker.operator.views.measured`.
-        """
+        """As :func:`gateway.broker.operator.views.measured`."""
         return views.measured(self._provider, most)
 
     def durables(self, topic: str = "") -> Sequence[DurableView]:
-        """Durable subscriptions by client identifier and name. :param topic: only those to this
-        topic, or with this pattern.
+        """Return durable subscriptions by client identifier and name.
+
+        :param topic: only those to this topic, or with this pattern.
         """
         found = [
             each for each in self._broker.durables.values() if topic in ("", each.pattern.name)
@@ -152,7 +150,10 @@ class BrokerAdministration:
         ]
 
     def connections(self, service: str = "") -> Sequence[ConnectionView]:
-        """The connections, the oldest first. :param service: only those that came by it."""
+        """Return the connections, the oldest first.
+
+        :param service: only those that came by this service.
+        """
         clients = {id(client.connection): client for client in self._clients()}
         holders = self._holders()
         every = [
@@ -164,7 +165,7 @@ class BrokerAdministration:
     # --- destinations
 
     def create(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
-        """Make a destination with these properties; it stays until an administrator destroys it.
+        """Make a destination; it stays until an administrator destroys it.
 
         :returns: sentences about properties that have no effect here; fails with
             AdministrationRefused, InvalidDestination, StorageFailed.
@@ -245,8 +246,10 @@ class BrokerAdministration:
     def purge(
         self, type: str, name: str, selector: str = "", use_dmq: bool = False
     ) -> Deferred[int]:
-        """Give up what waits in a destination. What consumers have not settled stays theirs, and so
-        does what prepared branches have sent or acknowledged.
+        """Give up what waits in a destination.
+
+        What consumers have not settled stays theirs, and so does what prepared branches have sent
+        or acknowledged.
 
         :param selector: only messages that it matches; "" for all.
         :param use_dmq: move them to the dead message queue; else they are gone.
@@ -275,8 +278,10 @@ class BrokerAdministration:
         return count
 
     def destroy(self, type: str, name: str, use_dmq: bool = False) -> Deferred[None]:
-        """Remove a destination, with its messages. Its consumers end with an error, durable
-        subscriptions of a topic go with it; those with wildcards lose its messages only.
+        """Remove a destination, with its messages.
+
+        Its consumers end with an error, durable subscriptions of a topic go with it; those with
+        wildcards lose its messages only.
 
         :param use_dmq: move the messages to the dead message queue first, those that consumers have
             included; else they are gone.
@@ -306,7 +311,7 @@ class BrokerAdministration:
             _check_readable(physical)
             physical.burial = _burial(physical, "destroyed")
         if use_dmq or not isinstance(physical, PhysicalQueue):
-            # Nobody sends to it or receives from it any more, until it is gone as a whole.
+            # No client sends to it or receives from it any more, until it is gone as a whole.
             physical.removed = True
         if use_dmq:
             # What is being committed arrives before this fires.
@@ -373,8 +378,9 @@ class BrokerAdministration:
         wanted: Callable[[Message], bool] | None,
         comment: str | None,
     ) -> int:
-        """Give up what waits, if it is wanted; with a comment, to the dead message queue. :returns:
-        how many messages.
+        """Give up the wanted messages that wait; as :func:`_purged`.
+
+        :returns: how many messages.
         """
         if isinstance(physical, PhysicalQueue):
             return await _purged(physical, wanted, self._broker.last_seq, comment)
@@ -413,9 +419,10 @@ class BrokerAdministration:
     # --- durable subscriptions and connections
 
     def destroy_durable(self, name: str, client_id: str) -> Deferred[None]:
-        """Remove a durable subscription, and what it has yet to take: to the dead message queue,
-        where its topic uses that. What a prepared branch has acknowledged of it is settled with
-        that, however it ends.
+        """Remove a durable subscription, and what it has yet to take.
+
+        Its messages go to the dead message queue where its topic uses that. What a prepared branch
+        has acknowledged of it is settled with that, whatever becomes of the branch.
 
         :returns: fails with UnknownSubscription, DurableInUse, StorageFailed.
         """
@@ -444,10 +451,11 @@ class BrokerAdministration:
         )
 
     def destroy_connection(self, number: int) -> None:
-        """End a connection: its client is told, its transactions roll back, what it has not settled
-        goes back.
+        """End a connection, with an error for its client.
 
-        :param number: its id. :raises AdministrationRefused: there is none.
+        Its transactions roll back; what it has not settled goes back.
+
+        :param number: its id. :raises AdministrationRefused: no connection has it.
         """
         for connection in list(self._provider.connections):
             if connection.number == number:
@@ -487,8 +495,9 @@ class BrokerAdministration:
 def _purged(
     place: Distribution, wanted: Callable[[Message], bool] | None, last: int, comment: str | None
 ) -> Deferred[int]:
-    """Give up what waits there, if it is wanted, up to the message numbered ``last``; with a
-    comment, to the dead message queue.
+    """Give up the wanted messages that wait, up to the number ``last``.
+
+    :param comment: moves them to the dead message queue; None drops them.
     """
     done: Deferred[int] = Deferred()
     if wanted is None and comment is None:
@@ -503,8 +512,9 @@ def _everything(message: Message) -> bool:
 
 
 def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:
-    """Whether all that waits can be looked at. :raises AdministrationRefused: something of it is
-    damaged, so nobody can say what it is.
+    """Check that all messages that wait can be read.
+
+    :raises AdministrationRefused: one is damaged, so that it is not known what it is.
     """
     places: Sequence[Distribution] = (
         [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
@@ -519,8 +529,9 @@ def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> 
 
 
 def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
-    """The comment of its messages in the dead message queue. :raises AdministrationRefused: they
-    would not be kept there.
+    """Return the comment for its messages in the dead message queue.
+
+    :raises AdministrationRefused: they would not be kept there.
     """
     destination = physical.destination
     if destination == DMQ:

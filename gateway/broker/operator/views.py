@@ -1,7 +1,7 @@
-"""What an administrator is told of the broker: its destinations, durable subscriptions and
-connections, as they stand.
+"""What an administrator sees of the broker.
 
-Owns these values and how they are read off. Changes nothing.
+The broker as a whole, destinations, durable subscriptions and connections. Owns these values and
+how they are read off. Changes nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ PART: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class DestinationView:
-    """A destination. On a topic a message counts once for each subscription that has yet to take
-    it.
+    """A destination.
+
+    On a topic, a message counts once for each subscription that has yet to take it.
 
     :param type: ``queue`` or ``topic``. :param state: ``RUNNING``, or ``DESTROYING`` while an
         administrator's removal goes on.
@@ -100,7 +101,7 @@ class DurableView:
 class ConnectionView:
     """A connection.
 
-    :param id: since the start of the broker the how manieth it is. :param service: by which it
+    :param id: counts the connections since the start of the broker, from 1. :param service: by which it
         came: ``stomp``, ``sslstomp``, ``bridge`` for one of this process. :param address: the
         client's, and :param port: the client's; "" and 0 inside the process. :param protocol: the
         client's.
@@ -168,7 +169,7 @@ class BrokerView:
 
 
 class Client(Protocol):
-    """Who is behind a connection of the broker, told by whoever carries it."""
+    """The client behind a connection, as its transport knows it."""
 
     @property
     def connection(self) -> object: ...
@@ -185,7 +186,7 @@ class Client(Protocol):
 
 
 def producers(provider: EmbeddedProvider) -> Counter[Destination]:
-    """How many connections have sent to each destination."""
+    """Count the connections that have sent to each destination."""
     counts: Counter[Destination] = Counter()
     for _ in count_producers(provider, counts):
         pass
@@ -193,7 +194,7 @@ def producers(provider: EmbeddedProvider) -> Counter[Destination]:
 
 
 def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) -> Iterator[None]:
-    """The same, added to ``counts`` a part at a time."""
+    """The same as :func:`producers`, added to ``counts`` in short steps."""
     for connection in list(provider.connections):
         known = iter(list(connection.producible.values()))
         while part := list(islice(known, PART)):
@@ -250,7 +251,7 @@ def show_destinations(
     kind: Kind | None,
     temporary: bool,
 ) -> Iterator[None]:
-    """Show the destinations by name, queues first, in steps that each take a short time.
+    """Show the destinations by name, queues first, in short steps.
 
     :param kind: None shows both. :param temporary: show temporary ones, too.
     """
@@ -276,10 +277,11 @@ def show_destinations(
 
 
 def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationView], int]:
-    """How those stand that are to be told of again and again, the temporary ones never: first those
-    that are not made by their use alone, then the oldest.
+    """Return the destinations that have metrics of their own, and how many are left out.
 
-    :param most: so many at most; -1 is all. :returns: them, and how many are left out.
+    Temporary ones have none. Those of administrators and settings come first, then the oldest.
+
+    :param most: how many at most; -1 is all.
     """
     every = [
         physical
@@ -295,13 +297,14 @@ def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationVie
 
 
 def waiting(place: Distribution) -> int:
-    """Messages that no consumer has."""
+    """Count the messages that no consumer has."""
     return place.backlog.waiting + len(place.delayed) + len(place.resting) + place.dying
 
 
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
-    """Whether a prepared branch has sent to it, or acknowledged a message of it; of a topic, one of
-    a subscription to it by its name.
+    """Whether a prepared branch has sent to it, or acknowledged a message of it.
+
+    Of a topic, only subscriptions by its name count.
     """
     if isinstance(physical, PhysicalQueue):
         return bool(physical.held or physical.locked)
@@ -363,7 +366,7 @@ def broker(
 
 
 def totals(broker: Broker) -> tuple[int, int]:
-    """Messages and octets of all destinations."""
+    """Count the messages of all destinations, and their octets."""
     everywhere = broker.destinations.values()
     return sum([physical.count for physical in everywhere]), sum(
         [physical.octets for physical in everywhere]

@@ -1,9 +1,9 @@
-"""The access control file ``accesscontrol.properties``: who may connect, and who may do what with
-which destination.
+"""The access control file, ``accesscontrol.properties``.
 
-Owns the file's rules and their precedence, which are Open MQ's. Knows neither how a user proved who
-it is (:mod:`gateway.broker.security.users`) nor when the broker asks. That only its creator
-consumes from a temporary destination is the broker's rule, not one of this file.
+Owns the file's rules, who may connect and who may do what with which destination, and their
+precedence, which are Open MQ's. Knows neither how users are authenticated
+(:mod:`gateway.broker.security.users`) nor when the broker asks. That only its creator consumes from
+a temporary destination is the broker's rule, not one of this file.
 
 A rule is ``RESOURCE.NAME.OPERATION.ACCESS.PRINCIPALS=LIST``::
 
@@ -80,7 +80,7 @@ _RESOURCES: Final = {Kind.QUEUE: "queue", Kind.TOPIC: "topic"}
 
 
 class Operation(Enum):
-    """What a user wants to do with a destination; the values are the file's words."""
+    """What a user does with a destination; the values are the file's words."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -174,8 +174,7 @@ class AccessRules:
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
-        #: Rises each time the rules have been read anew; whoever remembers an answer remembers this
-        #: with it.
+        #: Rises each time the rules have been read anew; an answer that is kept holds for one epoch.
         self.epoch: int = 0
         self._table: _Table = {}
 
@@ -212,8 +211,8 @@ class AccessRules:
         """Whether the user may do that.
 
         Temporary destinations have no rules of their own name, and as in Open MQ only PRODUCE is
-        asked of the file for them: whoever holds the name may send, where the rules for ``*`` let
-        them send.
+        asked of the file for them: a user who knows the name may send, where the rules for ``*``
+        allow it.
 
         A topic subscription with wildcards is judged by its own text, as one more name; the broker
         asks again for each topic that the subscription turns out to cover, or a wildcard would
@@ -326,8 +325,9 @@ def _names(value: str) -> frozenset[str]:
 
 
 def _compile_patterns(rules: _Rules) -> None:
-    """Find the names that are patterns: ``*`` is one level, ``**`` one or more, ``>`` at the end
-    the name before it and all below.
+    """Find the names that are patterns.
+
+    ``*`` is one level, ``**`` one or more, ``>`` at the end the name before it and all below.
     """
     ranked: list[tuple[int, str, _Rule]] = []
     for name, rule in rules.named.items():

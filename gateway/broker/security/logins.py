@@ -1,7 +1,7 @@
-"""Logins: in which order they are verified, who has logged in before, and how long an address that
-guesses waits for its answers.
+"""Logins: the order in which they are verified, and their memory.
 
-Knows no passcodes. Verifying one is slow on purpose, so a sender of many wrong ones fills the
+Owns that order, who has logged in before, and how long an address that guesses waits for its
+answers. Knows no passcodes. Verifying one is slow on purpose, so a sender of many wrong ones fills the
 queue. Three rules keep the queue open for everybody else:
 
 1. Users who are known to log in from an address have turns before all others, who get one turn in
@@ -35,7 +35,7 @@ from gateway.instance.layout import replace
 
 VERSION: Final = "StompGatewayLogins/1"
 
-#: Failures of an address that are answered at once; who mistypes is not to be punished.
+#: Failures of an address that are answered at once: typing errors cost nothing.
 FREE: Final = 5
 #: Seconds without a failure after which those of an address are forgotten.
 FORGOTTEN_S: Final = 60.0
@@ -82,7 +82,10 @@ class LoginQueue(Generic[T]):
         self._turns = 0
 
     def put(self, entry: T, address: str, name: str, rank: Rank) -> None:
-        """Add an entry. One that waits already keeps its place, unless this rank is better."""
+        """Add an entry.
+
+        One that waits already keeps its place, unless this rank is better.
+        """
         place = self._places.get(entry)
         if place is not None:
             if place[0] <= rank:
@@ -94,7 +97,7 @@ class LoginQueue(Generic[T]):
         ] = None
 
     def take(self) -> T | None:
-        """Take out the entry whose turn it is; None if there is none."""
+        """Take out the entry whose turn it is; None where the queue is empty."""
         if not self._places:
             return None
         self._turns += 1
@@ -161,7 +164,9 @@ def _length(names: OrderedDict[str, OrderedDict[T, None]]) -> int:
 
 
 class Logins:
-    """Who has logged in, and which addresses failed to. Called on the reactor's thread.
+    """Who has logged in, and which addresses failed to.
+
+    Called on the reactor's thread.
 
     :param path: the file, made when there is something to keep; None keeps nothing over restarts.
     :param most_delay_ms: the longest delay of the answer to a failure; 0 delays none.
@@ -183,8 +188,9 @@ class Logins:
             self._read(path)
 
     def is_known(self, name: str, address: str) -> bool:
-        """Whether this user has logged in from this address. This process itself, "", always
-        has.
+        """Whether this user has logged in from this address.
+
+        "" is this process, where every user has.
         """
         return not address or (name, address) in self._known
 
@@ -204,8 +210,9 @@ class Logins:
             self._writing = self._reactor.callLater(_WRITE_S, self._write_later)
 
     def failed(self, address: str) -> Deferred[None]:
-        """A login from this address has failed. :returns: fires when that may be said; may be
-        cancelled.
+        """Count a failed login from this address.
+
+        :returns: fires when the failure may be answered; may be cancelled.
         """
         now = self._reactor.seconds()
         count, last = self._failures.pop(address, (0, now))

@@ -1,4 +1,4 @@
-"""Passcodes: Argon2id hashes, and verifying them without stopping the reactor.
+"""Passcodes: Argon2id hashes, verified without blocking the reactor.
 
 Owns the hash parameters, the threads that verify, and the memory of what was verified before. Knows
 neither users nor files: it is given a hash and a passcode and says whether they belong together.
@@ -33,8 +33,8 @@ _HASHER: Final = PasswordHasher(
     time_cost=2, memory_cost=19456, parallelism=1, hash_len=32, salt_len=16, type=Type.ID
 )
 
-#: A hash with the parameters above, of 32 random octets that nobody kept. Who names an unknown user
-#: waits for it as for a real one.
+#: A hash with the parameters above, of 32 random octets that were not kept. A login of an unknown
+#: user is verified against it, to take as long as that of a known one.
 _NOBODY: Final = "$argon2id$v=19$m=19456,t=2,p=1$iRTs6iGslbO8aNsCYdU4pA$AS1wTBoMrSWz8tNPAmwTWyhhQTPz4YABIoMejfeWrzg"
 
 _FORM: Final = re.compile(
@@ -62,7 +62,7 @@ class Reactor(Protocol):
 
 
 class CannotVerify(Exception):
-    """The passcode was not looked at; ``str`` says why, in words fit for a client."""
+    """The passcode was not verified; ``str`` says why, fit for a client."""
 
 
 class TooManyWait(CannotVerify):
@@ -70,8 +70,9 @@ class TooManyWait(CannotVerify):
 
 
 def hash_passcode(passcode: str) -> str:
-    """An Argon2id hash with its salt and parameters, in the PHC string format. Takes some tens of
-    milliseconds.
+    """Return an Argon2id hash, with salt and parameters, in the PHC format.
+
+    Takes some tens of milliseconds.
     """
     return _HASHER.hash(_octets(passcode))
 
@@ -133,7 +134,8 @@ class Passcodes:
         :param address: who asks, and :param name: for whom, for taking turns. :param rank: better
             ones are verified first.
         :returns: fails with :class:`TooManyWait`, or with :class:`CannotVerify` after
-            :meth:`close`. May be cancelled; what nobody waits for any more is not verified.
+            :meth:`close`. May be cancelled; a passcode whose callers have all cancelled is not
+            verified.
         """
         digest = self._digest(hash, passcode)
         done: Deferred[bool] = Deferred(partial(self._abandon, digest))
@@ -160,8 +162,9 @@ class Passcodes:
         self._right.clear()
 
     def close(self) -> None:
-        """Fail what waits, and end the threads; blocks for what they are doing, some tens of
-        milliseconds. Idempotent.
+        """Fail what waits, and end the threads. Idempotent.
+
+        Blocks for what they are doing, some tens of milliseconds.
         """
         if self._closed:
             return
@@ -193,7 +196,7 @@ class Passcodes:
         return True
 
     def _abandon(self, digest: bytes, done: Deferred[bool]) -> None:
-        """Nobody waits for this one any more."""
+        """A caller has cancelled."""
         asking = self._asking.get(digest)
         if asking is not None and done in asking:
             asking.remove(done)
@@ -256,7 +259,8 @@ def _verify(hash: str | None, passcode: str) -> bool:
 
 
 def _octets(passcode: str) -> bytes:
-    """What is hashed. Half a surrogate pair is no reason to fail in a way that differs from a wrong
-    passcode.
+    """Return the bytes to hash.
+
+    Half a surrogate pair must not fail in another way than a wrong passcode.
     """
     return passcode.encode("utf-8", "surrogatepass")

@@ -316,11 +316,11 @@ def _is_new(layout: Layout) -> bool:
 
 
 def _with_users(varhome: Path, instance: str) -> Layout:
-    """The instance, with the users that its first start would make, where that has yet to come."""
+    """Return the instance; a new one gets the users of a first start."""
     layout = Layout(varhome.absolute(), instance)
     if _is_new(layout):
-        # Said also where all else is silent: nobody asked for these users. The password is for a
-        # terminal only, for what else it is may keep it.
+        # Printed also with -s, because these users were not asked for. The password is for a
+        # terminal only: anything else may keep it.
         click.echo(f"New instance {layout.directory}")
         for line in make_first_users(layout, shown=sys.stdout.isatty()):
             click.echo(f"{line[0].upper()}{line[1:]}")

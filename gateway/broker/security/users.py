@@ -1,9 +1,8 @@
-"""The users file: who may connect, and proving that one is who one says.
+"""The users file, and the authentication of users.
 
 Owns the file, the users that a new instance begins with, and the rules of authentication. What a
-user may then do is
-:mod:`gateway.broker.security.access`'s to know; how a passcode is hashed and verified is
-:mod:`gateway.broker.security.passcodes`'s.
+user may then do, :mod:`gateway.broker.security.access` knows; how a passcode is hashed and
+verified, :mod:`gateway.broker.security.passcodes`.
 
 The file is UTF-8, one line a user after a first line that names the format::
 
@@ -87,7 +86,7 @@ class User:
     loopback: bool = False
 
     def __repr__(self) -> str:
-        """Without the hash, which is nobody's business."""
+        """Without the hash, which must not get into a log."""
         return f"User({self.name!r}, {sorted(self.groups)}, active={self.active}, loopback={self.loopback})"
 
 
@@ -109,7 +108,7 @@ class UsersError(Exception):
 class Users:
     """The users of one users file.
 
-    Before the first :meth:`load` there are none.
+    Empty before the first :meth:`load`.
 
     :param path: the file, ``etc/users`` of an instance.
     :param reactor: its thread runs everything here; verifying is done on threads that end with it,
@@ -133,8 +132,9 @@ class Users:
         self._users: Mapping[str, User] = {}
 
     def load(self) -> None:
-        """Read the file; it holds for those who connect from now on. For those who are connected
-        ask :meth:`readmit`.
+        """Read the file; it holds for those who connect from now on.
+
+        For those who are connected call :meth:`readmit`.
 
         :raises UsersError: the file cannot be read, or a line of it is no user. The users are then
             what they were.
@@ -164,8 +164,9 @@ class Users:
         return Deferred.fromCoroutine(self._authenticate(credentials))
 
     def readmit(self, principal: Principal, address: str) -> Principal:
-        """A user who is connected from there, with the groups that the file says now. The passcode
-        is not asked for again.
+        """Return a connected user with the groups that the file has now.
+
+        The passcode is not verified again.
 
         :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect
             from there.
@@ -204,7 +205,7 @@ class Users:
                 right = await self._passcodes.verify(hash, passcode, address, name, rank)
             except CannotVerify as error:
                 if isinstance(error, TooManyWait):
-                    # Or whoever fills the queue would come again at once, as fast as it can.
+                    # Or a client that fills the queue would come again at once, as fast as it can.
                     await self._logins.failed(address)
                 raise AuthenticationFailed(name, str(error)) from None
             user = self._users.get(name)
@@ -213,8 +214,8 @@ class Users:
             if (None if user is None else user.hash) == hash:
                 break
         if user is None or not right:
-            # Only the answer is held back: whoever knows a passcode does not wait for those at the
-            # same address who do not.
+            # Only the answer is held back: a user who knows the passcode does not wait for others at
+            # the same address who do not.
             await self._logins.failed(address)
             raise AuthenticationFailed(name)
         principal = _admitted(user, credentials.address)
@@ -270,7 +271,7 @@ def render(users: Iterable[User]) -> str:
 
 
 def write_users(path: Path, users: Iterable[User]) -> None:
-    """Replace the file with these users: whole or not at all, readable by its owner only.
+    """Replace the file, atomically, readable by its owner only.
 
     :raises OSError: it cannot be written; the file is what it was.
     """
@@ -347,7 +348,7 @@ def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
     A password that the passfile has already, of a start that was interrupted, is used again.
 
     :param shown: whether the lines have the password; else they say where it is.
-    :returns: what was made, a line each, to be shown to whoever asked for it.
+    :returns: what was made, a line each, to be shown to the user.
     :raises FileExistsError: there is a users file, which is left alone. :raises OSError: a file
         cannot be written.
     :raises PassfileError: there is a passfile that cannot be used.
@@ -367,7 +368,9 @@ def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
 
 
 def password_of_admin(layout: Layout) -> str:
-    """The password that the instance's passfile has for ``admin``; empty where it has none.
+    """Return the password of ``admin`` in the instance's passfile.
+
+    Empty where the passfile has none.
 
     :raises PassfileError: the passfile cannot be used.
     """
