@@ -54,7 +54,7 @@ ALLOWED: Final[dict[str, tuple[int, int, int]]] = {
     "pipeline": (70, 224, 138),
     "benchmarks": (28, 121, 79),
     "tests": (229, 859, 510),
-    "docs": (75, 12, 6),
+    "docs": (42, 12, 6),
     ".": (5, 3, 2),
     # end
 }
