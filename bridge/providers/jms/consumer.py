@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from twisted.internet.interfaces import IDelayedCall
 
 from bridge.providers.jms import batches
+from bridge.providers.redelivery import Redelivery
 from gateway.messaging import dead as words
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -23,10 +24,7 @@ from gateway.messaging.errors import MessagingError, NotSupported
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
-from gateway.messaging.redelivery import RedeliveryPolicy
 from gateway.messaging.values import Value
-
-_POLICY: Final = RedeliveryPolicy()
 
 
 class Delivery(NamedTuple):
@@ -88,14 +86,15 @@ class JMSConsumer:
         self._deliver = deliver
         self._failed = failed
         self._in_flight: InFlight[Delivery] = InFlight()
-        self._policy = spec.redelivery.over(_POLICY) if spec.redelivery is not None else _POLICY
+        self._redelivery: Redelivery[Delivery] = Redelivery(
+            session.later, self._again, spec.redelivery, session.dead_queue is not None
+        )
         self._running = False
         self._credit = 0
         self._counts_octets = False
         #: Received and not delivered: it was stopped, or a redelivery used the credit.
         self._waiting: deque[Delivery] = deque()
         self._due: deque[Delivery] = deque()
-        self._pauses: dict[IDelayedCall, Delivery] = {}
         self._shown = False
         #: Keys of automatic deliveries that can be settled once everything received was delivered.
         self._automatic: list[int] = []
@@ -145,9 +144,7 @@ class JMSConsumer:
         self._waiting.clear()
         self._due.clear()
         self._automatic.clear()
-        for pause in self._pauses:
-            pause.cancel()
-        self._pauses.clear()
+        self._redelivery.take()
 
     def _hand(self, stopped: bool = False) -> None:
         """Deliver as much as credit allows. :param stopped: also while it is stopped."""
@@ -224,14 +221,14 @@ class JMSConsumer:
         self._session.check_individual(within)
         if dead is not None and self._session.dead_queue is None:
             raise NotSupported("dead messages")
-        for delivery in self._in_flight.take(numbers):
-            pause = self._policy.delay(delivery.attempts) if delay_ms is None else delay_ms
-            if dead is None and pause is None and self._session.dead_queue is None:
-                pause = max(0, self._policy.maximum_redelivery_delay)
-            if dead is not None or pause is None:
-                self._bury(delivery, dead or DeadReason.UNDELIVERABLE)
-            else:
-                self._pause(delivery._replace(attempts=delivery.attempts + 1), pause / 1000)
+        rejected = self._in_flight.take(numbers)
+        pauses, buried = (
+            self._redelivery.sort(rejected, delay_ms) if dead is None else ({}, rejected)
+        )
+        for delivery in buried:
+            self._bury(delivery, dead or DeadReason.UNDELIVERABLE)
+        for pause, deliveries in pauses.items():
+            self._redelivery.delay(pause, deliveries)
 
     def close(self, requeue: bool = True) -> None:
         if not self.closed:
@@ -250,14 +247,9 @@ class JMSConsumer:
         if keys:
             self._session.ask(batches.settle(self._number, keys))
 
-    def _pause(self, delivery: Delivery, seconds: float) -> None:
-        def again() -> None:
-            del self._pauses[call]
-            self._due.append(delivery)
-            self._hand()
-
-        call = self._session.later(seconds, again)
-        self._pauses[call] = delivery
+    def _again(self, deliveries: Sequence[Delivery]) -> None:
+        self._due += [each._replace(attempts=each.attempts + 1) for each in deliveries]
+        self._hand()
 
     def _bury(self, delivery: Delivery, reason: DeadReason) -> None:
         queue = self._session.dead_queue

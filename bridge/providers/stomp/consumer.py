@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Protocol
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from bridge.providers.redelivery import Redelivery
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import covers, from_headers, is_wild
 from bridge.providers.stomp.state import ConnectionState
@@ -29,7 +29,6 @@ from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.provider import Deliver, Mode, Session, Subscription
-from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 #: Bytes of memory of a message's objects, and of those of one of its headers, besides the bytes of
 #: both.
@@ -37,7 +36,7 @@ _MESSAGE_BYTES: Final = 500
 _HEADER_BYTES: Final = 100
 #: Milliseconds between attempts of messages that the policy would declare dead and the broker would
 #: lose, unless the policy's longest pause is longer.
-_SHORTEST_PAUSE: Final = 1000
+_SHORTEST_PAUSE_MS: Final = 1000
 
 
 class ConsumerSession(SubscribingSession, Protocol):
@@ -84,8 +83,12 @@ class StompConsumer:
         self._pattern = (
             spec.destination.name if not queue and is_wild(spec.destination.name) else None
         )
-        self._redelivery = Redelivery(
-            connection.clock, spec.redelivery, self._dialect.keeps_dead, self._again
+        self._redelivery: Redelivery[Delivery] = Redelivery(
+            connection.clock.callLater,
+            self._again,
+            spec.redelivery,
+            self._dialect.keeps_dead,
+            _SHORTEST_PAUSE_MS,
         )
         self._buffer: deque[Delivery] = deque()
         self._in_flight: InFlight[Delivery] = InFlight()
@@ -435,66 +438,3 @@ class StompConsumer:
     def _count(self, octets: int) -> None:
         self._buffered += octets
         self._connection.buffered += octets
-
-
-class Redelivery:
-    """The rejected deliveries of one consumer that wait for their redelivery.
-
-    :param changes: the consumer's own changes of the default policy.
-    :param keeps_dead: the broker keeps dead messages. A broker that discards them unless it is
-        configured otherwise gets none by the policy; only the user declares a message dead.
-    :param again: called with those whose pause is over.
-    """
-
-    def __init__(
-        self,
-        clock: IReactorTime,
-        changes: RedeliveryChanges | None,
-        keeps_dead: bool,
-        again: Callable[[Sequence[Delivery]], None],
-    ) -> None:
-        policy = RedeliveryPolicy()
-        self._clock = clock
-        self._policy = policy if changes is None else changes.over(policy)
-        self._keeps_dead = keeps_dead
-        self._again = again
-        self._waiting: dict[IDelayedCall, list[Delivery]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
-    def sort(
-        self, deliveries: Sequence[Delivery], delay_ms: int | None
-    ) -> tuple[dict[int, list[Delivery]], list[Delivery]]:
-        """Return those that are to wait, by their pause in milliseconds, and the dead ones.
-
-        :param delay_ms: of ``Consumer.reject``.
-        """
-        pauses: dict[int, list[Delivery]] = {}
-        dead: list[Delivery] = []
-        for delivery in deliveries:
-            pause = self._policy.delay(delivery.attempts) if delay_ms is None else delay_ms
-            if pause is None and not self._keeps_dead:
-                pause = max(self._policy.maximum_redelivery_delay, _SHORTEST_PAUSE)
-            if pause is None:
-                dead.append(delivery)
-            else:
-                pauses.setdefault(pause, []).append(delivery)
-        return pauses, dead
-
-    def delay(self, pause: int, deliveries: list[Delivery]) -> None:
-        """Redeliver these after so many milliseconds."""
-
-        def due() -> None:
-            self._waiting.pop(call, None)
-            self._again(deliveries)
-
-        call = self._clock.callLater(pause / 1000, due)
-        self._waiting[call] = deliveries
-
-    def take(self) -> list[Delivery]:
-        """Take out all that wait, without waiting longer."""
-        waiting, self._waiting = self._waiting, {}
-        for call in waiting:
-            call.cancel()
-        return [delivery for deliveries in waiting.values() for delivery in deliveries]
