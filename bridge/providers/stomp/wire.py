@@ -52,6 +52,42 @@ class _Waiting:
         self.due = due
 
 
+class _HeartBeats:
+    """When heart-beats are due in either direction. Times are the clock's, in seconds.
+
+    :param ours_ms: the interval offered and asked for, in milliseconds; 0 is none.
+    """
+
+    def __init__(self, ours_ms: int, now: float) -> None:
+        self.sent_at = self.heard_at = now
+        #: Seconds between two checks.
+        self.check_every = _TICK
+        self._ours_ms = ours_ms
+        self._sends_every = self._hears_every = 0.0
+
+    def agree(self, text: str) -> None:
+        """Follow the ``heart-beat`` of CONNECTED."""
+        can, _, wants = text.replace(" ", "").partition(",")
+        self._sends_every = self._interval(wants)
+        self._hears_every = self._interval(can)
+
+    def _interval(self, theirs_ms: str) -> float:
+        if not self._ours_ms or not theirs_ms.isdecimal() or not int(theirs_ms):
+            return 0.0
+        every = max(self._ours_ms, int(theirs_ms)) / 1000
+        self.check_every = min(self.check_every, every / 4)
+        return every
+
+    def due(self, now: float) -> bool:
+        """Whether one must be sent before the next check."""
+        every = self._sends_every
+        return every > 0 and now - self.sent_at >= every / 2 - self.check_every
+
+    def missed(self, now: float) -> bool:
+        """Whether nothing was heard for twice the interval."""
+        return 0 < 2 * self._hears_every < now - self.heard_at
+
+
 @implementer(IPushProducer)
 class Wire(Protocol):
     """A connection to a broker.
@@ -99,10 +135,8 @@ class Wire(Protocol):
         self._closing: Deferred[None] | None = None
         self._deadline: IDelayedCall | None = None
         self._ticking: IDelayedCall | None = None
-        self._tick_every = _TICK
-        self._sends_every = 0.0
-        self._hears_every = 0.0
-        self._sent_at = self._heard_at = self._tick_due = clock.seconds()
+        self._beats = _HeartBeats(options.heart_beat_ms, clock.seconds())
+        self._tick_due = 0.0
         self._socket: _PromptSocket | None = None
 
     # --- out
@@ -154,7 +188,7 @@ class Wire(Protocol):
             self._flushing = None
         parts, self._parts, self._gathered = self._parts, [], 0
         if parts and self.ended is None and self.transport is not None:
-            self._sent_at = self._clock.seconds()
+            self._beats.sent_at = self._clock.seconds()
             octets = b"".join(parts)
             choked = self._choked
             self.transport.write(octets)
@@ -212,7 +246,7 @@ class Wire(Protocol):
         if reading != self._reading and self.ended is None and self.transport is not None:
             self._reading = reading
             if reading:
-                self._heard_at = self._clock.seconds()
+                self._beats.heard_at = self._clock.seconds()
                 self.transport.resumeProducing()  # type: ignore[attr-defined]
             else:
                 self.transport.pauseProducing()  # type: ignore[attr-defined]
@@ -234,7 +268,7 @@ class Wire(Protocol):
     def dataReceived(self, data: bytes) -> None:
         if self.ended is not None:
             return
-        self._heard_at = self._clock.seconds()
+        self._beats.heard_at = self._clock.seconds()
         if self._socket is not None:
             self._socket.acknowledge()
         try:
@@ -279,20 +313,9 @@ class Wire(Protocol):
         else:
             self._open = True
             self._reader.escaped = True
-            self._agree(frame.headers.get("heart-beat", "0,0"))
+            self._beats.agree(frame.headers.get("heart-beat", "0,0"))
             self._next_tick()
             self.opened.callback(frame.headers)
-
-    def _agree(self, text: str) -> None:
-        ours = self._options.heart_beat_ms
-        can, _, wants = text.replace(" ", "").partition(",")
-        if ours and wants.isdecimal() and int(wants):
-            self._sends_every = max(ours, int(wants)) / 1000
-        if ours and can.isdecimal() and int(can):
-            self._hears_every = max(ours, int(can)) / 1000
-        for every in (self._sends_every, self._hears_every):
-            if every:
-                self._tick_every = min(self._tick_every, every / 4)
 
     def _error(self, frame: Received) -> None:
         text = sentence(frame.headers, frame.body)
@@ -313,34 +336,30 @@ class Wire(Protocol):
     # --- time
 
     def _next_tick(self) -> None:
-        self._tick_due = self._clock.seconds() + self._tick_every
-        self._ticking = self._clock.callLater(self._tick_every, self._tick)
+        every = self._beats.check_every
+        self._tick_due = self._clock.seconds() + every
+        self._ticking = self._clock.callLater(every, self._tick)
 
     def _tick(self) -> None:
         now = self._clock.seconds()
         late = now - self._tick_due
         if late >= AWAY_S:
             # This process did not run, which is not the broker's fault.
-            self._heard_at = min(self._heard_at + late, now)
+            self._beats.heard_at = min(self._beats.heard_at + late, now)
             for waiting in self._waiting.values():
                 waiting.due += late
-        if (
-            self._sends_every
-            and now - self._sent_at >= self._sends_every / 2 - self._tick_every
-            and self.transport is not None
-        ):
-            self._sent_at = now
+        if self._beats.due(now) and self.transport is not None:
+            self._beats.sent_at = now
             self.transport.write(b"\n")
         # The reactor reads the sockets once more before the broker is judged by this moment.
         self._ticking = self._clock.callLater(0, self._judge, now)
 
     def _judge(self, now: float) -> None:
         self._next_tick()
-        if self._hears_every and self._reading and now - self._heard_at > 2 * self._hears_every:
+        if self._reading and self._beats.missed(now):
+            silence = now - self._beats.heard_at
             self.fail(
-                self._unavailable(
-                    f"nothing was heard for {now - self._heard_at:.1f} s, twice its heart-beat"
-                )
+                self._unavailable(f"nothing was heard for {silence:.1f} s, twice its heart-beat")
             )
         elif self._waiting and next(iter(self._waiting.values())).due <= now:
             self.fail(
