@@ -76,12 +76,14 @@ class Recording:
 class Calls:
     """A lane, and what came of its calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, *calls: str, seconds: float = SECONDS) -> None:
         self.process = Recording()
         self.hung = Hung("provider")
         self.lane = Lane(self.process, NUMBER, self.hung)
         self.results: list[tuple[str, object]] = []
         self.late: list[str] = []
+        for what in calls:
+            self.call(what, seconds)
 
     def call(self, what: str, seconds: float = SECONDS) -> None:
         def done(result: object) -> None:
@@ -106,9 +108,7 @@ class Calls:
 
 
 def test_calls_are_asked_at_once_and_answered_by_their_tags() -> None:
-    calls = Calls()
-    calls.call("one")
-    calls.call("two")
+    calls = Calls("one", "two")
     assert [frame.payload for frame in calls.process.frames] == [
         wire.number(tag) + bytes([Verb.CONNECT]) + wire.number(1) for tag in (1, 2)
     ]
@@ -144,9 +144,7 @@ def test_a_call_that_hangs_is_abandoned_with_those_behind_it() -> None:
 
 
 def test_what_comes_back_too_late_is_disposed_of_and_the_thread_is_counted_until_it_ends() -> None:
-    calls = Calls()
-    calls.call("the first", 1.0)
-    calls.call("the second", 1.0)
+    calls = Calls("the first", "the second", seconds=1.0)
     calls.process.clock.advance(1.0)
     calls.answer(1, "a connection")
     assert (calls.late, calls.hung.count) == (["a connection"], 1)
@@ -159,8 +157,7 @@ def test_what_comes_back_too_late_is_disposed_of_and_the_thread_is_counted_until
 
 
 def test_a_process_that_ends_fails_what_is_asked_and_what_will_be() -> None:
-    calls = Calls()
-    calls.call("one")
+    calls = Calls("one")
     calls.lane.over(GONE)
     calls.call("two")
     assert calls.told == [f"one: {GONE}", f"two: {GONE}"]
@@ -169,8 +166,7 @@ def test_a_process_that_ends_fails_what_is_asked_and_what_will_be() -> None:
 
 
 def test_a_process_that_ends_has_no_thread_that_hangs() -> None:
-    calls = Calls()
-    calls.call("one", 1.0)
+    calls = Calls("one", seconds=1.0)
     calls.process.clock.advance(1.0)
     calls.lane.over(GONE)
     assert calls.hung.count == 0
@@ -178,8 +174,7 @@ def test_a_process_that_ends_has_no_thread_that_hangs() -> None:
 
 
 def test_a_lane_is_ended_once_and_one_that_java_never_knew_is_dropped() -> None:
-    used, unused = Calls(), Calls()
-    used.call("one")
+    used, unused = Calls("one"), Calls()
     for calls in (used, unused):
         calls.lane.end()
         calls.lane.end()
@@ -201,9 +196,7 @@ def test_a_call_that_is_too_long_for_a_frame_fails_and_leaves_nothing_behind() -
 
 
 def test_a_result_that_somebody_fails_over_ends_this_lane() -> None:
-    calls = Calls()
-    calls.call("one")
-    calls.call("two")
+    calls = Calls("one", "two")
     calls.lane.defective(ValueError("a defect"))
     assert calls.told == [
         f"{what}: the provider is unavailable: a call failed over its answer: a defect"
@@ -226,8 +219,7 @@ def test_a_result_that_somebody_fails_over_ends_this_lane() -> None:
 def test_who_asked_is_told_by_the_end_of_the_process_though_the_answer_cannot_be_read(
     kind: Type, payload: bytes, reason: str
 ) -> None:
-    calls = Calls()
-    calls.call("one")
+    calls = Calls("one")
     with pytest.raises(WireError, match=reason):
         calls.lane.frame(Frame(kind, NUMBER, wire.number(1) + payload))
     # For that it is killed.
@@ -282,6 +274,14 @@ class Asking:
         )
 
 
+def asked(*questions: bytes) -> Asking:
+    """A session's channel whose questions have gone to Java."""
+    asking = Asking()
+    asking.ask(*questions)
+    asking.process.flush()
+    return asking
+
+
 def test_what_is_asked_in_one_pass_goes_together_behind_the_opening() -> None:
     asking = Asking()
     asking.ask(b"a", b"b")
@@ -297,10 +297,8 @@ def test_what_is_asked_in_one_pass_goes_together_behind_the_opening() -> None:
 
 
 def test_together_go_no_more_than_a_window_holds() -> None:
-    asking = Asking()
     questions = [bytes([number]) * (WINDOW // 3) for number in range(7)]
-    asking.ask(*questions)
-    asking.process.flush()
+    asking = asked(*questions)
     for _ in range(3):
         asking.java(Type.TAKEN, wire.number(WINDOW))
     assert asking.asked == b"".join(questions)
@@ -334,9 +332,7 @@ def test_an_end_goes_behind_what_was_asked_and_is_over_when_java_says_so() -> No
 
 
 def test_an_end_waits_for_what_gathers_though_java_makes_room_before() -> None:
-    asking = Asking()
-    asking.ask(bytes(WINDOW), b"first")
-    asking.process.flush()
+    asking = asked(bytes(WINDOW), b"first")
     asking.ask(b"second")
     asking.channel.end()
     # Before this pass of the reactor is over.
@@ -348,9 +344,7 @@ def test_an_end_waits_for_what_gathers_though_java_makes_room_before() -> None:
 
 
 def test_an_end_is_sent_once_though_java_makes_room_before_the_pass_is_over() -> None:
-    asking = Asking()
-    asking.ask(bytes(WINDOW), b"first")
-    asking.process.flush()
+    asking = asked(bytes(WINDOW), b"first")
     asking.channel.end()
     asking.java(Type.TAKEN, wire.number(2 * WINDOW))
     asking.process.flush()
@@ -361,9 +355,7 @@ def test_an_end_is_sent_once_though_java_makes_room_before_the_pass_is_over() ->
 
 
 def test_answers_of_several_pieces_are_one() -> None:
-    asking = Asking()
-    asking.ask(b"a")
-    asking.process.flush()
+    asking = asked(b"a")
     asking.java(Type.PIECE, b"one ")
     asking.java(Type.PIECE, b"and ")
     assert asking.answers == []
@@ -373,9 +365,7 @@ def test_answers_of_several_pieces_are_one() -> None:
 
 
 def test_java_gets_its_window_back_in_quarters() -> None:
-    asking = Asking()
-    asking.ask(b"a")
-    asking.process.flush()
+    asking = asked(b"a")
     piece, given = 1000, 0
     for number in range(1, 1001):
         asking.java(Type.PIECE, bytes(piece))
@@ -386,9 +376,7 @@ def test_java_gets_its_window_back_in_quarters() -> None:
 
 
 def test_a_question_that_is_not_answered_in_time_is_abandoned() -> None:
-    asking = Asking()
-    asking.ask(b"a")
-    asking.process.flush()
+    asking = asked(b"a")
     asking.process.clock.advance(SECONDS)
     assert asking.state == (1, 1, 1)
     assert "a call of a session did not return within 10 s" in str(asking.failures[0])
@@ -406,9 +394,7 @@ def test_a_question_that_is_not_answered_in_time_is_abandoned() -> None:
 
 
 def test_deliveries_do_not_put_off_the_time_out_and_answers_do() -> None:
-    asking = Asking()
-    asking.ask(b"a")
-    asking.process.flush()
+    asking = asked(b"a")
     asking.ask(b"b")
     asking.process.flush()
     asking.process.clock.advance(SECONDS - 1)
@@ -421,9 +407,7 @@ def test_deliveries_do_not_put_off_the_time_out_and_answers_do() -> None:
 
 
 def test_nothing_is_waited_for_where_nothing_is_asked() -> None:
-    asking = Asking()
-    asking.ask(b"a")
-    asking.process.flush()
+    asking = asked(b"a")
     asking.answer(1)
     assert asking.process.clock.getDelayedCalls() == []
     asking.channel.end()
@@ -433,9 +417,7 @@ def test_nothing_is_waited_for_where_nothing_is_asked() -> None:
 
 
 def test_a_turn_that_breaks_fails_the_session_once() -> None:
-    asking = Asking()
-    asking.ask(b"a")
-    asking.process.flush()
+    asking = asked(b"a")
     asking.java(Type.BROKE, wire.number(1) + wire.text("the cable was cut"))
     assert asking.state == (1, 1, 0)
     error = asking.failures[0]

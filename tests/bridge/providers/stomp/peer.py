@@ -168,5 +168,9 @@ class Client:
         self.runs.append((first, [message.text for message in messages], attempts))
 
 
+#: Makes a peer and a client of it, from the arguments of both.
+Meet = Callable[..., tuple[Peer, Client]]
+
+
 def text(body: str, destination: Destination = QUEUE, **headers: Any) -> Message:
     return Message(Headers(destination, **headers), body.encode())

@@ -21,7 +21,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.provider import Mode, Subscription
 from gateway.stomp.brokers import ACTIVEMQ, GENERIC, RABBITMQ
-from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Meet, Peer, text, until
 from tests.gateway_process import free_port
 from tests.on_reactor import on_reactor
 
@@ -29,9 +29,10 @@ pytestmark = pytest.mark.process
 
 
 @on_reactor
-async def test_a_broker_is_recognised_and_its_capabilities_are_known_from_then_on() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_broker_is_recognised_and_its_capabilities_are_known_from_then_on(
+    meet: Meet,
+) -> None:
+    peer, client = meet()
     assert client.provider.capabilities == capabilities_of(GENERIC)
     connection = await client.connect("me")
     assert client.provider.capabilities == capabilities_of(ACTIVEMQ)
@@ -46,17 +47,14 @@ async def test_a_broker_is_recognised_and_its_capabilities_are_known_from_then_o
     )
     await connection.close()
     assert client.losses == []
-    await peer.close()
 
 
 @on_reactor
-async def test_a_declared_dialect_is_known_before_and_wins() -> None:
-    peer = Peer("something else")
-    client = Client(peer, dialect="rabbitmq")
+async def test_a_declared_dialect_is_known_before_and_wins(meet: Meet) -> None:
+    _, client = meet("something else", dialect="rabbitmq")
     assert client.provider.capabilities == capabilities_of(RABBITMQ)
     await client.connect()
     assert client.provider.capabilities == capabilities_of(RABBITMQ)
-    await peer.close()
 
 
 @on_reactor
@@ -69,9 +67,8 @@ async def test_a_broker_that_tells_no_name_has_that_of_its_dialect() -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @on_reactor
-async def test_a_peer_that_accepts_and_stays_silent_is_given_up(tls: bool) -> None:
-    peer = Peer(None)
-    client = Client(peer, connect_timeout=0.2)
+async def test_a_peer_that_accepts_and_stays_silent_is_given_up(tls: bool, meet: Meet) -> None:
+    peer, client = meet(None, connect_timeout=0.2)
     address = peer.address
     client.provider.address = StompAddress(address.host, address.port, tls)
     with pytest.raises(ProviderUnavailable, match=r"did not answer within 0\.2 s"):
@@ -80,17 +77,14 @@ async def test_a_peer_that_accepts_and_stays_silent_is_given_up(tls: bool) -> No
     with pytest.raises(ProviderUnavailable):
         await client.connect("me")
     assert client.losses == []
-    await peer.close()
 
 
 @on_reactor
-async def test_nobody_listens() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_nobody_listens(meet: Meet) -> None:
+    _, client = meet()
     client.provider.address = StompAddress("127.0.0.1", free_port())
     with pytest.raises(ProviderUnavailable, match="refused"):
         await client.connect()
-    await peer.close()
 
 
 @pytest.mark.parametrize(
@@ -119,17 +113,15 @@ async def test_nobody_listens() -> None:
 )
 @on_reactor
 async def test_what_may_come_in_place_of_connected(
-    answer: bytes, error: type[MessagingError]
+    answer: bytes, error: type[MessagingError], meet: Meet
 ) -> None:
-    peer = Peer()
+    peer, client = meet()
     peer.on["CONNECT"] = lambda frame: peer.octets(answer)
-    client = Client(peer)
     with pytest.raises(error) as refused:
         await client.connect("me")
     assert "secret" not in str(refused.value)
     assert client.losses == []
     await until(lambda: peer.lost == 1)
-    await peer.close()
 
 
 @pytest.mark.parametrize("body", [b"", b"user 'guest' is refused: unknown user or wrong passcode"])
@@ -148,37 +140,33 @@ async def test_the_sentence_of_another_gateway_is_not_said_twice(body: bytes) ->
 
 
 @on_reactor
-async def test_the_connection_is_lost_before_connected() -> None:
-    peer = Peer()
+async def test_the_connection_is_lost_before_connected(meet: Meet) -> None:
+    peer, client = meet()
     peer.on["CONNECT"] = lambda frame: peer.drop()
-    client = Client(peer)
     with pytest.raises(ProviderUnavailable):
         await client.connect()
-    await peer.close()
 
 
 @on_reactor
-async def test_a_client_identifier_is_free_again_when_its_connection_is_not() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_client_identifier_is_free_again_when_its_connection_is_not(meet: Meet) -> None:
+    peer, client = meet()
     await client.connect("me")
     with pytest.raises(ClientIdInUse):
         await client.connect("me")
     peer.drop()
     await until(lambda: client.losses)
     await client.connect("me")
-    await peer.close()
 
 
 @pytest.mark.parametrize("header", ["a\nb", "a\0b"])
 @on_reactor
-async def test_a_client_identifier_that_would_break_the_frame_is_refused(header: str) -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_client_identifier_that_would_break_the_frame_is_refused(
+    header: str, meet: Meet
+) -> None:
+    peer, client = meet()
     with pytest.raises(ProviderUnavailable, match="line end"):
         await client.connect(header)
     assert peer.frames == []
-    await peer.close()
 
 
 # --- in the middle
@@ -213,21 +201,18 @@ async def test_frames_that_come_octet_by_octet() -> None:
     ],
 )
 @on_reactor
-async def test_a_broker_that_speaks_no_stomp_is_left(octets: bytes, said: str) -> None:
-    peer = Peer()
-    client = Client(peer, max_frame=1000)
+async def test_a_broker_that_speaks_no_stomp_is_left(octets: bytes, said: str, meet: Meet) -> None:
+    peer, client = meet(max_frame=1000)
     await client.connect()
     peer.octets(octets)
     await until(lambda: client.losses)
     assert said in str(client.losses[0])
     await until(lambda: peer.lost == 1)
-    await peer.close()
 
 
 @on_reactor
-async def test_an_error_nobody_asked_for_ends_the_connection_once() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_an_error_nobody_asked_for_ends_the_connection_once(meet: Meet) -> None:
+    peer, client = meet()
     connection = await client.connect()
     peer.say("ERROR", message="the broker is stopping")
     peer.say("ERROR", message="again")
@@ -237,23 +222,20 @@ async def test_an_error_nobody_asked_for_ends_the_connection_once() -> None:
         connection.session(Mode.CLIENT)
     await connection.close()
     assert len(client.losses) == 1
-    await peer.close()
 
 
 # --- heart-beats and time
 
 
 @on_reactor
-async def test_heart_beats_are_sent_and_expected() -> None:
-    peer = Peer(beat="100,100")
-    client = Client(peer, heart_beat_ms=600)
+async def test_heart_beats_are_sent_and_expected(meet: Meet) -> None:
+    peer, client = meet(beat="100,100", heart_beat_ms=600)
     await client.connect()
     assert peer.of("CONNECT")[0].headers["heart-beat"] == "600,600"
     peer.octets(b"\n")
     await until(lambda: peer.beats >= 1)
     await until(lambda: client.losses)
     assert "twice its heart-beat" in str(client.losses[0])
-    await peer.close()
 
 
 def wired(clock: Clock, **options: Any) -> tuple[Wire, list[MessagingError]]:
@@ -309,9 +291,8 @@ def test_a_receipt_has_its_time_while_this_process_runs() -> None:
 
 
 @on_reactor
-async def test_a_peer_that_beats_not_is_not_expected_to() -> None:
-    peer = Peer(beat="0,0")
-    client = Client(peer, heart_beat_ms=1)
+async def test_a_peer_that_beats_not_is_not_expected_to(meet: Meet) -> None:
+    _, client = meet(beat="0,0", heart_beat_ms=1)
     connection = await client.connect()
     session = connection.session(Mode.CLIENT)
     for _ in range(3):
@@ -320,13 +301,11 @@ async def test_a_peer_that_beats_not_is_not_expected_to() -> None:
         session.completion(client.done)
         await until(lambda: client.told)
     assert client.losses == []
-    await peer.close()
 
 
 @on_reactor
-async def test_a_receipt_that_does_not_come_ends_the_connection() -> None:
-    peer = Peer(receipts=False)
-    client = Client(peer, receipt_timeout=0.1)
+async def test_a_receipt_that_does_not_come_ends_the_connection(meet: Meet) -> None:
+    _, client = meet(receipts=False, receipt_timeout=0.1)
     session = (await client.connect()).session(Mode.CLIENT)
     session.send([text("x")])
     session.completion(client.done)
@@ -334,16 +313,14 @@ async def test_a_receipt_that_does_not_come_ends_the_connection() -> None:
     assert "RECEIPT did not come within 0.1 s" in str(client.losses[0])
     assert len(client.told) == 1
     assert isinstance(client.told[0], ProviderUnavailable)
-    await peer.close()
 
 
 # --- the end
 
 
 @on_reactor
-async def test_a_close_that_is_not_answered_takes_no_longer_than_it_may() -> None:
-    peer = Peer(receipts=False)
-    client = Client(peer, close_timeout=0.1)
+async def test_a_close_that_is_not_answered_takes_no_longer_than_it_may(meet: Meet) -> None:
+    peer, client = meet(receipts=False, close_timeout=0.1)
     connection = await client.connect()
     session = connection.session(Mode.CLIENT)
     session.send([text("x")])
@@ -356,27 +333,23 @@ async def test_a_close_that_is_not_answered_takes_no_longer_than_it_may() -> Non
     assert isinstance(client.told[0], ProviderUnavailable)
     assert client.losses == []
     assert peer.commands().count("DISCONNECT") == 1
-    await peer.close()
 
 
 @on_reactor
-async def test_a_connection_that_is_lost_while_it_closes_is_closed() -> None:
-    peer = Peer()
+async def test_a_connection_that_is_lost_while_it_closes_is_closed(meet: Meet) -> None:
+    peer, client = meet()
     peer.on["DISCONNECT"] = lambda frame: peer.drop()
-    client = Client(peer)
     await (await client.connect()).close()
     assert client.losses == []
-    await peer.close()
 
 
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE", "ACK", "BEGIN", "COMMIT", "UNSUBSCRIBE"])
 @on_reactor
 async def test_a_connection_that_is_lost_at_any_step_is_told_once_after_those_who_wait(
-    command: str,
+    command: str, meet: Meet
 ) -> None:
-    peer = Peer()
+    peer, client = meet()
     peer.on[command] = lambda frame: peer.drop()
-    client = Client(peer)
     order: list[Any] = []
     client.losses = order
     client.told = order
@@ -405,4 +378,3 @@ async def test_a_connection_that_is_lost_at_any_step_is_told_once_after_those_wh
         plain.send([text("x")])
     plain.close()
     transacted.close()
-    await peer.close()

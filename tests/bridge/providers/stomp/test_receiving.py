@@ -16,7 +16,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryChanges
-from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Meet, Peer, text, until
 from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
@@ -59,10 +59,9 @@ def bodies(client: Client) -> list[str]:
 )
 @on_reactor
 async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(
-    server: str, expected: dict[str, str]
+    server: str, expected: dict[str, str], meet: Meet
 ) -> None:
-    peer = Peer(server)
-    client = Client(peer)
+    peer, client = meet(server)
     session = (await client.connect()).session(Mode.CLIENT)
     consumer = session.consumer(
         Subscription(QUEUE, selector="n > 2"), client.deliver, client.failures.append
@@ -75,7 +74,6 @@ async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(
     consumer.grant(4)
     headers = (await peer.heard("SUBSCRIBE"))[0].headers
     assert expected.items() <= headers.items()
-    await peer.close()
 
 
 @pytest.mark.parametrize(
@@ -109,26 +107,23 @@ async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(
 )
 @on_reactor
 async def test_a_topic_is_subscribed_to_in_the_dialect_at_once(
-    server: str, expected: dict[str, str]
+    server: str, expected: dict[str, str], meet: Meet
 ) -> None:
-    peer = Peer(server)
-    client = Client(peer)
+    peer, client = meet(server)
     session = (await client.connect("m.e")).session(Mode.CLIENT)
     spec = Subscription(Topic("t.*.>"), durable_name="d", no_local=True)
     session.consumer(spec, client.deliver, client.failures.append)
     session.completion(client.done)
     await until(lambda: client.told)
     assert expected.items() <= peer.of("SUBSCRIBE")[0].headers.items()
-    await peer.close()
 
 
 @pytest.mark.parametrize(
     "server", ["ActiveMQ-Artemis/2.30", "RabbitMQ/3.10", "Open Message Queue 5.1", "who knows"]
 )
 @on_reactor
-async def test_what_a_dialect_cannot_do_is_not_supported(server: str) -> None:
-    peer = Peer(server)
-    client = Client(peer)
+async def test_what_a_dialect_cannot_do_is_not_supported(server: str, meet: Meet) -> None:
+    _, client = meet(server)
     connection = await client.connect("me")
     capabilities = client.provider.capabilities
     session = connection.session(Mode.CLIENT)
@@ -149,26 +144,24 @@ async def test_what_a_dialect_cannot_do_is_not_supported(server: str) -> None:
     for name in denied:
         with pytest.raises(NotSupported):
             asked[name]()
-    await peer.close()
 
 
 @on_reactor
-async def test_an_invalid_selector_never_reaches_the_broker() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_an_invalid_selector_never_reaches_the_broker(meet: Meet) -> None:
+    _, client = meet()
     session = (await client.connect()).session(Mode.CLIENT)
     with pytest.raises(InvalidSelector):
         session.consumer(
             Subscription(QUEUE, selector="n >"), client.deliver, client.failures.append
         )
-    await peer.close()
 
 
 @on_reactor
-async def test_a_refused_subscription_fails_its_consumer_and_the_connection_goes_on() -> None:
-    peer = Peer()
+async def test_a_refused_subscription_fails_its_consumer_and_the_connection_goes_on(
+    meet: Meet,
+) -> None:
+    peer, client = meet()
     peer.on["SUBSCRIBE"] = lambda frame: peer.refuse(frame, "not authorized")
-    client = Client(peer)
     _, session, consumer = await consuming(peer, client)
     await until(lambda: client.failures)
     session.completion(client.done)
@@ -179,13 +172,13 @@ async def test_a_refused_subscription_fails_its_consumer_and_the_connection_goes
     assert (client.told[1], client.losses) == (WELL, [])
     consumer.grant(1)
     consumer.close()
-    await peer.close()
 
 
 @on_reactor
-async def test_acknowledgements_are_single_on_the_wire_and_the_last_asks_for_a_receipt() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_acknowledgements_are_single_on_the_wire_and_the_last_asks_for_a_receipt(
+    meet: Meet,
+) -> None:
+    peer, client = meet()
     _, session, consumer = await consuming(peer, client)
     for number in range(1, 5):
         peer.message(number)
@@ -196,13 +189,11 @@ async def test_acknowledgements_are_single_on_the_wire_and_the_last_asks_for_a_r
     acks = peer.of("ACK")
     assert [frame.headers["id"] for frame in acks] == ["a1", "a2", "a3"]
     assert ["receipt" in frame.headers for frame in acks] == [False, False, True]
-    await peer.close()
 
 
 @on_reactor
-async def test_credit_beyond_what_is_subscribed_to_is_another_subscription() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_credit_beyond_what_is_subscribed_to_is_another_subscription(meet: Meet) -> None:
+    peer, client = meet()
     _, _, consumer = await consuming(peer, client, credit=2)
     for number in (1, 2):
         peer.message(number)
@@ -219,13 +210,13 @@ async def test_credit_beyond_what_is_subscribed_to_is_another_subscription() -> 
         both[1].headers["id"]
     ]
     assert len(peer.of("SUBSCRIBE")) == 2
-    await peer.close()
 
 
 @on_reactor
-async def test_what_is_rejected_comes_again_and_is_buried_when_the_policy_says_so() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_what_is_rejected_comes_again_and_is_buried_when_the_policy_says_so(
+    meet: Meet,
+) -> None:
+    peer, client = meet()
     changes = RedeliveryChanges(
         maximum_redeliveries=2,
         initial_redelivery_delay=1,
@@ -242,13 +233,11 @@ async def test_what_is_rejected_comes_again_and_is_buried_when_the_policy_says_s
     assert [attempts for _, _, attempts in client.runs] == [None, [2], [2]], (
         "how often before is not known, so no count is told"
     )
-    await peer.close()
 
 
 @on_reactor
-async def test_rabbitmq_is_told_of_a_death_only_if_the_user_says_so() -> None:
-    peer = Peer("RabbitMQ/3.10")
-    client = Client(peer)
+async def test_rabbitmq_is_told_of_a_death_only_if_the_user_says_so(meet: Meet) -> None:
+    peer, client = meet("RabbitMQ/3.10")
     changes = RedeliveryChanges(maximum_redeliveries=0)
     _, _, consumer = await consuming(peer, client, Mode.INDIVIDUAL, redelivery=changes)
     peer.message(1)
@@ -259,13 +248,11 @@ async def test_rabbitmq_is_told_of_a_death_only_if_the_user_says_so() -> None:
     nack = (await peer.heard("NACK"))[0]
     assert (nack.headers["id"], nack.headers["requeue"]) == ("a2", "false")
     assert len(peer.of("NACK")) == 1
-    await peer.close()
 
 
 @on_reactor
-async def test_what_nobody_can_take_goes_back_to_the_queue() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_what_nobody_can_take_goes_back_to_the_queue(meet: Meet) -> None:
+    peer, client = meet()
     _, session, consumer = await consuming(peer, client, credit=1)
     peer.message(1)
     await until(lambda: client.runs)
@@ -276,13 +263,11 @@ async def test_what_nobody_can_take_goes_back_to_the_queue() -> None:
     peer.message(1, subscription=again.headers["id"], redelivered="true")
     await until(lambda: len(client.runs) == 2)
     assert client.runs[1] == (2, ["x"], [2])
-    await peer.close()
 
 
 @on_reactor
-async def test_rabbitmq_is_given_back_each_message_also_one_that_comes_late() -> None:
-    peer = Peer("RabbitMQ/3.10", receipts=False)
-    client = Client(peer)
+async def test_rabbitmq_is_given_back_each_message_also_one_that_comes_late(meet: Meet) -> None:
+    peer, client = meet("RabbitMQ/3.10", receipts=False)
     _, _, consumer = await consuming(peer, client)
     subscription = peer.of("SUBSCRIBE")[0].headers["id"]
     for number in (1, 2, 3):
@@ -303,13 +288,11 @@ async def test_rabbitmq_is_given_back_each_message_also_one_that_comes_late() ->
     assert [frame.headers["id"] for frame in peer.of("NACK")] == ["a2", "a3", "a4"]
     assert {frame.headers["requeue"] for frame in peer.of("NACK")} == {"true"}
     assert len(bodies(client)) == 3
-    await peer.close()
 
 
 @on_reactor
-async def test_a_stopped_consumer_keeps_nothing_from_others() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_stopped_consumer_keeps_nothing_from_others(meet: Meet) -> None:
+    peer, client = meet()
     _, _, consumer = await consuming(peer, client)
     consumer.stop()
     peer.message(1)
@@ -317,23 +300,19 @@ async def test_a_stopped_consumer_keeps_nothing_from_others() -> None:
     assert client.runs == []
     consumer.start()
     await peer.heard("SUBSCRIBE", 2)
-    await peer.close()
 
 
 @on_reactor
-async def test_an_auto_delivery_is_acknowledged_once_it_has_returned() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_an_auto_delivery_is_acknowledged_once_it_has_returned(meet: Meet) -> None:
+    peer, client = meet()
     await consuming(peer, client, Mode.AUTO)
     peer.message(1)
     assert (await peer.heard("ACK"))[0].headers["id"] == "a1"
-    await peer.close()
 
 
 @on_reactor
-async def test_a_deliver_that_raises_harms_nobody() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_deliver_that_raises_harms_nobody(meet: Meet) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.AUTO)
 
     def broken(*delivery: object) -> None:
@@ -349,28 +328,24 @@ async def test_a_deliver_that_raises_harms_nobody() -> None:
     session.completion(client.done)
     await until(lambda: client.told)
     assert (client.losses, peer.of("ACK")) == ([], [])
-    await peer.close()
 
 
 @on_reactor
-async def test_messages_of_no_subscription_are_passed_over() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_messages_of_no_subscription_are_passed_over(meet: Meet) -> None:
+    peer, client = meet()
     await consuming(peer, client)
     peer.message(1, subscription="nobody")
     peer.octets(b"MESSAGE\n\n\0")
     peer.message(2)
     await until(lambda: client.runs)
     assert client.runs == [(1, ["x"], None)]
-    await peer.close()
 
 
 @on_reactor
-async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_receipt_is_awaited() -> (
-    None
-):
-    peer = Peer("who knows")
-    client = Client(peer, max_buffer=100_000)
+async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_receipt_is_awaited(
+    meet: Meet,
+) -> None:
+    peer, client = meet("who knows", max_buffer=100_000)
     connection, session, consumer = await consuming(peer, client, credit=1)
     sent = 0
     while peer.sockets[-1].transport is not None and sent < 400:
@@ -385,13 +360,11 @@ async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_rec
     assert client.told == [WELL], "the RECEIPT came through"
     consumer.grant(1000)
     await until(lambda: len(bodies(client)) == sent)
-    await peer.close()
 
 
 @on_reactor
-async def test_calls_on_what_is_closed() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_calls_on_what_is_closed(meet: Meet) -> None:
+    peer, client = meet()
     connection, session, consumer = await consuming(peer, client)
     session.close()
     for call in (
@@ -407,4 +380,3 @@ async def test_calls_on_what_is_closed() -> None:
     consumer.stop()
     consumer.close()
     await connection.close()
-    await peer.close()

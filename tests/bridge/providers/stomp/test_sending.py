@@ -18,7 +18,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Mode, Subscription
-from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Meet, text, until
 from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
@@ -42,9 +42,10 @@ def receipts(frames: list[StompFrame]) -> list[bool]:
     ],
 )
 @on_reactor
-async def test_as_many_receipts_are_asked_for_as_tell_all(server: str, asked: list[bool]) -> None:
-    peer = Peer(server)
-    client = Client(peer)
+async def test_as_many_receipts_are_asked_for_as_tell_all(
+    server: str, asked: list[bool], meet: Meet
+) -> None:
+    peer, client = meet(server)
     session = (await client.connect()).session(Mode.CLIENT)
     session.send([text("1"), text("2")])
     session.send([text("3"), text("4", Topic("t")), text("5", persistent=False)])
@@ -52,13 +53,11 @@ async def test_as_many_receipts_are_asked_for_as_tell_all(server: str, asked: li
     await until(lambda: client.told)
     assert receipts(peer.of("SEND")) == asked
     assert client.told == [WELL]
-    await peer.close()
 
 
 @on_reactor
-async def test_receipts_that_come_out_of_order_do_not_let_completions_pass() -> None:
-    peer = Peer("RabbitMQ/3.10", receipts=False)
-    client = Client(peer)
+async def test_receipts_that_come_out_of_order_do_not_let_completions_pass(meet: Meet) -> None:
+    peer, client = meet("RabbitMQ/3.10", receipts=False)
     session = (await client.connect()).session(Mode.CLIENT)
     order: list[int] = []
     for number in range(3):
@@ -78,20 +77,17 @@ async def test_receipts_that_come_out_of_order_do_not_let_completions_pass() -> 
     peer.receipt(sends[0])
     await until(lambda: order)
     assert order == [0, 1, 2]
-    await peer.close()
 
 
 @on_reactor
-async def test_a_receipt_that_nobody_asked_for_is_passed_over() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_receipt_that_nobody_asked_for_is_passed_over(meet: Meet) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.CLIENT)
     peer.say("RECEIPT", receipt_id="r1")
     peer.say("RECEIPT")
     session.completion(client.done)
     await until(lambda: client.told)
     assert (client.told, client.losses) == ([WELL], [])
-    await peer.close()
 
 
 @pytest.mark.parametrize(
@@ -104,10 +100,9 @@ async def test_a_receipt_that_nobody_asked_for_is_passed_over() -> None:
 )
 @on_reactor
 async def test_activemq_refuses_a_send_and_the_connection_goes_on(
-    message: str, kind: type[MessagingError]
+    message: str, kind: type[MessagingError], meet: Meet
 ) -> None:
-    peer = Peer()
-    client = Client(peer)
+    peer, client = meet()
     session = (await client.connect()).session(Mode.CLIENT)
     peer.on["SEND"] = lambda frame: peer.refuse(frame, message)
     session.send([text("1")])
@@ -118,13 +113,13 @@ async def test_activemq_refuses_a_send_and_the_connection_goes_on(
     session.completion(client.done)
     await until(lambda: len(client.told) == 2)
     assert client.losses == []
-    await peer.close()
 
 
 @on_reactor
-async def test_a_refused_send_is_told_by_the_completion_behind_it_and_by_no_other() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_refused_send_is_told_by_the_completion_behind_it_and_by_no_other(
+    meet: Meet,
+) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.CLIENT)
     peer.on["SEND"] = lambda frame: (
         peer.refuse(frame, "not authorized") if frame.body == b"2" else peer.receipt(frame)
@@ -136,15 +131,13 @@ async def test_a_refused_send_is_told_by_the_completion_behind_it_and_by_no_othe
     assert client.told[0] is client.told[2] is WELL
     assert isinstance(client.told[1], AccessDenied)
     assert (client.told[1].username, client.told[1].destination) == ("guest", QUEUE)
-    await peer.close()
 
 
 @on_reactor
-async def test_an_error_without_receipt_id_is_for_the_first_that_waits_and_ends_the_connection() -> (
-    None
-):
-    peer = Peer("RabbitMQ/3.10")
-    client = Client(peer)
+async def test_an_error_without_receipt_id_is_for_the_first_that_waits_and_ends_the_connection(
+    meet: Meet,
+) -> None:
+    peer, client = meet("RabbitMQ/3.10")
     session = (await client.connect()).session(Mode.CLIENT)
     peer.on["SEND"] = lambda frame: peer.say("ERROR", message="access_refused")
     for body in "12":
@@ -152,13 +145,11 @@ async def test_an_error_without_receipt_id_is_for_the_first_that_waits_and_ends_
         session.completion(client.done)
     await until(lambda: client.losses)
     assert [type(told) for told in client.told] == [AccessDenied, ProviderUnavailable]
-    await peer.close()
 
 
 @on_reactor
-async def test_what_stomp_cannot_carry_is_refused_and_nothing_is_sent() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_what_stomp_cannot_carry_is_refused_and_nothing_is_sent(meet: Meet) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.CLIENT)
     wrong = [
         Message(Headers(QUEUE, correlation_id="a\0b")),
@@ -177,13 +168,11 @@ async def test_what_stomp_cannot_carry_is_refused_and_nothing_is_sent() -> None:
     session.completion(client.done)
     await until(lambda: client.told)
     assert peer.of("SEND") == []
-    await peer.close()
 
 
 @on_reactor
-async def test_who_sends_more_than_the_peer_reads_is_told_to_wait() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_who_sends_more_than_the_peer_reads_is_told_to_wait(meet: Meet) -> None:
+    peer, client = meet()
     connection = await client.connect()
     session = connection.session(Mode.CLIENT)
     session.send([text("x" * 2_000_000)])
@@ -194,16 +183,14 @@ async def test_who_sends_more_than_the_peer_reads_is_told_to_wait() -> None:
     await until(lambda: resumed)
     assert resumed == [True]
     await peer.heard("SEND")
-    await peer.close()
 
 
 # --- transactions
 
 
 @on_reactor
-async def test_commit_waits_until_the_broker_has_taken_all_before_it() -> None:
-    peer = Peer(receipts=False)
-    client = Client(peer)
+async def test_commit_waits_until_the_broker_has_taken_all_before_it(meet: Meet) -> None:
+    peer, client = meet(receipts=False)
     session = (await client.connect()).session(Mode.TRANSACTED)
     session.send([text("1"), text("2")])
     assert peer.of("BEGIN") == []
@@ -217,13 +204,11 @@ async def test_commit_waits_until_the_broker_has_taken_all_before_it() -> None:
     peer.receipt(commit)
     await until(lambda: client.told)
     assert client.told == [WELL]
-    await peer.close()
 
 
 @on_reactor
-async def test_a_refused_part_rolls_the_transaction_back() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_refused_part_rolls_the_transaction_back(meet: Meet) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.TRANSACTED)
     peer.on["SEND"] = lambda frame: peer.refuse(frame, "no")
     session.send([text("1")])
@@ -233,13 +218,11 @@ async def test_a_refused_part_rolls_the_transaction_back() -> None:
     assert peer.of("COMMIT") == []
     assert isinstance(client.told[0], MessagingError)
     assert not isinstance(client.told[0], OutcomeUnknown)
-    await peer.close()
 
 
 @on_reactor
-async def test_a_refused_commit_is_rolled_back_and_a_lost_one_is_unknown() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_refused_commit_is_rolled_back_and_a_lost_one_is_unknown(meet: Meet) -> None:
+    peer, client = meet()
     connection = await client.connect()
     first, second = connection.session(Mode.TRANSACTED), connection.session(Mode.TRANSACTED)
     peer.on["COMMIT"] = lambda frame: peer.refuse(frame, "no")
@@ -253,28 +236,24 @@ async def test_a_refused_commit_is_rolled_back_and_a_lost_one_is_unknown() -> No
     second.commit(client.done)
     await until(lambda: client.losses)
     assert isinstance(client.told[1], OutcomeUnknown)
-    await peer.close()
 
 
 @on_reactor
-async def test_an_error_that_does_not_say_what_it_answers_leaves_the_outcome_of_a_commit_unknown() -> (
-    None
-):
-    peer = Peer()
-    client = Client(peer)
+async def test_an_error_that_does_not_say_what_it_answers_leaves_the_outcome_of_a_commit_unknown(
+    meet: Meet,
+) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.TRANSACTED)
     peer.on["COMMIT"] = lambda frame: peer.say("ERROR", message="access denied, perhaps")
     session.send([text("1")])
     session.commit(client.done)
     await until(lambda: client.losses)
     assert isinstance(client.told[0], OutcomeUnknown)
-    await peer.close()
 
 
 @on_reactor
-async def test_an_error_about_the_broker_refuses_nothing() -> None:
-    peer = Peer("RabbitMQ/3.10")
-    client = Client(peer)
+async def test_an_error_about_the_broker_refuses_nothing(meet: Meet) -> None:
+    peer, client = meet("RabbitMQ/3.10")
     session = (await client.connect()).session(Mode.CLIENT)
     peer.on["SEND"] = lambda frame: peer.say("ERROR", message="shutting down")
     session.send([text("1")])
@@ -283,13 +262,11 @@ async def test_an_error_about_the_broker_refuses_nothing() -> None:
     assert [type(told) for told in client.told] == [ProviderUnavailable], (
         "the message is none of a dead message queue's"
     )
-    await peer.close()
 
 
 @on_reactor
-async def test_a_transaction_lost_before_commit_is_rolled_back_for_sure() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_transaction_lost_before_commit_is_rolled_back_for_sure(meet: Meet) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.TRANSACTED)
     peer.on["SEND"] = lambda frame: peer.drop()
     session.send([text("1")])
@@ -298,13 +275,11 @@ async def test_a_transaction_lost_before_commit_is_rolled_back_for_sure() -> Non
     session.commit(client.done)
     await until(lambda: client.losses)
     assert [type(told) for told in client.told] == [ProviderUnavailable] * 2
-    await peer.close()
 
 
 @on_reactor
-async def test_a_rollback_and_an_empty_commit_need_no_frames() -> None:
-    peer = Peer()
-    client = Client(peer)
+async def test_a_rollback_and_an_empty_commit_need_no_frames(meet: Meet) -> None:
+    peer, client = meet()
     session = (await client.connect()).session(Mode.TRANSACTED)
     session.send([text("1")])
     session.rollback(client.done)
@@ -312,13 +287,13 @@ async def test_a_rollback_and_an_empty_commit_need_no_frames() -> None:
     assert client.told == []
     await until(lambda: len(client.told) == 2)
     assert peer.commands() == ["CONNECT"]
-    await peer.close()
 
 
 @on_reactor
-async def test_a_dialect_whose_subscriptions_are_born_in_transactions_has_one_open() -> None:
-    peer = Peer("stomp-gateway/1.0")
-    client = Client(peer)
+async def test_a_dialect_whose_subscriptions_are_born_in_transactions_has_one_open(
+    meet: Meet,
+) -> None:
+    peer, client = meet("stomp-gateway/1.0")
     connection = await client.connect()
     session = connection.session(Mode.TRANSACTED)
     consumer = session.consumer(Subscription(QUEUE), client.deliver, client.failures.append)
@@ -350,4 +325,3 @@ async def test_a_dialect_whose_subscriptions_are_born_in_transactions_has_one_op
         other.consumer(Subscription(QUEUE), client.deliver, client.failures.append)
     session.close()
     await peer.heard("ABORT")
-    await peer.close()
