@@ -1,3 +1,4 @@
-"""Messaging providers for links: each package is the way to one kind of broker, behind
-``gateway.messaging.provider``.
+"""Messaging providers for links, behind ``gateway.messaging.provider``.
+
+Each package is the way to one kind of broker.
 """

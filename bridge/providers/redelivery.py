@@ -1,4 +1,6 @@
-"""When rejected deliveries of a broker are delivered again, where the client must do that itself.
+"""When a client delivers rejected messages again.
+
+For brokers that do not do it themselves.
 
 Owns the redelivery policy of one consumer and the deliveries that wait for their pause. Burying
 dead messages is the consumer's business.
@@ -26,13 +28,13 @@ T = TypeVar("T", bound=Attempted)
 class Redelivery(Generic[T]):
     """The rejected deliveries of one consumer.
 
-    :param later: calls something after so many seconds. :param again: called with deliveries whose
-        pause is over.
+    :param later: calls something after a number of seconds. :param again: called with deliveries
+        whose pause is over.
     :param changes: the consumer's own changes of the default policy.
     :param keeps_dead: the broker keeps dead messages. If it does not, the policy declares none
         dead; only the user does.
-    :param shortest_ms: the pause between attempts of messages that the policy would declare dead and
-        the broker would lose, unless the policy's longest pause is longer.
+    :param shortest_ms: the pause between attempts of messages that the policy would declare dead
+        and the broker would lose, unless the policy's longest pause is longer.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Redelivery(Generic[T]):
     def sort(
         self, deliveries: Sequence[T], delay_ms: int | None
     ) -> tuple[dict[int, list[T]], list[T]]:
-        """Return those that are to wait, by their pause in milliseconds, and the dead ones.
+        """Return those that must wait, by pause in milliseconds, and the dead.
 
         :param delay_ms: of ``Consumer.reject``.
         """

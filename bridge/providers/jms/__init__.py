@@ -1,3 +1,4 @@
-"""The seam ``gateway.messaging.provider`` over any JMS or Jakarta Messaging provider, through its
-own client jars.
+"""Any JMS or Jakarta Messaging provider, through its own client jars.
+
+Behind the seam ``gateway.messaging.provider``.
 """

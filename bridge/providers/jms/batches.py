@@ -1,4 +1,4 @@
-"""A session's questions to Java and Java's answers, many of each in one run of bytes.
+"""A session's questions to Java and Java's answers, in runs of bytes.
 
 Owns the layout of both directions, which ``JmsWork.java`` and ``XaWork.java`` share.
 :mod:`bridge.providers.jms.wire` carries the bytes.
@@ -16,7 +16,7 @@ Code Question Then
 1    send     u32 number of messages, u32 bytes that follow, the messages
 2    open     u32 consumer, u8 1 for a topic, u8 1 if temporary, u8 flags (1 no-local, 2 browse), texts: name, selector, durable
               subscription; "" for none
-3    credit   u32 consumer, i64 messages more, i64 bytes more, 0 when nobody counts them
+3    credit   u32 consumer, i64 messages more, i64 bytes more, 0 when bytes do not count
 4    switch   u32 consumer, u8 1 to start and 0 to stop
 5    settle   u32 consumer, u32 number of keys, i64 each
 6    sync     u32 tag: answered by *done* when all before it is durable
@@ -86,8 +86,9 @@ CLOSE: Final = b"\x0b"
 
 
 class Sent(NamedTuple):
-    """Messages were sent, and are durable. :param identities: JMSMessageID and JMSTimestamp of
-    each.
+    """Messages were sent, and are durable.
+
+    :param identities: JMSMessageID and JMSTimestamp of each.
     """
 
     identities: list[tuple[str, int]]
@@ -100,7 +101,9 @@ class Dropped(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What was asked for with a tag is done. :param kind: of the failure, -1 when all is well.
+    """What was asked for with a tag is done.
+
+    :param kind: of the failure, -1 when all is well.
     :param place: of the message, or -1.
     """
 
@@ -167,8 +170,9 @@ class XAOutcome(IntEnum):
 
 
 class XADone(NamedTuple):
-    """A call of an XAResource has ended. :param value: the vote, the error code, or the kind of
-    failure, depending on ``outcome``.
+    """A call of an XAResource has ended.
+
+    :param value: the vote, the error code, or the kind of failure, depending on ``outcome``.
     """
 
     tag: int
@@ -182,8 +186,9 @@ Answer: TypeAlias = Sent | Dropped | Finished | Arrived | Ended | Voided | Note 
 
 
 def sends(messages: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """Send these, in questions of about a megabyte each, as one of all could fill the heap. :param
-    messages: head and body of each.
+    """Send these, in questions of about a megabyte each.
+
+    One question of all could fill the heap. :param messages: head and body of each.
     """
     first = octets = 0
     for at, (head, body) in enumerate(messages):
@@ -269,7 +274,7 @@ def _sized(part: bytes) -> bytes:
 def answers(octets: bytes) -> Iterator[Answer]:
     """The answers in these octets.
 
-    :raises ValueError: they are none; the classes and this module are not of one version.
+    :raises ValueError: they cannot be read; the classes and this module are not of one version.
     """
     position = 0
     while position < len(octets):

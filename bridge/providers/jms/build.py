@@ -46,8 +46,9 @@ def other_namespace(source: str) -> str:
 
 
 def write_api(folder: Path, namespace: str) -> None:
-    """Write the declarations of the API as Java sources. :param namespace: ``javax`` or
-    ``jakarta``.
+    """Write the declarations of the API as Java sources.
+
+    :param namespace: ``javax`` or ``jakarta``.
     """
     text = (SOURCES / "jms-api.java").read_text(encoding="utf-8")
     starts = [match.start() for match in _DECLARATION.finditer(text)]
@@ -93,8 +94,9 @@ def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
 
 
 def sources() -> dict[str, str]:
-    """The sources by their path below the folder of sources, with the line ends of the
-    repository.
+    """The sources by their path below the folder of sources.
+
+    Their line ends are those of the repository.
     """
     return {
         path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8")
@@ -112,8 +114,9 @@ def digest() -> str:
 
 
 def compiler() -> str:
-    """The version of the compiler on the PATH, such as ``javac 17``. :raises BuildFailed: there is
-    none.
+    """The version of the compiler on the PATH, such as ``javac 17``.
+
+    :raises BuildFailed: no javac is on the PATH.
     """
     javac = shutil.which("javac")
     if javac is None:
@@ -127,15 +130,16 @@ def compiler() -> str:
 
 
 def made_of(jar: Path) -> tuple[str, str]:
-    """Return the digest of the sources that a jar was made of, and the compiler."""
+    """Return the digest of the sources of a jar, and its compiler."""
     with zipfile.ZipFile(jar) as archive:
         made, by = archive.read(_MADE_OF).decode().splitlines()
     return made, by
 
 
 def build(folder: Path) -> Path:
-    """Make the jar in this folder. The same sources and compiler give the same bytes. :raises
-    BuildFailed:
+    """Make the jar in this folder.
+
+    The same sources and compiler give the same bytes. :raises BuildFailed:
     """
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)

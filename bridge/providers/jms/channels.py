@@ -1,5 +1,6 @@
-"""Channels to a Java process, each with a thread of its own in Java: for single calls, and for
-sessions.
+"""Channels to a Java process: for single calls, and for sessions.
+
+Each has a thread of its own in Java.
 
 A Java call cannot be ended from outside. A call that does not return in time is abandoned: it fails
 here, its thread in Java is left behind, and nothing waits for it. Each provider counts its hanging
@@ -31,7 +32,9 @@ _log: Final = Logger(namespace="bridge.jms")
 
 
 class JavaFailure(Exception):
-    """A call in Java failed. :param kind: see :class:`~bridge.providers.jms.failures.Kind`.
+    """A call in Java failed.
+
+    :param kind: see :class:`~bridge.providers.jms.failures.Kind`.
     :param reason: in words.
     """
 
@@ -82,8 +85,9 @@ class Channel(Protocol):
         """Its user raised an error over a frame: fail, without ending the process."""
 
     def over(self, error: MessagingError | None) -> None:
-        """Nothing more arrives: its thread in Java has ended, or with ``error`` the whole process.
-        Called once, last.
+        """Nothing more arrives. Called once, last.
+
+        Its thread in Java has ended, or with ``error`` the whole process.
         """
 
 
@@ -91,7 +95,10 @@ class Hung:
     """The calls of one provider that were abandoned and have not returned."""
 
     def __init__(self, provider: str, most: int = 8) -> None:
-        """:param provider: its name, for the log. :param most: with so many, calls are refused."""
+        """:param provider: its name, for the log.
+
+        :param most: with that many, calls are refused.
+        """
         self.provider = provider
         self.most = most
         #: Threads that are still in their call.
@@ -192,7 +199,10 @@ class Lane:
         return call.result
 
     def end(self) -> None:
-        """Ask no more. Its thread in Java ends when everything asked is done. Idempotent."""
+        """Ask no more.
+
+        Its thread in Java ends when everything asked is done. Idempotent.
+        """
         if not self._ending:
             self._ending = True
             if self._used:
@@ -260,7 +270,9 @@ class Lane:
 
 
 class SessionChannel:
-    """A session's channel. Questions of one pass of the reactor go to Java together.
+    """A session's channel.
+
+    Questions of one pass of the reactor go to Java together.
 
     :param opening: the frame that opens the session, sent before the first question.
     :param answered: called with a turn's answers. :param failed: called when a turn has failed or
@@ -309,7 +321,10 @@ class SessionChannel:
         return self._ending
 
     def ask(self, question: bytes) -> None:
-        """Ask something; nothing once it is ending. Answers come in the order asked."""
+        """Ask something; nothing once it is ending.
+
+        Answers come in the order asked.
+        """
         if self._over or self._ending:
             return
         if not self._gathered:
@@ -319,7 +334,10 @@ class SessionChannel:
             self._watch()
 
     def end(self) -> None:
-        """Ask no more. Its thread in Java ends when everything asked is answered. Idempotent."""
+        """Ask no more.
+
+        Its thread in Java ends when everything asked is answered. Idempotent.
+        """
         if self._ending or self._over:
             return
         self._ending = True

@@ -1,4 +1,4 @@
-"""How a Java process is started: settings, executable, class path, options and heap.
+"""How a Java process is started: settings, command line and heap.
 
 Owns the settings of Java processes except the class path (:mod:`bridge.settings`), the command
 line, and how the memory for Java is divided between processes. Starts nothing, and imports nothing
@@ -62,7 +62,9 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30, "t": 1 << 40}
 
 @dataclass(frozen=True, slots=True)
 class JavaOptions:
-    """How Java processes are started. Two factories of equal options share a process.
+    """How Java processes are started.
+
+    Two factories of equal options share a process.
 
     :param class_path: jars and folders separated by colons, ``FOLDER/*`` for all jars in a folder.
     :param java: a ``java`` command, a Java home, or a path of ``libjvm``; "" is what ``JAVA_HOME``
@@ -82,8 +84,10 @@ class JavaOptions:
     def of_factory(
         self, class_path: str, options: tuple[str, ...] | None, apart: str
     ) -> JavaOptions:
-        """Return these options for one connection factory. :param class_path: its own, searched
-        before the common one. :param options: in place of the common ones.
+        """Return these options for one connection factory.
+
+        :param class_path: its own, searched before the common one. :param options: in place of the
+            common ones.
         """
         both = ":".join(filter(None, (class_path.strip(), self.class_path.strip())))
         return replace(
@@ -148,8 +152,9 @@ def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str
 
 
 def expanded(class_path: str) -> tuple[str, ...]:
-    """Return the jars and folders of a class path, with ``FOLDER/*`` replaced by the jars in that
-    folder, as Java does.
+    """Return the jars and folders of a class path.
+
+    ``FOLDER/*`` is replaced by the jars in that folder, as Java does.
 
     :raises ClientMissing: one is not there.
     """

@@ -1,5 +1,4 @@
-"""A connection over JMS (``messaging.provider.Connection``): its sessions, its temporary
-destinations, its end.
+"""A connection over JMS (``messaging.provider.Connection``).
 
 Owns what is open on one JMS connection, and tells its loss once. Calls that belong to no session
 are made on a thread of their own.
@@ -97,7 +96,10 @@ class JavaLink:
         return self._process.error is not None
 
     def call(self, what: str, seconds: float, verb: Verb, arguments: bytes = b"") -> Deferred[None]:
-        """Make a call, as :meth:`~bridge.providers.jms.channels.Lane.call`, which gives nothing."""
+        """Make a call without a result.
+
+        As :meth:`~bridge.providers.jms.channels.Lane.call`.
+        """
         return self._lane.call(what, seconds, verb, self._number, arguments).addCallback(
             lambda _: None
         )
@@ -275,8 +277,9 @@ class JMSConnection:
     # --- its end
 
     def fail(self, error: MessagingError) -> None:
-        """Lose the connection, or use it no more: fail what is pending and tell ``lost``. Nothing
-        once it is closed or lost.
+        """Lose the connection: fail what is pending and call ``lost``.
+
+        Does nothing once it is closed or lost.
         """
         scope = self._scope
         if not scope.open:
@@ -289,7 +292,7 @@ class JMSConnection:
         self._lost(error)
 
     def _close_link(self) -> Deferred[None]:
-        """Close the connection in Java; a failure or a hanging call is logged and changes nothing."""
+        """Close the connection in Java. Failures and timeouts are only logged."""
         self._all_temporary -= self._scope.temporary
         if self._link.ended:
             return succeed(None)
@@ -299,7 +302,10 @@ class JMSConnection:
 
 
 def log_close_failure(provider: str, error: BaseException | None) -> None:
-    """Log that closing a connection failed; the provider clears up what it had."""
+    """Log that closing a connection failed.
+
+    The provider clears up what the connection had.
+    """
     _log.info("{provider}: closing a connection failed: {error}", provider=provider, error=error)
 
 

@@ -1,4 +1,4 @@
-"""A consumer over JMS (``messaging.provider.Consumer``): credit, deliveries and redelivery.
+"""A consumer over JMS (``messaging.provider.Consumer``).
 
 JMS cannot refuse one message. A rejected message stays here, unacknowledged, and this consumer
 redelivers it after its pause. A dead message is sent to the dead message queue, if the provider has
@@ -28,8 +28,9 @@ from gateway.messaging.values import Value
 
 
 class Delivery(NamedTuple):
-    """A message that Java received. :param key: by which Java knows it. :param attempts: the
-    delivery attempt, counted from 1.
+    """A message that Java received.
+
+    :param key: by which Java knows it. :param attempts: the delivery attempt, counted from 1.
     """
 
     key: int
@@ -56,16 +57,16 @@ class ConsumerSession(Protocol):
         """Do something in the reactor's next pass."""
 
     def later(self, seconds: float, work: Callable[[], None]) -> IDelayedCall:
-        """Do something after so many seconds."""
+        """Do something after a number of seconds."""
 
     def check_within(self, within: Session | None) -> None:
-        """:raises NotSupported: an acknowledgement cannot be made within this session."""
+        """:raises NotSupported: this session cannot make an acknowledgement."""
 
     def check_individual(self, within: Session | None) -> None:
         """:raises NotSupported: deliveries cannot be settled one by one."""
 
     def forget(self, number: int) -> None:
-        """Drop the consumer of this number: it is closed and has nothing outstanding."""
+        """Drop a consumer that is closed and has nothing outstanding."""
 
 
 class JMSConsumer:
@@ -147,7 +148,10 @@ class JMSConsumer:
         self._redelivery.take()
 
     def _hand(self, stopped: bool = False) -> None:
-        """Deliver as much as credit allows. :param stopped: also while it is stopped."""
+        """Deliver as much as credit allows.
+
+        :param stopped: also while it is stopped.
+        """
         while (self._running or stopped) and self._credit > 0 and (self._due or self._waiting):
             if self._due:
                 run = [self._due.popleft() for _ in range(min(self._credit, len(self._due)))]

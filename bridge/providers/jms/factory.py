@@ -35,7 +35,7 @@ VENDORS: Final = (
 
 
 def vendor_of(class_name: str) -> Vendor | None:
-    """The vendor of a class of a JMS client; None where it is not in the table."""
+    """The vendor of a class of a JMS client; None if it is unknown."""
     return next((vendor for vendor in VENDORS if class_name.startswith(vendor.prefix)), None)
 
 
@@ -51,7 +51,8 @@ class JMSFactory:
     :param process: factories with different names never share a Java process.
     :param individual_acknowledge: the provider's acknowledge mode for acknowledgement one by one;
         None is the vendor's.
-    :param dead_queue: the name of the queue for dead messages; None is the vendor's, "" is none.
+    :param dead_queue: the name of the queue for dead messages; None is the vendor's, "" means no
+        queue.
     :param lookup_timeout_s: seconds for starting Java and for looking up a name.
     :param connect_timeout_s: seconds for connecting.
     :param send_timeout_s: seconds for each thing that a session is asked.
@@ -81,7 +82,10 @@ class JMSFactory:
         return None if vendor is None else vendor.individual
 
     def dead_destination(self, class_name: str) -> Destination | None:
-        """The queue for dead messages, if there is one. :param class_name: of the factory."""
+        """The queue for dead messages, if there is one.
+
+        :param class_name: of the factory.
+        """
         vendor, name = vendor_of(class_name), self.dead_queue
         if name is None and vendor is not None:
             name = vendor.dead_queue

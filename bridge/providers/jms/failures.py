@@ -54,7 +54,10 @@ class Kind(IntEnum):
 
 
 class ClientMissing(ProviderUnavailable):
-    """A JVM, jar or class is missing: retrying does not help until it is installed."""
+    """A JVM, jar or class is missing.
+
+    Retrying does not help until it is installed.
+    """
 
 
 class JavaMissing(ClientMissing):
@@ -85,7 +88,7 @@ class NoXAFactory(NotSupported):
 
 
 class XAFactoryOnly(NotSupported):
-    """The configuration wants sessions without XA of a connection factory that has none.
+    """A connection factory has no sessions without XA, as configured.
 
     :param lookup_name: of the factory, :param class_name: and its class.
     """
@@ -100,7 +103,10 @@ class XAFactoryOnly(NotSupported):
 
 
 class ProviderFull(DestinationFull):
-    """The provider's client threw ResourceAllocationException, which does not name the limit."""
+    """A limit of the provider is reached.
+
+    Its client threw ResourceAllocationException, which does not name the limit.
+    """
 
     def __init__(self, destination: Destination, reason: str) -> None:
         DestinationError.__init__(self, "", destination, f" is full: {reason}")
@@ -147,8 +153,9 @@ def of_consuming(
 def of_sending(
     kind: int, reason: str, destination: Destination | None, username: str
 ) -> MessagingError:
-    """Return the error for a failed send, acknowledgement or commit. :param destination: of the
-    refused message, None if no message was refused.
+    """Return the error for a failed send, acknowledgement or commit.
+
+    :param destination: of the refused message, None if no message was refused.
     """
     if kind == Kind.SECURITY:
         return AccessDenied(

@@ -15,7 +15,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run the command in place of this process. :param parent: ends this process with it."""
+    """Run the command in place of this process.
+
+    :param parent: ends this process with it.
+    """
     os.setsid()
     if sys.platform == "linux":
         try:

@@ -111,7 +111,7 @@ class JavaProcess:
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
-            # The process is started last: if anything fails, there is none to be ended.
+            # The process is started last: if anything fails, no process must be ended.
             self.reactor.adoptStreamConnection(
                 ours.fileno(), socket.AF_UNIX, Factory.forProtocol(lambda: stream)
             )
@@ -139,7 +139,10 @@ class JavaProcess:
         )
 
     def ready(self) -> Deferred[None]:
-        """Wait until it has introduced itself. :returns: fails with ProviderUnavailable."""
+        """Wait until it has introduced itself.
+
+        :returns: fails with ProviderUnavailable.
+        """
         if self.error is not None:
             return fail(self.error)
         if self._ready is not None:
@@ -226,8 +229,9 @@ class JavaProcess:
         failed: Callable[[BaseException], None],
         seconds: float,
     ) -> SessionChannel:
-        """Make a channel for a session, which the caller must end. :param opening: connection,
-        mode, and the mode's argument.
+        """Make a channel for a session, which the caller must end.
+
+        :param opening: connection, mode, and the mode's argument.
         """
         number = self._next()
         channel = SessionChannel(
@@ -237,8 +241,10 @@ class JavaProcess:
         return channel
 
     def link(self, user: object, lost: Callable[[str], None]) -> int:
-        """Make a number for a connection. :param user: whose it is. :param lost: called with the
-        reason when the connection or the process is lost.
+        """Make a number for a connection.
+
+        :param user: whose it is. :param lost: called with the reason when the connection or the
+            process is lost.
         """
         number = self._next()
         self._links[number] = user, lost
@@ -306,7 +312,9 @@ class JavaProcess:
             self.kill(f"the Java process sent a frame that is not understood: {error}")
 
     def _listened_to(self, frame: Frame) -> None:
-        """Pass a frame on. A listener that raises an error loses its own connection only.
+        """Pass a frame on.
+
+        A listener that raises an error loses its own connection only.
 
         :raises WireError: the frame is wrong.
         """
@@ -451,7 +459,7 @@ class _Child(ProcessProtocol):
 
 
 class _Output:
-    """Logs what the provider's client prints, line by line, up to a number of lines a beat."""
+    """Logs the lines that the provider's client prints, a number per beat."""
 
     def __init__(self) -> None:
         self._rest = b""

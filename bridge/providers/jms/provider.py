@@ -1,5 +1,6 @@
-"""Any JMS 1.1, JMS 2.0 or Jakarta Messaging 3 provider behind the seam
-(``messaging.provider.Provider``), through its client jars.
+"""A JMS provider behind the seam (``messaging.provider.Provider``).
+
+Any provider of JMS 1.1, JMS 2.0 or Jakarta Messaging 3, through its client jars.
 
 Proven against ActiveMQ. ``jakarta.jms`` is supported but not proven against a server: no provider
 of it was at hand, so it is tested with classes of our own.
@@ -9,7 +10,7 @@ property of its own name if the provider accepts the name. Otherwise the propert
 ``STOMP_`` and the escaped name of the header: ASCII letters and digits as they are, an underscore
 doubled, and each other UTF-16 unit as an underscore and four hexadecimal digits; ``content-type``
 is ``STOMP_content_002dtype``. The log says so once for each connection. A received property of such
-a name is the header again, whoever sent it; a name that escaping does not give exactly is a
+a name is the header again, from any sender; a name that escaping does not give exactly is a
 property like any other (``Names.java``).
 
 Owns looking up the connection factory and destinations by JNDI, and opening connections.
@@ -95,15 +96,17 @@ class JMSProvider:
 
     @property
     def class_name(self) -> str:
-        """The class of the connection factory; before it was first looked up, that of its JNDI
-        context.
+        """The class of the connection factory.
+
+        Before it was first looked up, that of its JNDI context.
         """
         return self._class_name or self.factory.environment.get(_INITIAL_CONTEXT_FACTORY, "")
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of every JMS provider, and those of this one's vendor. If the
-        environment names another vendor's JNDI, they are known from the first look-up on.
+        """The capabilities of every JMS provider, and those of this one's vendor.
+
+        If the environment names another vendor's JNDI, they are known from the first look-up on.
 
         ``xa`` is whether the connection factory is an XAConnectionFactory. It is False until the
         factory was looked up, by the first connection or :meth:`look_up_factory`.
@@ -122,7 +125,7 @@ class JMSProvider:
 
     @property
     def resource(self) -> str:
-        """The URL and the name in JNDI, and the rest of the environment except the credentials.
+        """The URL and name in JNDI, and the environment without credentials.
 
         One resource manager under two names costs a second phase. Two under one name would be taken
         for one, so nothing else is left out.
@@ -199,8 +202,9 @@ class JMSProvider:
         lane.end()
 
     def look_up_factory(self) -> Deferred[None]:
-        """Find the connection factory by JNDI, once; connecting does that, too. From then on
-        ``capabilities`` are final.
+        """Find the connection factory by JNDI, once; connecting does that, too.
+
+        From then on ``capabilities`` are final.
 
         :returns: fails with ProviderUnavailable, or its ClientMissing.
         """
@@ -215,8 +219,9 @@ class JMSProvider:
             raise missing_or_unavailable(error.kind, self._reason(error)) from None
 
     def check_use(self, transacted: bool) -> None:
-        """Check whether a link can run with this factory as far as XA is concerned. The factory
-        must have been looked up.
+        """Check whether the factory's kind, XA or not, suits a link.
+
+        The factory must have been looked up.
 
         Only the first connection shows that an XAConnectionFactory has no other sessions.
 
@@ -230,8 +235,9 @@ class JMSProvider:
             raise XAFactoryOnly(self.factory.lookup_name, self.class_name)
 
     async def _look_up_factory(self) -> tuple[JavaProcess, int]:
-        """Return the process and the connection factory's number there. It is looked up once in
-        each process.
+        """Return the process and the connection factory's number there.
+
+        It is looked up once in each process.
         """
         while True:
             self._check_hanging()
@@ -294,7 +300,7 @@ class JMSProvider:
         return number
 
     def _check_hanging(self) -> None:
-        """End the process if too many calls hang in it and no other provider uses it.
+        """End the process if too many calls hang and it has no other users.
 
         :raises ProviderUnavailable: too many hang, and others use the process.
         """
@@ -373,7 +379,7 @@ class JMSProvider:
 
 
 class _Opening:
-    """Keeps the loss of a connection that is being opened until it can be reported."""
+    """Keeps the loss of a connection being opened until it is reported."""
 
     def __init__(self) -> None:
         self._reason: str | None = None

@@ -1,4 +1,4 @@
-"""A session over JMS (``messaging.provider.Session``): its questions in order, and their outcomes.
+"""A session over JMS (``messaging.provider.Session``).
 
 Each question becomes bytes for the session's channel at once, so Java does everything in the order
 it was asked. Owns completions and their order, and which messages wait for the id that the provider
@@ -283,11 +283,11 @@ class JMSSession:
         self.later(0, work)
 
     def later(self, seconds: float, work: Callable[[], None]) -> IDelayedCall:
-        """Do something after so many seconds."""
+        """Do something after a number of seconds."""
         return self._connection.reactor.callLater(seconds, work)
 
     def forget(self, number: int) -> None:
-        """Drop the consumer of this number: it is closed and has nothing outstanding."""
+        """Drop a consumer that is closed and has nothing outstanding."""
         self._consumers.pop(number, None)
 
     def lost(self, error: MessagingError) -> None:
@@ -442,7 +442,7 @@ class JMSSession:
             raise NotSupported("commit and rollback outside of a transacted session")
 
     def check_within(self, within: Session | None) -> None:
-        """:raises NotSupported: an acknowledgement cannot be made within this session."""
+        """:raises NotSupported: this session cannot make an acknowledgement."""
         self._check_open()
         if within is not None and within is not self:
             raise NotSupported("acknowledging within another session")

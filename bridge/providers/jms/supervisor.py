@@ -1,5 +1,7 @@
-"""The Java processes of JMS providers: one for each class path and set of options, started when it
-is first needed, and again when it has died.
+"""Supervises the Java processes of JMS providers.
+
+There is one for each class path and set of options. It is started when it is first needed, and
+again when it has died.
 
 Owns when a process is started, the pauses between failures, and how many messages a client may
 fetch ahead after its heap was full. The life of one process is
@@ -20,7 +22,7 @@ from bridge.providers.jms.process import JavaProcess, Times
 from bridge.providers.jms.wire import WireError
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
-#: A process that has lived so many seconds does not repeat an earlier failure.
+#: A process that has lived this many seconds does not repeat an earlier failure.
 _LASTING: Final = 10.0
 _LONGEST_PAUSE: Final = 30.0
 #: Seconds that a process must live until earlier full heaps no longer count.
@@ -34,7 +36,10 @@ _log: Final = Logger(namespace="bridge.jms")
 
 
 class Supervisor:
-    """Runs the process for one class path and set of options; :func:`supervisor_of` finds it."""
+    """Runs the process for one class path and set of options.
+
+    :func:`supervisor_of` finds it.
+    """
 
     def __init__(self, reactor: Any, options: JavaOptions, times: Times = Times()) -> None:  # noqa: B008
         self._reactor = reactor
@@ -155,8 +160,9 @@ def _running() -> list[JavaProcess]:
 
 
 def supervisor_of(reactor: Any, options: JavaOptions) -> Supervisor:
-    """The supervisor of the process for these options. Factories of equal options share it, also those
-    of different bridges.
+    """The supervisor of the process for these options.
+
+    Factories of equal options share it, also those of different bridges.
     """
     found = _supervisors.get(options)
     if found is None:

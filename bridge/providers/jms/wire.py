@@ -1,5 +1,6 @@
-"""Frames between the gateway and a Java process of its own. Sans-I/O: bytes in, frames out, and the
-other way round.
+"""Frames between the gateway and a Java process of its own.
+
+Sans-I/O: bytes in, frames out, and the other way round.
 
 A *frame* is u32 length of what follows (5 to :data:`LONGEST`), u8 type, u32 channel, payload. All
 numbers are big-endian; a *text* is u32 its length in bytes and then UTF-8, as in
@@ -69,7 +70,10 @@ _ALIVE: Final = struct.Struct(">qqI")
 
 
 class WireError(Exception):
-    """Java sent something that is not a frame of this version. The text says what was expected."""
+    """Java sent something that is not a frame of this version.
+
+    The text says what was expected.
+    """
 
 
 class Type(IntEnum):
@@ -132,8 +136,9 @@ class Ready(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """The state of a Java process. :param used: bytes of heap, garbage included. :param heap: the
-    largest, in bytes.
+    """The state of a Java process.
+
+    :param used: bytes of heap, garbage included. :param heap: the largest, in bytes.
     """
 
     used: int
@@ -178,7 +183,7 @@ def frame(kind: Type, channel: int, payload: bytes = b"") -> bytes:
 
 
 def pieces(channel: int, questions: bytes) -> Iterator[bytes]:
-    """A session's questions as frames: parts, and the *ask* that completes them."""
+    """A session's questions as frames: parts, then *ask*, the last one."""
     for start in range(0, max(1, len(questions)), LONGEST_PAYLOAD):
         piece = questions[start : start + LONGEST_PAYLOAD]
         last = start + LONGEST_PAYLOAD >= len(questions)

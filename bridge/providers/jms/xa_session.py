@@ -1,4 +1,6 @@
-"""An XASession over JMS (``messaging.provider.XASession``), and its XAResource.
+"""An XASession and its XAResource over JMS.
+
+These are ``messaging.provider.XASession`` and ``XAResource``.
 
 JMS receives in a branch or not at all: a consumer of an XASession receives while a branch is
 associated, and everything it receives belongs to the branch. So a stopped consumer still delivers
@@ -193,8 +195,9 @@ def _error(answer: XADone) -> MessagingError:
 
 
 class JMSXAResource:
-    """The XAResource of one session. Codes and flags are the provider's; an XAException without a
-    code is XAER_RMERR.
+    """The XAResource of one session.
+
+    Codes and flags are the provider's; an XAException without a code is XAER_RMERR.
 
     A call whose connection is lost, or that times out, fails with ProviderUnavailable: its outcome
     is unknown. ActiveMQ does not say which branches are in use. So only branches that were started

@@ -1,5 +1,4 @@
-"""A connection (``messaging.provider.Connection``): its sessions, its subscriptions on the wire,
-and its end.
+"""A connection over STOMP (``messaging.provider.Connection``).
 
 Owns which subscription a MESSAGE is for, and when the socket is not read because too much waits for
 credit. What sessions and consumers know of the connection is in :mod:`bridge.providers.stomp.state`.
@@ -33,7 +32,9 @@ from gateway.stomp.brokers import Dialect
 
 
 class StompConnection:
-    """One connection. Made by its provider when the broker has answered CONNECT.
+    """One connection.
+
+    Made by its provider when the broker has answered CONNECT.
 
     :param clock: the reactor. :param product: what the broker calls itself.
     :param lost: of ``Provider.connect``. :param ended: called once when it is closed or lost.
@@ -156,8 +157,9 @@ class StompConnection:
         self._wire.hold_reading(self._full, self._over)
 
     def _sent_unasked(self) -> bool:
-        """Whether more messages wait here than the broker was asked to send ahead, or it has no
-        prefetch.
+        """Whether the broker has sent more messages ahead than it was asked to.
+
+        Also true if it has no prefetch.
         """
         subscriptions = self.state.subscriptions.values()
         waiting = sum(receiver.waiting for receiver in {each.receiver for each in subscriptions})

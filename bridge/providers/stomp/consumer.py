@@ -1,4 +1,4 @@
-"""A consumer (``messaging.provider.Consumer``): credit, deliveries and redelivery.
+"""A consumer over STOMP (``messaging.provider.Consumer``).
 
 Owns what the broker has sent for one consumer until it is settled. Its subscriptions write the
 frames, its session says when a settlement takes effect.
@@ -46,9 +46,7 @@ class ConsumerSession(SubscribingSession, Protocol):
     def closed(self) -> bool: ...
 
     def transaction_for(self, within: Session | None) -> Transaction | None:
-        """The transaction in which a settlement takes effect; None where it takes effect at
-        once.
-        """
+        """The transaction of a settlement; None if it takes effect at once."""
 
     def forget(self, consumer: StompConsumer) -> None:
         """Drop a consumer that is closed and has nothing outstanding."""
@@ -216,7 +214,8 @@ class StompConsumer:
         return len(self._buffer)
 
     def pump(self) -> None:
-        """Deliver what may be delivered, then have the broker send as much as it may, and no more.
+        """Deliver what may be delivered, then ask the broker for more.
+
         Never called from inside a call.
         """
         while (
@@ -239,7 +238,10 @@ class StompConsumer:
             self._fit()
 
     def subscribe(self) -> None:
-        """Ask the broker now for what the end of the turn would ask. Delivers nothing."""
+        """Ask the broker now for what the end of the turn would ask.
+
+        Delivers nothing.
+        """
         if self._running and self._credit > 0 and not self._connection.ending:
             self._fit()
 
@@ -269,14 +271,18 @@ class StompConsumer:
         self.given_up([])
 
     def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Its session's transaction was undone: redeliver these, and everything outstanding."""
+        """Redeliver these and everything outstanding.
+
+        The transaction of the consumer's session was undone.
+        """
         self._held -= len(deliveries)
         self._in_flight.restore(deliveries)
         self._again(self._in_flight.clear())
 
     def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Settlements of these in another session's transaction were undone: they are outstanding
-        again.
+        """Make these outstanding again.
+
+        Their settlements in another session's transaction were undone.
         """
         self._held -= len(deliveries)
         if self.closed and self.session.closed:
@@ -309,8 +315,10 @@ class StompConsumer:
     # --- within
 
     def _attempts(self, run: list[Delivery]) -> list[int] | None:
-        """The attempts to report; None where all are first ones. Where the broker does not count
-        them, only the attempts on this side are known, and any number above 1 is reported as 2.
+        """The attempts to report; None where all are first ones.
+
+        Where the broker does not count them, only the attempts on this side are known, and any
+        number above 1 is reported as 2.
         """
         if all(delivery.attempts == 1 for delivery in run):
             return None
@@ -336,7 +344,10 @@ class StompConsumer:
                     self._in_flight.pop(number).acknowledge()
 
     def _run(self) -> list[Delivery]:
-        """Take as many waiting messages as credit allows; acknowledge those that have expired."""
+        """Take as many waiting messages as credit allows.
+
+        Acknowledge those that have expired.
+        """
         now = self._connection.now_ms()
         run: list[Delivery] = []
         while (
@@ -358,8 +369,9 @@ class StompConsumer:
         return run
 
     def _fit(self) -> None:
-        """Have as many subscriptions as credit and unsettled deliveries need, and none when the
-        waiting messages should go to others.
+        """Have as many subscriptions as credit and unsettled deliveries need.
+
+        Have none when the waiting messages should go to others.
         """
         if self._credit > 0 and self._running:
             self._window.fit(self._unsettled, self._credit, self._octets)
@@ -372,12 +384,16 @@ class StompConsumer:
 
     @property
     def _unsettled(self) -> int:
-        """Deliveries whose outcome the broker does not know, besides those that wait for credit."""
+        """Deliveries whose outcome the broker does not know.
+
+        Without those that wait for credit.
+        """
         return len(self._in_flight) + len(self._redelivery) + self._held
 
     def _take(self, numbers: Sequence[int], transaction: Transaction | None) -> list[Delivery]:
-        """Take deliveries out, to settle them. Transacted subscriptions of some brokers acknowledge
-        cumulatively and not otherwise.
+        """Take deliveries out, to settle them.
+
+        Transacted subscriptions of some brokers acknowledge cumulatively and not otherwise.
         """
         taken = self._in_flight.take(numbers)
         cumulative = transaction is not None and not self._dialect.acknowledges_within
@@ -413,7 +429,7 @@ class StompConsumer:
             self._window.narrow({delivery.subscription for _, delivery in self._in_flight.items()})
 
     def _retire(self) -> None:
-        """Release the subscriptions once it is closed and nothing can be settled any more."""
+        """Release the subscriptions if it is closed and nothing can be settled."""
         if self.closed and not self._in_flight and not self._held and not self._connection.ending:
             self._buffer.extend(self._redelivery.take())
             self._release()

@@ -1,4 +1,4 @@
-"""Names and values that STOMP headers cannot hold, in a form that restores them exactly.
+"""An exact encoding of names and values that STOMP headers cannot hold.
 
 Owns this encoding only; which header names a broker reserves is an argument.
 

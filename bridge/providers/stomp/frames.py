@@ -28,7 +28,10 @@ _LINE_ENDS: Final = re.compile(rb"\n*")
 
 
 class MalformedFrames(Exception):
-    """The broker sends something that is not STOMP. :param reason: what is wrong with it."""
+    """The broker sends something that is not STOMP.
+
+    :param reason: what is wrong with it.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(self._sentence(reason))
@@ -39,15 +42,19 @@ class MalformedFrames(Exception):
 
 
 class FrameTooLarge(MalformedFrames):
-    """A frame is larger than it may be. :param reason: its size, the limit, and what sets that."""
+    """A frame is larger than it may be.
+
+    :param reason: its size, the limit, and what sets that.
+    """
 
     def _sentence(self, reason: str) -> str:
         return f"it sent a frame that is too large: {reason}"
 
 
 class Received(NamedTuple):
-    """A frame from the broker; of repeated headers the first counts. :param head: bytes of its
-    command and headers, as they arrived.
+    """A frame from the broker; of repeated headers the first counts.
+
+    :param head: bytes of its command and headers, as they arrived.
     """
 
     command: str
@@ -57,8 +64,9 @@ class Received(NamedTuple):
 
 
 class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
-    """stompest's parser for STOMP 1.0, which takes header values as they come, reading UTF-8 as
-    later versions do.
+    """stompest's parser for STOMP 1.0, but with UTF-8.
+
+    It leaves header values as they are.
 
     It looks at each byte a bounded number of times, however the bytes were cut. :param most: bytes
     that a frame may have.
@@ -78,7 +86,10 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
 
     @property
     def head(self) -> bytes:
-        """The first bytes of a frame whose headers are not complete; none where there is none."""
+        """The first bytes of a frame whose headers are not complete.
+
+        Empty if there is no such frame.
+        """
         return (
             b""
             if self._frame is not None
@@ -86,7 +97,7 @@ class _Parser(StompParser):  # type: ignore[misc]  # stompest has no types
         )
 
     def check(self) -> None:
-        """:raises FrameTooLarge: the frame that is not complete yet is larger than it may be."""
+        """:raises FrameTooLarge: the incomplete frame is too large already."""
         if self._frame is None and self.waiting - self._start > LARGEST_HEADERS:
             raise _too_many_octets(self.waiting - self._start, "of headers so far")
         if self.waiting > self._most:
@@ -133,7 +144,9 @@ def _too_many_octets(octets: int, of: str) -> FrameTooLarge:
 
 
 class FrameReader:
-    """Bytes to frames. Line ends between frames, which are heart-beats, are skipped.
+    """Bytes to frames.
+
+    Line ends between frames, which are heart-beats, are skipped.
 
     :param most: bytes that a frame may have.
     """
@@ -182,7 +195,7 @@ def _unescape(text: str) -> str:
 
 
 def write(command: str, headers: Sequence[tuple[str, str]], body: bytes = b"") -> bytes:
-    """Return a frame as bytes, escaped as STOMP 1.2 says; CONNECT is not escaped.
+    """Return a frame as bytes, escaped as in STOMP 1.2, except CONNECT.
 
     :raises ValueError: a header of CONNECT holds a line end.
     """

@@ -1,4 +1,6 @@
-"""Messages and destinations in the dialect of the broker (STOMP JMS bindings).
+"""Messages and destinations in the broker's dialect.
+
+By the STOMP JMS bindings.
 
 Owns what each header of SEND and MESSAGE means to JMS, and the names of destinations. Names and
 values that no header can hold are encoded by :mod:`bridge.providers.stomp.encoding`.
@@ -106,7 +108,9 @@ class Received(NamedTuple):
 def to_headers(
     message: Message, dialect: Dialect, now_ms: int, origin: str
 ) -> list[tuple[str, str]]:
-    """Return the headers of the SEND for a message, with ``content-length`` if it is to have one.
+    """Return the headers of the SEND for a message.
+
+    ``content-length`` is one of them if the message needs it.
 
     :param now_ms: epoch milliseconds, for brokers that want a time to live.
     :param origin: the value of :data:`~bridge.providers.stomp.encoding.ORIGIN`; "" for none.
@@ -285,7 +289,9 @@ def spell(dialect: Dialect, destination: Destination) -> str:
 
 
 def pattern(dialect: Dialect, destination: Destination) -> str:
-    """Return the ``destination`` header of SUBSCRIBE, with a topic's wildcards in the broker's form.
+    """Return the ``destination`` header of SUBSCRIBE.
+
+    A topic's wildcards have the broker's form.
 
     :raises InvalidDestination: as :func:`spell`.
     """
@@ -309,8 +315,9 @@ def is_wild(name: str) -> bool:
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a pattern covers a topic's name. ``a.>`` covers ``a.b`` and ``a.b.c``, but not ``a``,
-    unlike at some brokers.
+    """Whether a pattern covers a topic's name.
+
+    ``a.>`` covers ``a.b`` and ``a.b.c``, but not ``a``, unlike at some brokers.
     """
     wanted, levels = pattern.split("."), name.split(".")
     if wanted[-1] == ">":
@@ -324,7 +331,7 @@ def covers(pattern: str, name: str) -> bool:
 
 
 def parse(dialect: Dialect, text: str, kind: Kind) -> Destination | None:
-    """Return the destination that a header of MESSAGE names; None if it names none.
+    """Return the destination that a header of MESSAGE names, if any.
 
     :param kind: of the destination, where the name does not tell a queue from a topic.
     """

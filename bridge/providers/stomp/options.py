@@ -1,4 +1,6 @@
-"""Where a STOMP broker is and how to treat it: what a connection factory of a bridge gives.
+"""Where a STOMP broker is and how to treat it.
+
+A connection factory of a bridge says both.
 
 Owns the form of its ``lookup-name``, ``stomp://HOST:PORT`` or ``stomp+tls://HOST:PORT`` with an
 optional ``/VHOST``, and the names of its ``property`` children: time limits, heart-beats, TLS and
@@ -96,7 +98,7 @@ class StompAddress:
 
 
 class InvalidOption(ValueError):
-    """A property of the connection factory with an unknown name or a wrong value.
+    """A property of a connection factory has an unknown name or bad value.
 
     :param name: the property. :param reason: what was expected.
     """
@@ -109,8 +111,10 @@ class InvalidOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StompOptions:
-    """The options of one provider. Each is a property ``stomp.NAME`` with hyphens for underscores,
-    such as ``stomp.connect-timeout``.
+    """The options of one provider.
+
+    Each is a property ``stomp.NAME`` with hyphens for underscores, such as
+    ``stomp.connect-timeout``.
 
     :param dialect: a name of :data:`DIALECTS`, for a broker whose
         CONNECTED does not tell it; "" recognises it. A declared dialect makes
@@ -118,7 +122,7 @@ class StompOptions:
     :param connect_timeout: seconds from the start to CONNECTED, TLS and name look-up included.
     :param receipt_timeout: seconds that any RECEIPT may take; then the connection is lost.
     :param close_timeout: seconds that a close may take in all.
-    :param heart_beat_ms: the interval offered and asked for, in milliseconds; 0 is none.
+    :param heart_beat_ms: the interval offered and asked for, in milliseconds; 0 means none.
     :param topic_prefetch: messages of a topic that may be unsettled at once. For a queue the credit
         decides.
     :param max_frame: bytes that one frame may have.
@@ -156,8 +160,9 @@ class StompOptions:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> StompOptions:
-        """Return the options that these properties give; those without the prefix ``stomp.`` are
-        ignored.
+        """Return the options that these properties give.
+
+        Those without the prefix ``stomp.`` are ignored.
 
         :raises InvalidOption: an unknown name, or a value out of range.
         """
@@ -178,8 +183,9 @@ class StompOptions:
         return DIALECTS[self.dialect] if self.dialect else None
 
     def tls(self, address: StompAddress) -> IOpenSSLClientConnectionCreator:
-        """Return the options of TLS to this address. They check the certificate chain and the host
-        name, and show the client's certificate.
+        """Return the options of TLS to this address.
+
+        They check the certificate chain and the host name, and show the client's certificate.
 
         :raises OSError: a file cannot be read. :raises InvalidOption: a file holds no certificate
             or no key.

@@ -120,7 +120,10 @@ class StompProvider:
     async def _open(
         self, credentials: Credentials, client_id: str | None
     ) -> tuple[Wire, dict[str, str]]:
-        """A socket to the broker whose CONNECT was answered, within ``connect_timeout``."""
+        """Open a socket to the broker, and wait until it has answered CONNECT.
+
+        At most ``connect_timeout`` seconds.
+        """
         address, options = self.address, self.options
         connect = [("host", address.virtual_host)]
         if credentials.username or credentials.passcode:

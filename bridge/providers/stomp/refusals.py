@@ -1,4 +1,4 @@
-"""What an ERROR frame means: from a broker's sentence to an error of ``gateway.messaging.errors``.
+"""What an ERROR frame means, as an error of ``gateway.messaging``.
 
 STOMP has no error codes. The error follows from what was asked and from words that brokers use.
 Where those say nothing, the error says what was asked and quotes the broker.
@@ -72,8 +72,9 @@ class Asked(NamedTuple):
 
 
 def sentence(headers: Mapping[str, str], body: bytes) -> str:
-    """Return the text of an ERROR frame on one line of at most 300 characters: its ``message``, and
-    its body as far as there is room.
+    """Return the text of an ERROR frame on one line.
+
+    It has at most 300 characters: the ``message``, and the body as far as there is room.
     """
     message = " ".join(headers.get("message", "").split())
     # ActiveMQ's has Java's trace of the stack.
@@ -85,8 +86,9 @@ def sentence(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a broker's sentence is about what was asked, not about the broker or the
-    connection.
+    """Whether a broker's sentence is about what was asked.
+
+    Not about the broker or the connection.
     """
     return _DENIED.search(text) is not None or _ABOUT.search(text) is not None
 

@@ -1,4 +1,4 @@
-"""A session (``messaging.provider.Session``): the order of frames, completions and commits.
+"""A session over STOMP (``messaging.provider.Session``).
 
 Owns what one session was asked and has not finished. All sessions of a connection share its socket.
 Frames gather until the end of the turn. Then as few RECEIPTs are asked for as confirm all of them;
@@ -37,8 +37,10 @@ _SETTLED = "settled"
 
 
 class _Frame(NamedTuple):
-    """A frame to be written. :param alike: its RECEIPT confirms all earlier frames with an equal
-    value; None needs no RECEIPT.
+    """A frame to be written.
+
+    :param alike: its RECEIPT confirms all earlier frames with an equal value; None needs no
+        RECEIPT.
     """
 
     command: str
@@ -141,8 +143,9 @@ class StompSession:
         self._connection.turn.flush_later(self)
 
     def ask(self, command: str, headers: Pairs, asked: Asked, answer: Answer) -> None:
-        """Write a frame with a RECEIPT, for which completions wait. :param answer: called with the
-        outcome, before the completions are.
+        """Write a frame with a RECEIPT, for which completions wait.
+
+        :param answer: called with the outcome, before the completions are.
         """
         self.flush()
         self._ask(command, headers, b"", asked, answer)
@@ -238,9 +241,7 @@ class StompSession:
         self._receipts.complete(done)
 
     def transaction_for(self, within: Session | None) -> Transaction | None:
-        """The transaction in which a settlement of one of its consumers takes effect; None where it
-        takes effect at once.
-        """
+        """The transaction of a settlement; None if it takes effect at once."""
         if within is None or within is self:
             return self._transaction if self.mode is Mode.TRANSACTED else None
         if not self.dialect.joined:
@@ -257,7 +258,7 @@ class StompSession:
         return self._opened
 
     def _open_transaction(self) -> None:
-        """Open a transaction at the broker, which allows one at a time for a connection."""
+        """Open a transaction at the broker, which allows one per connection."""
         if self._opened is None:
             if not self._sessions.take_transaction(self):
                 raise NotSupported(
@@ -277,7 +278,10 @@ class StompSession:
             self._commit_next()
 
     def _commit_next(self) -> None:
-        """Have the broker carry out the next transaction. Empty ones need no broker."""
+        """Have the broker carry out the next transaction.
+
+        Empty ones need no broker.
+        """
         while self._commits and self._commits[0][0].empty:
             self._receipts.finish_soon(self._commits.popleft()[1])
         if not self._commits:
@@ -365,8 +369,9 @@ class StompSession:
         self._receipts.fail_all(error)
 
     def abandon(self) -> None:
-        """The connection is ending: nothing more is delivered, and the broker takes back what is
-        outstanding.
+        """Deliver nothing more: the connection is ending.
+
+        The broker takes back what is outstanding.
         """
         self._frames.clear()
         for consumer in list(self._consumers):
@@ -401,7 +406,7 @@ class _Boundary(Pending):
 
 
 class Receipts:
-    """The completions of a session in the order asked, and the RECEIPTs that they wait for.
+    """A session's completions in order, and the RECEIPTs they wait for.
 
     :param soon: calls in a later turn, so that no completion is told from inside a call.
     """
@@ -429,8 +434,9 @@ class Receipts:
         return self._last
 
     def arrived(self, number: int, error: MessagingError | None) -> None:
-        """The RECEIPT of this number arrived, or its frame failed. Tells the completions that
-        waited for it.
+        """The RECEIPT of this number arrived, or its frame failed.
+
+        Tells the completions that waited for it.
         """
         if error is not None:
             self._failures.append((number, error))
@@ -443,8 +449,9 @@ class Receipts:
         self._completions.release()
 
     def complete(self, done: Done) -> None:
-        """Tell ``done`` when all RECEIPTs asked for so far have arrived, and all earlier
-        completions were told.
+        """Call ``done`` when all RECEIPTs asked for so far have arrived.
+
+        Not before all earlier completions.
         """
         boundary = _Boundary(self, done, self._last)
         self._completions.add(boundary)
@@ -459,7 +466,10 @@ class Receipts:
         return self._completions.ask(done)
 
     def finish(self, completion: Completion, error: MessagingError | None) -> None:
-        """Finish it and tell it at once. Not for calls that users of the seam make."""
+        """Finish it and tell it at once.
+
+        Not for calls that users of the seam make.
+        """
         self._completions.finish(completion, error)
 
     def finish_soon(self, completion: Completion) -> None:
@@ -474,8 +484,9 @@ class Receipts:
         self._completions.fail_all(error)
 
     def failure(self, upto: int) -> MessagingError | None:
-        """The first failure up to this number that no completion has told yet. It counts as told,
-        as do all others up to the number.
+        """The first failure up to this number that no completion has told yet.
+
+        It counts as told, as do all others up to the number.
         """
         failures = [error for number, error in self._failures if number <= upto]
         self._failures = [each for each in self._failures if each[0] > upto]
@@ -509,8 +520,9 @@ class Sessions:
         return next((each for each in self.open if each is session and not each.closed), None)
 
     def take_transaction(self, session: StompSession) -> bool:
-        """Give the connection's one transaction to a session. :returns: whether it was free, and no
-        other session may need it.
+        """Give the connection's one transaction to a session.
+
+        :returns: whether it was free, and no other session may need it.
         """
         others = [
             each

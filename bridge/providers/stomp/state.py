@@ -36,7 +36,9 @@ class Writing(Protocol):
 
 
 class Turn:
-    """The end of a turn of the reactor: due calls, deliveries, frames of sessions, the socket.
+    """The end of a turn of the reactor.
+
+    First due calls, then deliveries, then the frames of sessions, then the socket.
 
     :param ended: called after each.
     """

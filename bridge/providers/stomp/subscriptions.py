@@ -5,7 +5,7 @@ messages that arrive when it is over. How many subscriptions a consumer has is d
 window.
 
 RabbitMQ keeps delivered messages with the connection after UNSUBSCRIBE, and accepts no ACK or NACK
-for a subscription that is over. There the id is subscribed again, to a topic that nobody sends to,
+for a subscription that is over. There the id is subscribed again, to a topic without messages,
 until everything is settled: the subscription is *parked*.
 
 RabbitMQ has no durable subscriptions either: there one is a queue that is bound to the topic.
@@ -101,7 +101,7 @@ class Delivery:
 
 
 class WireSubscription:
-    """One subscription of a consumer, from SUBSCRIBE until nothing more arrives for it.
+    """One subscription of a consumer, from SUBSCRIBE to its last message.
 
     :param registry: the subscriptions of the connection by id. This one is in it until nothing
         more arrives for it.
@@ -167,16 +167,20 @@ class WireSubscription:
         self._line.ask("SUBSCRIBE", headers, asked, answer)
 
     def settle(self, command: str, name: str, more: Sequence[tuple[str, str]] = ()) -> None:
-        """Write ACK or NACK for the message of this name. :param more: further headers."""
+        """Write ACK or NACK for the message of this name.
+
+        :param more: further headers.
+        """
         self._line.put(command, [*self.settling(name), *more])
 
     def settling(self, name: str) -> Pairs:
-        """The headers of ACK and NACK that say which message is meant, in every version."""
+        """The headers of ACK and NACK that name a message, in every version."""
         return [("id", name), ("message-id", name), ("subscription", self.id)]
 
     def park(self) -> None:
-        """Have the broker send no more, and keep what it has sent. Idempotent. Possible where
-        UNSUBSCRIBE gives nothing back.
+        """Have the broker send no more, and keep what it has sent.
+
+        Idempotent. Possible where UNSUBSCRIBE gives nothing back.
         """
         if not self._parked:
             self._parked = self.over = True
@@ -184,8 +188,9 @@ class WireSubscription:
             self._line.put("SUBSCRIBE", parking(self.id))
 
     def release(self, outstanding: Sequence[Delivery]) -> None:
-        """Have the broker send no more, and return to the destination these messages and those on
-        their way.
+        """Have the broker send no more, and give unsettled messages back.
+
+        These, and those that are on their way, return to the destination.
         """
         self.over = True
         if self.dialect.gives_back:
@@ -209,8 +214,9 @@ class WireSubscription:
         self._line.ask("UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), answer)
 
     def _hurry(self) -> None:
-        """Subscribe once more, to nothing, which ends the time that the broker allows for late
-        ACKs.
+        """Subscribe once more, to nothing.
+
+        That ends the time that the broker allows for late ACKs.
         """
         destination = self._spec.destination
         if destination.kind is Kind.QUEUE:
@@ -229,8 +235,9 @@ class WireSubscription:
         self.settle("NACK", name, [("requeue", "true")])
 
     def _unsubscribed(self, error: MessagingError | None) -> None:
-        """RabbitMQ confirms UNSUBSCRIBE before it passes on the messages that were on their way.
-        Those come before its next answer.
+        """Wait for the messages that were on their way.
+
+        RabbitMQ sends them after it has confirmed UNSUBSCRIBE and before its next answer.
         """
         if error is None:
             transaction = [("transaction", f"{self.id}-quiet")]
@@ -263,7 +270,10 @@ def parking(id: str) -> Pairs:
 
 
 def durable_headers(dialect: Dialect, client_id: str, name: str) -> Pairs:
-    """The headers of SUBSCRIBE and UNSUBSCRIBE that name a durable subscription."""
+    """The headers that name a durable subscription.
+
+    For SUBSCRIBE and UNSUBSCRIBE.
+    """
     if dialect.durable_name != "x-queue-name":
         return [(dialect.durable_name, name)]
     # RabbitMQ knows no client identifiers: the subscription is a queue, and its name must tell
@@ -287,7 +297,7 @@ async def remove_durable_queue(
     So this is done on a connection of its own.
 
     :param open: opens a connection to the broker, of the same user.
-    :raises UnknownSubscription: there is none. :raises MessagingError: the broker cannot be
+    :raises UnknownSubscription: it does not exist. :raises MessagingError: the broker cannot be
         reached, or refuses.
     """
     asked = Asked(Operation.UNSUBSCRIBE, username, None, None, client_id, name)
@@ -313,7 +323,9 @@ async def remove_durable_queue(
 
 
 def with_decimals(selector: str) -> str:
-    """Write the whole numbers of a selector as decimals, for brokers that see properties as text.
+    """Write the whole numbers of a selector as decimals.
+
+    For brokers that see properties as text.
 
     STOMP has no types, so properties are Strings to a broker. ActiveMQ reads such a String as a
     number of the type that it is compared with, and a comparison with a whole number fails if the

@@ -20,8 +20,9 @@ from gateway.stomp.brokers import Dialect
 
 
 class Outgoing(NamedTuple):
-    """A SEND to be written. :param alike: where the dialect allows it, one RECEIPT confirms all
-    SENDs with an equal value.
+    """A SEND to be written.
+
+    :param alike: where the dialect allows it, one RECEIPT confirms all SENDs with an equal value.
     """
 
     headers: Pairs
@@ -31,7 +32,10 @@ class Outgoing(NamedTuple):
 
 
 class SettlingConsumer(Protocol):
-    """A consumer whose deliveries are settled in transactions. It hears what becomes of them."""
+    """A consumer whose deliveries are settled in transactions.
+
+    It hears what becomes of them.
+    """
 
     @property
     def session(self) -> object: ...
@@ -45,16 +49,20 @@ class SettlingConsumer(Protocol):
         """So many settlements in a transaction are no longer pending."""
 
     def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Settlements of these in another session's transaction were undone: they are outstanding
-        again.
+        """Make these outstanding again.
+
+        Their settlements in another session's transaction were undone.
         """
 
     def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Its session's transaction was undone: redeliver these, and everything outstanding."""
+        """Redeliver these and everything outstanding.
+
+        The transaction of the consumer's session was undone.
+        """
 
 
 class _Settlement(NamedTuple):
-    """Deliveries acknowledged, or rejected with the arguments of ``Consumer.reject``."""
+    """Deliveries acknowledged, or rejected as by ``Consumer.reject``."""
 
     consumer: SettlingConsumer
     deliveries: list[tuple[int, Delivery]]
@@ -64,7 +72,7 @@ class _Settlement(NamedTuple):
 
 
 class Transaction:
-    """One transaction of one session, from its first send or settlement to its outcome."""
+    """One transaction of one session, until its outcome."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -163,8 +171,10 @@ class Transaction:
             settlement.consumer.settled(len(deliveries))
 
     def undo(self, session: object, consumers: Iterable[SettlingConsumer]) -> None:
-        """Forget it. The session's own consumers redeliver what was settled and everything
-        outstanding; to other consumers it is outstanding again.
+        """Forget it.
+
+        The session's own consumers redeliver what was settled and everything outstanding; to other
+        consumers it is outstanding again.
 
         :param consumers: of the session.
         """

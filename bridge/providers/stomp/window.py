@@ -1,4 +1,6 @@
-"""How many messages the broker may send to a consumer: the subscriptions that it has together.
+"""How many messages the broker may send to a consumer.
+
+That is what its subscriptions may have together.
 
 Owns when there is one more subscription. The consumer says what credit there is and what is
 unsettled.
@@ -27,7 +29,7 @@ from gateway.messaging.provider import Mode, Subscription
 #: Messages that the broker may send ahead of credit to a consumer that should not have a second
 #: subscription.
 _AHEAD: Final = 1000
-#: From so many messages on, subscriptions grow by a quarter of them at least, to keep them few.
+#: From this many messages on, subscriptions grow by a quarter of them at least, to keep them few.
 _MANY: Final = 64
 #: Bytes of a body, as long as none was seen.
 _ASSUMED_BYTES: Final = 64 * 1024
@@ -68,7 +70,7 @@ class Window:
             self._grow(connection.options.topic_prefetch)
 
     def count(self, octets: int) -> None:
-        """A message with a body of so many bytes was delivered."""
+        """A message with a body of this many bytes was delivered."""
         self._seen += 1
         self._seen_bytes += octets
 
@@ -77,7 +79,7 @@ class Window:
 
         :param unsettled: deliveries whose outcome the broker does not know.
         :param credit: messages that may be delivered besides. :param octets: bytes of them; None
-            where nobody counts bytes.
+            where bytes do not count.
         """
         if self._spec.browse:
             if not self._opened:
@@ -94,7 +96,10 @@ class Window:
                 self._grow(max(more, least))
 
     def _wanted(self, credit: int, octets: int | None) -> int:
-        """How many messages the credit allows; credit in bytes by the mean of earlier bodies."""
+        """How many messages the credit allows.
+
+        Credit in bytes counts by the mean of earlier bodies.
+        """
         if octets is None:
             return credit
         if not self._seen:
@@ -130,7 +135,7 @@ class Window:
             self._receiver.fail(error)
 
     def narrow(self, kept: Collection[WireSubscription]) -> None:
-        """Accept no more, and keep what arrived for these, as far as the broker allows it."""
+        """Accept no more, but keep what arrived for these if possible."""
         if not self._connection.dialect.gives_back:
             for subscription in self._subscriptions:
                 subscription.park()

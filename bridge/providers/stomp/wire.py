@@ -1,4 +1,4 @@
-"""One socket to a broker: CONNECT, frames in and out, RECEIPTs, heart-beats and every time limit.
+"""One socket to a broker: frames, RECEIPTs, heart-beats and timeouts.
 
 Owns the socket from its opening to its end, and which frames wait for a RECEIPT. Knows neither
 sessions nor messages nor dialects; it is told whether an ERROR leaves the connection open.
@@ -53,9 +53,11 @@ class _Waiting:
 
 
 class _HeartBeats:
-    """When heart-beats are due in either direction. Times are the clock's, in seconds.
+    """When heart-beats are due in either direction.
 
-    :param ours_ms: the interval offered and asked for, in milliseconds; 0 is none.
+    Times are the clock's, in seconds.
+
+    :param ours_ms: the interval offered and asked for, in milliseconds; 0 means none.
     """
 
     def __init__(self, ours_ms: int, now: float) -> None:
@@ -142,7 +144,10 @@ class Wire(Protocol):
     # --- out
 
     def write(self, command: str, headers: Pairs, body: bytes = b"") -> None:
-        """Write a frame, at the end of this turn. Nothing once the connection has ended."""
+        """Write a frame, at the end of this turn.
+
+        Nothing once the connection has ended.
+        """
         if self.ended is None:
             octets = write(command, headers, body)
             self._parts.append(octets)
@@ -166,8 +171,9 @@ class Wire(Protocol):
         self._read_or_not()
 
     def request(self, command: str, headers: Pairs, asked: Asked) -> Deferred[None]:
-        """Write a frame without a body, with ``receipt``. :returns: fires when its RECEIPT has
-        arrived; fails with the errors of :meth:`ask`.
+        """Write a frame without a body, with ``receipt``.
+
+        :returns: fires when its RECEIPT has arrived; fails with the errors of :meth:`ask`.
         """
         done: Deferred[None] = Deferred()
 
@@ -236,8 +242,9 @@ class Wire(Protocol):
 
     @property
     def _drowned(self) -> bool:
-        """Whether nothing is read although a RECEIPT may be awaited. A broker that does not read
-        our answers sends none, either.
+        """Whether nothing is read although a RECEIPT may be awaited.
+
+        A broker that does not read our answers sends none, either.
         """
         return self._over or self._unwritten > self._options.max_buffer
 
@@ -369,7 +376,7 @@ class Wire(Protocol):
             )
 
     def _why_unread(self) -> str:
-        """What to add to the error where the RECEIPT may be among the bytes that were not read."""
+        """What to add to the error where the RECEIPT may not have been read."""
         options = self._options
         if self._over:
             most = options.max_buffer + options.max_frame
@@ -384,8 +391,9 @@ class Wire(Protocol):
     # --- the end
 
     def close(self) -> Deferred[None]:
-        """Send DISCONNECT, wait for its RECEIPT for at most ``close_timeout`` seconds, and close.
-        Never fails.
+        """Send DISCONNECT, wait for its RECEIPT, and close. Never fails.
+
+        Waits at most ``close_timeout`` seconds.
         """
         done: Deferred[None] = Deferred()
         if self._closing is not None:
@@ -399,8 +407,9 @@ class Wire(Protocol):
         return done
 
     def _disconnected(self, error: MessagingError | None) -> None:
-        """Wait for the broker to close the socket, which it does when it has taken back what was
-        not acknowledged.
+        """Wait for the broker to close the socket.
+
+        It does so when it has taken back what was not acknowledged.
         """
         if self._deadline is not None and self._deadline.active() and error is None:
             self._deadline.reset(min(_LINGER, self._options.close_timeout))
@@ -410,8 +419,9 @@ class Wire(Protocol):
             self._end(ProviderUnavailable("the connection was closed"))
 
     def fail(self, error: MessagingError) -> None:
-        """End the connection. Everything that waits fails with the error, then :attr:`on_lost` is
-        called. Idempotent.
+        """End the connection.
+
+        Everything that waits fails with the error, then :attr:`on_lost` is called. Idempotent.
         """
         if self.ended is None:
             closing = self._closing is not None
@@ -467,7 +477,7 @@ def _no_loss(error: MessagingError) -> None:
 
 
 class _PromptSocket:
-    """The socket behind a transport, TLS or not; nothing where there is none."""
+    """The TCP socket behind a transport, with or without TLS, if any."""
 
     def __init__(self, transport: Any) -> None:
         below = transport
@@ -480,7 +490,9 @@ class _PromptSocket:
             below.setTcpNoDelay(True)
 
     def acknowledge(self) -> None:
-        """Acknowledge now what was read. To be called after each read, as the kernel forgets it.
+        """Acknowledge now what was read.
+
+        To be called after each read, as the kernel forgets it.
 
         A broker with Nagle's algorithm on, as ActiveMQ has by default, sends the second part of an
         answer only when the first was acknowledged, and a kernel delays that for 40 milliseconds.
