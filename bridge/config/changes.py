@@ -1,8 +1,4 @@
-"""What differs between two configurations of one bridge, so that a reload disturbs only the links
-that changed.
-
-Owns the comparison. What is done about it is the bridge's business.
-"""
+"""Compare two configurations of one bridge, so that a reload restarts only the links that changed."""
 
 from __future__ import annotations
 
@@ -14,24 +10,20 @@ from bridge.config.model import Bridge, ConnectionFactory, Destination, Dmq, Lin
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The names of what is not the same, each in the order of the new file, what was removed in
-    that of the old one.
+    """The names of what differs, in the order of the new file; of removed links in that of the old.
 
-    A link is the same only if all that it uses is: its connection factories and destinations too,
-    and where it has a message transformer, which can send anywhere by name, every destination of
+    A link is unchanged only if all that it uses is: its connection factories and destinations too.
+    A link with a message transformer, which can send anywhere by name, uses every destination of
     the file. Descriptions, and the order of links in the file, make no difference.
 
-    :param added: links that are new. :param removed: links that are there no more. :param changed:
-        links that must start anew.
-    :param unchanged: links that run on.
-    :param connection_factories: those that changed, came or went: pooled and shared connections of
-        them are not to be used any more.
-    :param destinations: those that changed, came or went.
-    :param dmqs: whether the chain of dead message queues is another: one of them changed, or their
-        order.
-    :param message_transfer_tag_bridge_name: whether this attribute changed; links that run on heed
-        it from their next message.
-    :param log_message_transfer: the same of this one.
+    :param removed: links that only the old file has. :param changed: links that must be restarted.
+    :param unchanged: links that go on.
+    :param connection_factories: those changed, added or removed. Their pooled and shared
+        connections must not be used any more.
+    :param destinations: those changed, added or removed.
+    :param dmqs: whether a dead message queue changed, or their order.
+    :param message_transfer_tag_bridge_name: whether this attribute changed. Links that go on apply
+        it from their next message; likewise ``log_message_transfer``.
     """
 
     added: tuple[str, ...] = ()
@@ -54,9 +46,9 @@ class Changes:
 
 
 def changes(before: Bridge, after: Bridge) -> Changes:
-    """What is not the same in ``after`` as in ``before``.
+    """Compare two configurations.
 
-    :raises ValueError: they are two bridges, by their names.
+    :raises ValueError: they have different names, so they are of two bridges.
     """
     if before.name != after.name:
         raise ValueError(
@@ -88,7 +80,7 @@ def _different(
     before: Iterable[ConnectionFactory] | Iterable[Destination],
     after: Iterable[ConnectionFactory] | Iterable[Destination],
 ) -> tuple[str, ...]:
-    """The names of those that are not in both, or not the same."""
+    """Return the names of those that are not in both, or differ."""
     old, new = {one.ref_name: one for one in before}, {one.ref_name: one for one in after}
     return (
         *(name for name in new if old.get(name) != new[name]),

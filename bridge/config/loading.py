@@ -35,12 +35,12 @@ _IN_THE_CLEAR: Final = "it came by http:, which everybody on the way can read"
 
 
 class _Refused(Exception):
-    """The text says of no place; ``str`` is what was expected."""
+    """The text names no place; ``str`` is what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place that was named well; exactly one of the two is given.
+    """A file or a URL; exactly one of the two is given.
 
     :param path: an absolute path. :param url: an http: or https: URL, in ASCII.
     """
@@ -54,11 +54,11 @@ class Location:
 
 
 def locate(settings: Settings, name: str, folder: Path) -> Location:
-    """Where the configuration of the bridge called ``name`` is.
+    """Return where the configuration of the bridge called ``name`` is.
 
     :param folder: what a relative path is relative to: the instance's ``etc`` directory.
-    :raises SettingsError: it is not said, or badly, or by a URL though ``imq.bridge.config.remote``
-        does not allow that.
+    :raises SettingsError: the setting is missing, malformed, or a URL although
+        ``imq.bridge.config.remote`` does not allow that.
     """
     url, xml = settings.named(XMLURL, name), settings.named(XML, name)
     setting = XMLURL if url else XML
@@ -85,9 +85,9 @@ def locate(settings: Settings, name: str, folder: Path) -> Location:
 
 
 def read_file(path: Path) -> tuple[bytes, str]:
-    """What is in a file, and why others may see it; the latter is empty where only its owner may.
+    """Read a file. Return its contents, and why others may see them: empty where only its owner may.
 
-    It may block for as long as a file server likes, and belongs on a thread.
+    Blocks, on a file server without limit; call it on a thread.
 
     :raises ConfigurationError: it cannot be read, is no regular file, or is too large.
     """
@@ -122,16 +122,17 @@ def load(
     trust: IPolicyForHTTPS | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Deferred[tuple[Bridge, list[Problem]]]:
-    """The bridge called ``name`` as its XML file configures it now, and warnings.
+    """Load the configuration of the bridge called ``name``.
 
-    Files are read, and documents are taken apart, on a thread of the reactor's pool.
+    Files are read and documents are parsed on a thread of the reactor's pool.
 
     :param folder: what a relative path is relative to: the instance's ``etc`` directory.
-    :param reactor: Twisted's. :param trust: which certificates of web servers are believed; None is
+    :param reactor: Twisted's. :param trust: which certificates of web servers are trusted; None is
         those that the system trusts.
     :param timeout_s: seconds in which the file or URL must have been read.
-    :return: fires with both; or fails with :class:`~gateway.instance.settings.SettingsError` where
-        the settings do not say well where the file is, and else with :class:`ConfigurationError`.
+    :return: fires with the configuration and warnings. Fails with
+        :class:`~gateway.instance.settings.SettingsError` where the settings do not name a file or
+        URL, and else with :class:`ConfigurationError`.
     """
     return ensureDeferred(_loaded(settings, name, folder, reactor, trust, timeout_s))
 
@@ -139,10 +140,10 @@ def load(
 def read_path(
     path: Path, name: str | None = None, passwords: Mapping[str, str] | None = None
 ) -> tuple[Bridge, list[Problem]]:
-    """The same of a file, at once and on the thread that calls: for commands.
+    """Read a configuration from a file, blocking: for commands.
 
-    :param name: the name that the bridge must have; None where any will do. :param passwords: as
-        :func:`passwords` gives them.
+    :param name: the name that the bridge must have; None allows any. :param passwords: as from
+        :func:`passwords`.
     :raises ConfigurationError: with everything that is wrong.
     """
     data, exposed = read_file(path)
@@ -150,7 +151,7 @@ def read_path(
 
 
 def passwords(settings: Settings) -> dict[str, str]:
-    """What ``${passfile:NAME}`` stands for, by NAME."""
+    """Return what ``${passfile:NAME}`` stands for, by NAME."""
     return {name: settings.named(PASSWORD, name) for name in settings.names(PASSWORD)}
 
 
@@ -186,7 +187,7 @@ async def _contents(
             "http:"
         ) else ""
     reading = deferToThreadPool(reactor, reactor.getThreadPool(), read_file, location.path)
-    # The thread itself waits on for a file server that is gone; the reactor does not.
+    # The thread goes on waiting for a file server that is gone; the reactor does not.
     reading.addTimeout(timeout_s, reactor)
     try:
         return await reading

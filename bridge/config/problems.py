@@ -1,8 +1,4 @@
-"""What is wrong with a bridge's configuration, as values: where, which element and attribute, and
-what was expected.
-
-Owns the sentence that operators see.
-"""
+"""Problems of a bridge's configuration as values, and the sentence that operators see."""
 
 from __future__ import annotations
 
@@ -18,17 +14,17 @@ _LONGEST_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem.
 
     :param origin: the file or the URL.
-    :param line: the line, from 1, on which the element's start tag ends; 0 where none is meant.
-    :param element: the element, with its name where it has one: ``link "orders"``; empty where it
-        is the document.
-    :param attribute: the attribute; empty where it is the element.
+    :param line: the line, from 1, on which the element's start tag ends; 0 for the whole document.
+    :param element: the element, with its name if it has one: ``link "orders"``; empty for the
+        document.
+    :param attribute: the attribute; empty for the element itself.
     :param value: the attribute's value as it was written, :data:`HIDDEN` where it may be a secret;
         None where it is missing.
     :param expected: what should have been there, to be read after "expected".
-    :param nearest: the known name that resembles the unknown one most; empty where none does.
+    :param nearest: the known name that is most like the unknown one; empty where none is.
     :param severity: ``BRIDGE`` where the bridge cannot start for it, or ``WARNING``.
     """
 

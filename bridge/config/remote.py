@@ -1,8 +1,7 @@
-"""Reading the XML configuration of a bridge from a web server.
+"""Read the XML configuration of a bridge from a web server, bounded in size and in time.
 
-Owns that one request. It is made by Twisted's own client: unlike one of the standard library's on a
-thread, it can be ended at any time and leaves no thread behind with a server that does not answer.
-What is fetched is bounded in size and in time. A redirection is an error that names where it leads,
+The request is made by Twisted's client: it can be cancelled at any time, and leaves no thread
+behind with a server that does not answer. A redirection is an error that names where it leads,
 because a configuration that may hold passwords comes from where the operator says and from nowhere
 else.
 """
@@ -37,19 +36,19 @@ TIMEOUT_S: Final = 30.0
 def fetch(
     url: str, reactor: Any, trust: IPolicyForHTTPS | None = None, timeout_s: float = TIMEOUT_S
 ) -> Deferred[bytes]:
-    """What is at an ``http:`` or ``https:`` URL.
+    """Fetch the document at an ``http:`` or ``https:`` URL.
 
-    :param reactor: Twisted's. :param trust: which certificates are believed; None is those that the
+    :param reactor: Twisted's. :param trust: which certificates are trusted; None is those that the
         system trusts.
     :param timeout_s: seconds in which all of it must have arrived.
-    :return: fires with the octets; or fails with :class:`ConfigurationError` when there is no
-        answer, or none with what was asked for, or too large a one. It can be cancelled.
+    :return: fires with the document. Fails with :class:`ConfigurationError` where there is no
+        answer, another status than 200, or too large a document. It can be cancelled.
     """
     return ensureDeferred(_within(url, reactor, trust, timeout_s))
 
 
 async def _within(url: str, reactor: Any, trust: IPolicyForHTTPS | None, timeout_s: float) -> bytes:
-    """The octets, or an error of this package's for all that can go wrong."""
+    """Turn all errors of the client into ConfigurationError."""
     policy = BrowserLikePolicyForHTTPS() if trust is None else trust  # type: ignore[no-untyped-call]
     agent = Agent(reactor, policy)  # type: ignore[no-untyped-call]
     fetching = ensureDeferred(_fetched(agent, url))
@@ -92,7 +91,7 @@ def _body(response: IResponse, url: str) -> Deferred[bytes]:
 
 
 class _Body(Protocol):
-    """Collects a body, up to the size that a document may have."""
+    """Collects a body of at most :data:`LARGEST` octets."""
 
     def __init__(self, url: str) -> None:
         self.whole: Deferred[bytes] = Deferred(lambda _: self._close())
@@ -109,8 +108,8 @@ class _Body(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.whole.called:
             return
-        # Without a length the body ends with the connection; a document that was cut off is not
-        # well-formed.
+        # Without a length the body ends with the connection. A truncated document is not well-formed
+        # and so is refused later.
         if isinstance(reason.value, (ResponseDone, PotentialDataLoss)):
             self.whole.callback(bytes(self._data))
         else:
@@ -122,14 +121,14 @@ class _Body(Protocol):
 
 
 def _discard(response: IResponse, url: str) -> None:
-    """Close the connection of a response whose body nobody reads."""
+    """Close the connection of a response without reading its body."""
     unread = _body(response, url)
     unread.addErrback(lambda _: None)
     unread.cancel()
 
 
 def _timed_out(result: object, timeout_s: float) -> NoReturn:
-    """Twisted's client wraps the cancellation that the time-out is."""
+    """Raise TimeoutError in place of how Twisted's client wraps the cancellation."""
     raise TimeoutError(timeout_s)
 
 

@@ -1,10 +1,8 @@
-"""Passwords in the configuration: which values may be one, and the notation for those that are kept
-in the passfile.
+"""Passwords in the configuration: which values may be one, and references to the passfile.
 
 In the place of a password, and of any value of a ``property``, there may be ``${passfile:NAME}``:
-the value of the setting ``imq.bridge.config.password.NAME``, which belongs in the passfile. It is
-the whole value, or it is no reference. Everything else is taken as it is written, so that the
-original's files mean what they meant.
+the value of the setting ``imq.bridge.config.password.NAME``, which belongs in the passfile. A
+reference is the whole value. Everything else is taken literally, as in the original's files.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ _REFERENCE: Final = re.compile(r"\$\{passfile:([A-Za-z0-9._-]+)\}")
 
 
 class MalformedReference(ValueError):
-    """A value begins like a reference to the passfile, and is none."""
+    """A value begins like a reference to the passfile and is malformed."""
 
 
 def sounds_secret(name: str) -> bool:
-    """Whether an attribute or property of this name holds a secret, or was meant to: a misspelt one
-    must not be shown, either.
+    """Return whether an attribute or property of this name may hold a secret. A misspelled name
+    counts, too, as its value must not be shown either.
     """
     words = [word.lower() for word in _WORD.findall(name)]
     candidates = {name.lower(), *words, *("".join(pair) for pair in itertools.pairwise(words))}
@@ -40,8 +38,8 @@ def sounds_secret(name: str) -> bool:
 
 
 def secrets_in(name: str, value: str) -> list[str]:
-    """What of a property's value is secret: all of it if its name says so, else the passwords that
-    a URL in it spells.
+    """Return the secrets in a property's value: all of it if its name says so, else the passwords
+    in a URL.
     """
     if sounds_secret(name):
         return [value]
@@ -50,8 +48,8 @@ def secrets_in(name: str, value: str) -> list[str]:
 
 
 def usernames_in(name: str, value: str) -> list[str]:
-    """The users' names in a property's value: all of it if its name says so, else those that a URL
-    in it spells.
+    """Return the users' names in a property's value: all of it if its name says so, else those in a
+    URL.
     """
     if _sounds_like_a_user(name):
         return [value]
@@ -65,9 +63,9 @@ def _sounds_like_a_user(name: str) -> bool:
 
 
 def reference(value: str) -> str | None:
-    """The NAME of a reference ``${passfile:NAME}``; None where the value is none.
+    """Return the NAME of a reference ``${passfile:NAME}``; None for any other value.
 
-    :raises MalformedReference: it begins like one, and is none.
+    :raises MalformedReference: it begins like a reference and is malformed.
     """
     if not value.startswith(_BEGINNING):
         return None

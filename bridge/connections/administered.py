@@ -1,9 +1,10 @@
 """A connection factory as it is used: JMS's administered object (JMS 1.1, section 2.3), with the
 provider behind it.
 
-Owns who connects, with which client identifier, and how the destinations of the bridge's file are
-found. Knows neither which kinds of providers there are (:mod:`bridge.connections.factories`) nor
-who has which connection (:mod:`bridge.connections.connections`).
+It connects, with the right credentials and client identifier, and finds the destinations of the
+bridge's file. Knows neither which kinds of providers there are
+(:mod:`bridge.connections.factories`) nor who has which connection
+(:mod:`bridge.connections.connections`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Waits = Callable[[Subscription, str | None], Deferred[Waiting | None]]
 
 
 class FactoryError(MessagingError):
-    """The configuration of a connection factory cannot work: trying again is of no use before it is
-    changed, or what it names is installed.
+    """The configuration of a connection factory cannot work. Trying again is of no use before it is
+    changed, or before what it names is installed.
 
     :param ref_name: of the ``connection-factory`` element. :param reason: what is wrong, and what
         was expected; holds no secret.
@@ -129,8 +130,8 @@ class AdministeredFactory:
     ) -> Deferred[Connection]:
         """Make one attempt to connect, as the user that is configured.
 
-        Not to be cancelled, as not every provider would then close what it has opened: wait no
-        longer, and close the connection when it comes.
+        Must not be cancelled, as not every provider would then close what it has opened. Instead,
+        close the connection when it comes.
 
         :param client_id: None is the factory's own one, if it has one.
         :param lost: as in :meth:`gateway.messaging.provider.Provider.connect`.
@@ -143,8 +144,8 @@ class AdministeredFactory:
     def connect_without_client_id(
         self, lost: Callable[[MessagingError], None]
     ) -> Deferred[Connection]:
-        """As :meth:`connect`, with no client identifier, so that it takes none from anybody; but
-        where the provider's own configuration has one.
+        """As :meth:`connect`, without a client identifier, so that it takes none from another
+        connection; except where the provider's own configuration has one.
         """
         return Deferred.fromCoroutine(self._connect(None, True, lost))
 
@@ -173,8 +174,8 @@ class AdministeredFactory:
         return connection
 
     def destination(self, destination: model.Destination) -> Deferred[Destination]:
-        """The destination that an element of the file means at this provider. What was looked up
-        once is not looked up again, as long as it is known.
+        """Return the destination that an element of the file means at this provider. The result of
+        a look-up is kept.
 
         :returns: fails with FactoryError if the provider has no look-up, else as the provider's
             look-up does: with ProviderUnavailable.
@@ -215,7 +216,7 @@ class AdministeredFactory:
 
 
 def masked(text: str, *elements: model.ConnectionFactory | model.Destination) -> str:
-    """A text of somebody else's without the secrets of these elements."""
+    """Return a provider's text without the secrets of these elements."""
     secrets: set[str] = set()
     for element in elements:
         secrets |= {

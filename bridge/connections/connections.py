@@ -6,8 +6,8 @@ A source always has a dedicated connection. A target or a dead message queue has
 no client identifier, else a shared one. Whether it has one, a JMS provider's own configuration may
 say: then the first connection tells.
 
-Owns these rules and the connections of one bridge. How a connection is lent is
-:mod:`bridge.connections.pool`'s business; who tries again, and when, is that of whoever takes one.
+How a connection is lent is said in :mod:`bridge.connections.pool`. Trying again is up to the
+borrower.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.messaging.provider import Connection
 
 __all__ = ["ConnectionKind", "Connections", "Lease", "PoolStatus", "SharedStatus", "Way"]
 
-#: Seconds that those who have a connection have for giving it back when the bridge stops.
+#: Seconds that borrowers have to return a connection when the bridge stops.
 GIVE_BACK_S: Final = 10.0
 
 _log: Final = Logger(namespace="bridge")
@@ -38,8 +38,8 @@ class PoolStatus:
     """The pooled connections of one connection factory.
 
     :param factory: its ``ref-name``. :param xa: whether they can take part in XA transactions.
-    :param in_use: connections that somebody has. :param idle: connections that nobody has.
-    :param idle_timeout_s: seconds after which one that nobody has is closed; 0 is never.
+    :param in_use: connections that are lent. :param idle: connections that are not.
+    :param idle_timeout_s: seconds after which an idle connection is closed; 0 is never.
     :param max_retries: the factory's ``connect-attempts``; -1 is for ever. :param retry_interval_s:
         seconds between them.
     """
@@ -57,7 +57,7 @@ class PoolStatus:
 class SharedStatus:
     """The shared connection of one connection factory.
 
-    :param ref_count: how many have it. The others are those of :class:`PoolStatus`.
+    :param ref_count: how many borrowers have it. The other fields are as in :class:`PoolStatus`.
     """
 
     factory: str
@@ -107,17 +107,17 @@ class Connections:
         self._dedicated: dict[Pool, None] = {}
         #: The pooled or shared ones of each factory.
         self._common: dict[AdministeredFactory, Pool] = {}
-        #: Those that no way leads to any more, until the last connection is given back.
+        #: Those that are not used for borrowing any more, until the last connection is returned.
         self._leaving: dict[Pool, None] = {}
         self._closed: ProviderUnavailable | None = None
 
     def dedicated(
         self, factory: AdministeredFactory, client_id: str | None, holder: str = ""
     ) -> Way:
-        """The way of a source: one connection, which stays until the way is closed or the
+        """Make the way of a source: one connection, which stays until the way is closed or the
         connection lost.
 
-        Who takes it several times at once has several leases of one connection.
+        Borrowing it several times at once gives several leases of one connection.
 
         :param client_id: None is the factory's own one, if it has one. :param holder: whose it is,
             for operators.
@@ -131,8 +131,8 @@ class Connections:
         client_id: str | None,
         holder: str = "",
     ) -> Way:
-        """The way of a target or a dead message queue. A connection that is dedicated only for its
-        ``client_id`` is closed whenever it was given back.
+        """Make the way of a target or a dead message queue. A connection that is dedicated only for
+        its ``client_id`` is closed whenever it is returned.
 
         :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if
             it is not given.
@@ -178,8 +178,8 @@ class Connections:
         return _PoolWay(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
-        """A way to this pool was closed. :returns: fires when what nobody needs any more is
-        closed.
+        """Close what is not needed any more, as a way to this pool was closed. :returns: fires when
+        that is done.
         """
         if pool.ways:
             return succeed(None)
@@ -188,15 +188,15 @@ class Connections:
         if self._common.get(pool.factory) is pool and (pool.outdated or not pool.used):
             del self._common[pool.factory]
             self._leaving[pool] = None
-            # Who has yet to give one back may do so in peace.
+            # Connections that are still lent stay open until they are returned.
             pool.refuse(pool.ended)
             pool.all_back().addCallback(lambda _: self._leaving.pop(pool, None))
             return pool.closings()
         return succeed(None)
 
     def invalidate(self, ref_name: str) -> None:
-        """The connection factory of that name has become another: pooled and shared connections
-        that are open are lent no more, and each is closed when it has been given back.
+        """Lend no pooled or shared connection of this factory any more, as its configuration has
+        changed. Each is closed when it has been returned.
         """
         for pool in list(self._common.values()):
             if pool.factory.config.ref_name == ref_name:
@@ -205,7 +205,7 @@ class Connections:
                 self.left(pool)
 
     def pools(self) -> Sequence[PoolStatus]:
-        """The pooled connections, a factory each."""
+        """Return the pooled connections of each factory."""
         return [
             PoolStatus(
                 pool.factory.config.ref_name,
@@ -220,7 +220,7 @@ class Connections:
         ]
 
     def shared(self) -> Sequence[SharedStatus]:
-        """The shared connections, a factory each."""
+        """Return the shared connection of each factory."""
         return [
             SharedStatus(
                 pool.factory.config.ref_name,
@@ -234,8 +234,8 @@ class Connections:
         ]
 
     def open(self) -> Sequence[tuple[Connection, str]]:
-        """The connections that are open, and whose each is: a link's end, a dead message queue's,
-        or a connection factory's, from which it is lent.
+        """Return the open connections, and for each its holder: a link's end, a dead message queue,
+        or the connection factory that lends it.
         """
         pools = (*self._dedicated, *self._common.values(), *self._leaving)
         return [(connection, pool.holder) for pool in pools for connection in pool.open]
@@ -244,10 +244,11 @@ class Connections:
         return [pool for pool in (*self._common.values(), *self._leaving) if pool.kind is kind]
 
     def close(self) -> Deferred[None]:
-        """Close every connection. Attempts to connect fail at once, and from now on taking does.
+        """Close every connection. Attempts to connect fail at once, and so does borrowing from now
+        on.
 
-        Whoever has a connection may give it back within :data:`GIVE_BACK_S`; then it is closed all
-        the same, and they are told that it is lost.
+        Borrowers may return connections within :data:`GIVE_BACK_S`. What is still lent then is
+        closed, and reported to them as lost.
 
         :returns: fires, never with an error, when all are closed.
         """

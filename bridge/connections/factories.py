@@ -1,4 +1,4 @@
-"""The connection factories of a bridge: from an element of its file to the provider that it means.
+"""Make the connection factories of a bridge, with the provider that each element means.
 
 A ``connection-factory`` element means, in this order:
 
@@ -11,8 +11,8 @@ Twisted's; the result is a
 thread, must not block, and raises what is wrong with the element. The provider may besides have a
 method ``destination(config)``, which is given a :class:`bridge.config.model.Destination` that has a
 ``lookup-name`` and returns a Deferred of the :class:`gateway.messaging.destination.Destination`
-that it means; destinations that have a name are not asked for. Whoever writes such a package
-declares in its ``setup.cfg``::
+that it means; it is not called for destinations that have a name. The package declares in its
+``setup.cfg``::
 
     [options.entry_points]
     stomp_gateway.providers =
@@ -20,7 +20,7 @@ declares in its ``setup.cfg``::
 
 *The broker of this instance*, if there is no ``lookup-name`` either. Its properties are
 ``imqConfiguredClientID``, ``imqDefaultUsername`` and ``imqDefaultPassword`` (each ``guest`` where
-the other alone is given, and neither heeded where there is a ``username``). Without any user it
+only the other is given, and both ignored where there is a ``username``). Without any user it
 connects as the bridge's own.
 
 *A STOMP broker*, if ``lookup-name`` is ``stomp://HOST:PORT`` or ``stomp+tls://HOST:PORT``. Its
@@ -30,8 +30,8 @@ properties are those of
 *A JMS provider*, if it is anything else: the name of the connection factory in JNDI, whose
 environment the properties are, but for :data:`JMS_PROPERTIES`.
 
-Owns this choice and what is wrong with it. Imports a kind of provider when the first factory of
-that kind is made, and not before: most installations have neither Java nor another broker.
+A kind of provider is imported when the first factory of that kind is made: most installations have
+neither Java nor another broker.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _EMBEDDED: Final = (CLIENT_ID, USERNAME, PASSWORD)
 _DEFAULT: Final = "guest"
 
 STOMP_CLIENT_ID: Final = "client-id"
-#: Also what was meant to be one: JNDI has no names of such a scheme.
+#: Also misspelled ones: JNDI has no names of such a scheme.
 _STOMP: Final = re.compile(r"stomp[a-z+.-]*:", re.IGNORECASE)
 _NOBODY: Final = Credentials("", "")
 
@@ -81,8 +81,8 @@ _log: Final = Logger(namespace="bridge")
 
 
 def installed() -> dict[str, EntryPoint]:
-    """The providers of other packages by name; of two that have one name, the one that is first on
-    Python's path.
+    """Return the providers of other packages by name; of two of one name, the first on Python's
+    path.
     """
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
@@ -127,8 +127,8 @@ class Factories:
         self._made: dict[str, AdministeredFactory] = {}
 
     def get(self, config: model.ConnectionFactory) -> AdministeredFactory:
-        """The factory of this element: one for each ``ref-name``, and a new one when its element
-        has become another.
+        """Return the factory of this element: one for each ``ref-name``, and a new one when its
+        element has changed.
 
         :raises FactoryError: it cannot work.
         """
@@ -249,8 +249,7 @@ class Factories:
             provider: Any = make(config, self._reactor)
             missing = _missing(provider)
         except Exception as error:  # noqa: BLE001
-            # It is another package's, which may raise anything; an import that ends the process is
-            # its own affair.
+            # It is another package's, which may raise anything.
             reason = masked(f"{type(error).__name__}: {error}", config)
             text = f"provider '{name}' ({point.value}) failed with {reason}; {_listed(points)}"
             raise FactoryError(config.ref_name, text, where) from None
@@ -291,7 +290,7 @@ class Factories:
 
 
 def _missing(provider: Any) -> str:
-    """What it lacks that makes a provider; empty if nothing."""
+    """Return what it lacks to be a provider; empty if nothing."""
     if not callable(getattr(provider, "connect", None)):
         return "method 'connect'"
     if not isinstance(getattr(provider, "capabilities", None), Capabilities):

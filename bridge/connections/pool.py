@@ -214,10 +214,10 @@ class Pool:
         self.factory: Final = factory
         self.holder: Final = holder
         self.kind = kind
-        #: Whether the factory's configuration is no longer that of the bridge's file; kept by
-        #: whoever knows.
+        #: Whether the factory's configuration is no longer that of the bridge's file; set from
+        #: outside.
         self.outdated = False
-        #: How many ways lead here; kept by whoever makes them.
+        #: How many ways lead here; counted from outside.
         self.ways = 0
         #: Its connections' name in the log.
         self.what: Final = f"connection of connection-factory {factory.config.ref_name}"
@@ -282,8 +282,8 @@ class Pool:
         return taker
 
     def _given_up(self, taker: Deferred[Lease]) -> None:
-        """Somebody waits no longer. The attempt goes on: an opened connection that nobody closes
-        would stay.
+        """Forget one who was cancelled. The attempt goes on: cancelling it could leave an open
+        connection behind.
         """
         self._takers.pop(taker, None)
 
@@ -323,7 +323,7 @@ class Pool:
             taker.errback(error)
 
     def close(self, error: ProviderUnavailable, tell: bool = False) -> Deferred[None]:
-        """Close every connection, whoever has it.
+        """Close every connection, also those that are lent.
 
         :param error: for those who wait. :param tell: whether those who have one are told that it
             is lost.
@@ -370,7 +370,7 @@ class Pool:
 
     def _rest(self, opened: Opened) -> Deferred[None]:
         """It is idle."""
-        # It may have been so before: who was served by an arrival may have given it back already.
+        # It may be idle already: a borrower may have returned it at once.
         opened.stop_timer()
         if not opened.sound or self._linger_s == 0:
             return self._close(opened)
@@ -419,8 +419,8 @@ class Pool:
     async def _attempt(self, opened: Opened) -> None:
         try:
             if self._client_id is not None or self.factory.client_id is not None:
-                # One that is being closed has the same client identifier until it is. One that was
-                # lost has it no more.
+                # One that is being closed keeps the client identifier until it is closed. One that
+                # was lost does not.
                 await _when_closed([one for one in self._closing if one.error is None])
                 if opened not in self._attempts:
                     return
@@ -432,7 +432,7 @@ class Pool:
                 self._attempts[opened] = None
                 error = await self._open(opened)
         except CancelledError:
-            # Only the pause is ever cancelled, when nobody waits any longer.
+            # Only the pause is ever cancelled, when the result is not wanted any more.
             return
         if opened not in self._attempts:
             if error is None:
@@ -478,7 +478,7 @@ class Pool:
             taker = next(iter(self._takers))
             lost, _ = self._takers.pop(taker)
             served.append((taker, found.lend(lost)))
-        # Only now, as those served may do anything.
+        # Only now, as the borrowers' callbacks may do anything.
         for taker, lease in served:
             taker.callback(lease)
 
