@@ -1,12 +1,8 @@
 """The chain of dead message queues of one bridge (seed 003, "Dead Message Queue (DMQ) Processing").
 
-Owns the order in which a dead message goes to the queues, when it counts as kept, and what is said
-of it in the log. One queue's attempts are
-:mod:`bridge.dead.queue`'s.
-
-A message goes to the built-in queue first, always, and then to the others that are enabled, in the
-order of the file, as far as the first of these that takes it. It is kept if any queue has taken it,
-the built-in one or another.
+A message goes to the built-in queue first, always. Then it goes to the others that are enabled, in
+the order of the file, up to the first of these that takes it. It is kept if any queue has taken it,
+the built-in one or another. The attempts at one queue are made in :mod:`bridge.dead.queue`.
 """
 
 from __future__ import annotations
@@ -39,11 +35,11 @@ _LINE: Final = 12_000
 
 
 class NotBuried(MessagingError):
-    """A dead message is in none of the queues, or the chain was stopped before it came to its end:
-    the source must keep the message.
+    """No queue has taken a dead message, or the chain was stopped before its end. The source must
+    keep the message.
 
     :param message_id: of the original. :param failures: of each queue that did not take it. :param
-        taken_by: queues that have it all the same.
+        taken_by: queues that have it nevertheless.
     """
 
     def __init__(
@@ -62,9 +58,9 @@ class DeadMessageQueues:
     """The dead message queues of one bridge.
 
     :param reactor: its clock. :param bridge: the configuration.
-    :param load_transformer: what finds the classes that ``message-transformer-class`` names;
-        whatever it raises, the constructor raises.
-    :param log: the bridge's. It is told of each dead message before anything else is done about it.
+    :param load_transformer: finds the classes that ``message-transformer-class`` names; what it
+        raises, the constructor raises.
+    :param log: the bridge's. Each dead message is logged before anything else is done with it.
     """
 
     def __init__(
@@ -85,23 +81,23 @@ class DeadMessageQueues:
         self._queues = tuple([self._made(config) for config in (bridge.built_in_dmq, *bridge.dmqs)])
 
     async def start(self) -> None:
-        """Connect those queues that are enabled and stay connected. One that cannot be reached is
-        logged; it is tried again for each message.
+        """Connect the queues that are enabled and stay connected. A failure is logged, and each
+        message tries again.
         """
         await gatherResults(
             [Deferred.fromCoroutine(queue.connect()) for queue in self._queues], consumeErrors=True
         )
 
     async def bury(self, dead: DeadMessage) -> None:
-        """Keep a dead message. When it returns, the message is durable in a dead message queue, and
-        its source may forget it.
+        """Keep a dead message. When this returns, the message is durable in a dead message queue,
+        and its source may forget it.
 
         At least once: one that is buried again after a failure may be in a queue twice, with the
-        same ``JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID``. Any number may be under way at a time; of those
-        that are buried one after the other the queues have the order.
+        same ``JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID``. Calls may overlap. Messages that are buried one
+        after the other keep their order in the queues.
 
-        :raises NotBuried: no queue took it, or :meth:`stop` was called; everything that is known of
-            the message is in the log then.
+        :raises NotBuried: no queue took it, or :meth:`stop` was called. Then the log has all that is
+            known of the message.
         """
         burial = Burial(dead, wall_ms(self._reactor))
         self._tell(burial)
@@ -126,8 +122,8 @@ class DeadMessageQueues:
         raise NotBuried(dead.message.message_id, failures, taken_by)
 
     async def stop(self) -> None:
-        """Make no further attempt, and let the connections go. Whoever waits between two attempts
-        gets :class:`NotBuried` at once.
+        """Make no further attempt, and close the connections. Callers that wait between two
+        attempts get :class:`NotBuried` at once.
         """
         self._stopped = True
         await gatherResults(
@@ -135,7 +131,7 @@ class DeadMessageQueues:
         )
 
     def status(self) -> Sequence[DmqStatus]:
-        """How each queue is now, the disabled ones too, in their order."""
+        """Return the status of each queue, also of disabled ones, in their order."""
         return [queue.status() for queue in self._queues]
 
     def _made(self, config: Dmq) -> DeadMessageQueue:
@@ -170,8 +166,8 @@ class DeadMessageQueues:
     def _tell_last(
         self, burial: Burial, failures: Sequence[NotTaken], taken_by: Sequence[str]
     ) -> None:
-        """Step 6 of the seed's sequence: the properties and headers of the original, and the
-        properties that the dead message would have had.
+        """Log the properties and headers of the original, and the properties that the dead message
+        would have had: step 6 of the seed's sequence.
         """
         dead = burial.dead
         everything = "; ".join(

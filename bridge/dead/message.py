@@ -1,9 +1,9 @@
-"""One message that a link has given up, and what is made of it for a dead message queue (seed 003,
-"Dead Message Queue (DMQ) Processing").
+"""The form of a dead message (seed 003, "Dead Message Queue (DMQ) Processing"), and of its text.
 
-Owns the form of a dead message: a BytesMessage whose body is the original in an envelope, with the
-original's properties and those of seed table 12-1. Knows neither queues nor when and how often one
-is sent.
+A dead message is a BytesMessage whose body is the original in an envelope, with the original's
+properties and those of seed table 12-1. What cannot be put into an envelope is kept as text, which
+is for people to read; the log has headers and properties as text, too. Any message has a text, even
+one with what JMS does not allow.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DeadMessage:
     """A message that a link has given up.
 
     :param message: as received from the source; it is not changed.
-    :param exception: what went wrong, for people; "" if there is nothing to say.
+    :param exception: what went wrong, for people; may be "".
     :param link: the link's name, for the log.
     :param source_destination: what the link reads from; None where that is not known.
     :param source_provider: what the source's provider calls itself, else the class of its factory;
@@ -76,7 +76,8 @@ class Body(NamedTuple):
 
 
 def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
-    """The properties of seed table 12-1 that say why and from where; what is not known is left out.
+    """Return the properties of seed table 12-1, which say why and from where it came. Unknown ones
+    are left out.
 
     :param now_ms: epoch milliseconds now.
     """
@@ -101,7 +102,7 @@ def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
 
 
 def body_of(original: Message, content: Message | None = None) -> Body:
-    """What a dead message holds.
+    """Return the body of a dead message.
 
     :param original: as received. :param content: what a transformer made of it; None is the
         original itself.
@@ -118,11 +119,11 @@ def body_of(original: Message, content: Message | None = None) -> Body:
 def headers_of(
     message: DeadMessage, properties: dict[str, Value], body: Body, destination: Destination
 ) -> Headers:
-    """The headers of the dead message for one queue.
+    """Return the headers of the dead message for one queue.
 
-    The original's delivery mode, priority and properties, and over these ``properties``; what an
-    earlier death of the message had added to it is gone. The other headers of the original are in
-    its envelope: they would tell consumers of the queue wrong things about this message.
+    They are the original's delivery mode, priority and properties, overridden by ``properties``.
+    What an earlier death of the message had added to it is removed. The other headers of the
+    original are only in its envelope, as they would be wrong of this message.
 
     :param properties: as :func:`bridge_properties` gives them.
     """
@@ -145,9 +146,7 @@ def headers_of(
 
 
 def property_of(value: object) -> Value:
-    """A value as a property can have it: itself if JMS allows it there, else its text; octets in
-    hexadecimal.
-    """
+    """Return the value if JMS allows it in a property, else its text; octets in hexadecimal."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Char):
@@ -164,7 +163,7 @@ def _text(destination: Destination | None) -> str | None:
 
 
 class Burial:
-    """One dead message on its way to its queues: what is the same for all of them.
+    """A dead message on its way to its queues, with what is the same for all of them.
 
     :param now_ms: epoch milliseconds now.
     """
@@ -183,19 +182,19 @@ class Burial:
 
 
 def headers_line(message: Message) -> str:
-    """The JMS headers that it has, and those that are no JMS properties, separated by commas."""
+    """Return the JMS headers that it has and its extra headers, separated by commas."""
     return ", ".join(
         [f"{name}={value if name in _BARE else repr(value)}" for name, value in _headers(message)]
     )
 
 
 def properties_line(properties: Mapping[str, object]) -> str:
-    """The properties, separated by commas, texts in quotes; ``none`` for none."""
+    """Return the properties separated by commas, texts in quotes; ``none`` if there are none."""
     return ", ".join([f"{name}={value!r}" for name, value in properties.items()]) or "none"
 
 
 def whole(message: Message) -> bytes:
-    """Headers, properties and body, a line each, in UTF-8.
+    """Return headers, properties and body as lines of UTF-8.
 
     Octets are in hexadecimal. Half a surrogate pair, which UTF-8 does not have, is written as
     ``\\udXXX``.

@@ -1,19 +1,17 @@
 """One dead message queue: its connection, its transformer, and its attempts to send.
 
-Owns what the ``dmq`` element configures (seed table 12-7). Which queues there are, in which order a
-message goes to them and when it is lost to all of them is :mod:`bridge.dead.chain`'s; what a dead
-message looks like is :mod:`bridge.dead.message`'s.
+It does what the ``dmq`` element configures (seed table 12-7). The order of the queues is in
+:mod:`bridge.dead.chain`, the form of a dead message in :mod:`bridge.dead.message`.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
@@ -43,7 +41,7 @@ from gateway.messaging.transformer import (
 
 #: Seconds that closing waits for what is being sent.
 CLOSING_S: Final = 5.0
-#: What cannot change before somebody does something about it: such a queue has failed.
+#: Errors that an operator must mend: the queue has failed.
 _FINAL: Final = (FactoryError, JavaMissing)
 #: The broker of this instance, for the built-in queue; no element of a file may have this name.
 _THIS_INSTANCE: Final = ConnectionFactory(BUILT_IN_DMQ_NAME)
@@ -53,8 +51,7 @@ _STOPPING: Final = "the bridge is stopping, or its dead message queues were conf
 class NotTaken(MessagingError):
     """A dead message queue did not take a message.
 
-    :param queue: its name. :param attempts: how often it was tried. :param cause: why it failed the
-        last time.
+    :param queue: its name. :param attempts: how many were made. :param cause: why the last failed.
     """
 
     def __init__(self, queue: str, attempts: int, cause: str) -> None:
@@ -70,18 +67,16 @@ class NotTaken(MessagingError):
 class DmqStatus:
     """A dead message queue at one moment.
 
-    :param destination: ``queue:NAME`` or ``topic:NAME``, or its look-up name as long as it was not
-        looked up.
+    :param destination: ``queue:NAME`` or ``topic:NAME``, or its look-up name until it is looked up.
     :param connection_factory: its ``ref-name``; "" for the broker of this instance, where the
         built-in one is.
     :param embedded: whether it is at the broker of this instance.
-    :param sent: messages it has taken. :param not_taken: messages that were given up here after all
-        attempts.
-    :param failed_attempts: attempts that failed, also where a later one did not.
+    :param sent: messages it has taken. :param not_taken: messages given up after all attempts.
+    :param failed_attempts: attempts that failed, also where a later one succeeded.
     :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when
         that was, epoch milliseconds; 0 for never.
     :param kind: of its connections; None until it is known.
-    :param failed: that it can never work as it is, and is tried no more.
+    :param failed: whether it cannot work as it is configured; no attempts are made then.
     """
 
     name: str
@@ -103,8 +98,8 @@ class DmqStatus:
 class DeadMessageQueue:
     """One dead message queue.
 
-    Any number of messages may be sent at the same time, and one that waits between two attempts
-    keeps none of the others waiting.
+    Any number of messages may be sent at the same time. One that waits between two attempts does
+    not hold up the others.
 
     :param reactor: its clock. :param transformer: of the queue's ``message-transformer-class``;
         None where there is none.
@@ -138,14 +133,14 @@ class DeadMessageQueue:
             else config.destination.by_name
         )
         self._closed = False
-        #: Why it can never work; "" as long as it may.
+        #: Why it cannot work; "" as long as it may.
         self._final = ""
-        #: Messages that are being sent, those that wait between attempts among them, and who waits
-        #: for there to be none.
+        #: Messages that are being sent, also those that wait between attempts; and what fires
+        #: when there are none.
         self._under_way = 0
         self._idle: Deferred[None] | None = None
-        #: The ends of pauses between attempts, which come early when the queue is closed.
-        self._pauses: dict[Deferred[None], Any] = {}
+        #: Pauses between attempts, which are cancelled when the queue is closed.
+        self._pauses: Final[set[Deferred[None]]] = set()
         self._sent = 0
         self._not_taken = 0
         self._failed_attempts = 0
@@ -153,7 +148,7 @@ class DeadMessageQueue:
         self._last_error_ms = 0
 
     async def connect(self) -> None:
-        """Connect now, if it stays connected. One attempt; that it fails is logged, and the first
+        """Connect now, if it stays connected. Makes one attempt; a failure is logged, and the first
         message tries again.
         """
         if not self.enabled or not self.stay_connected or self._closed:
@@ -164,8 +159,8 @@ class DeadMessageQueue:
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001
-            # A provider of another package may raise anything, and none of it may keep the bridge
-            # from starting.
+            # A provider of another package may raise anything. Nothing may keep the bridge from
+            # starting.
             self._failed(error)
             if not self._final:
                 self._log.warn(
@@ -175,14 +170,13 @@ class DeadMessageQueue:
                 )
 
     async def send(self, burial: Burial) -> None:
-        """Send a dead message, up to ``send-attempts`` times. When it returns, the message is
-        durable in the queue.
+        """Send a dead message, with up to ``send-attempts`` attempts. When this returns, the
+        message is durable in the queue.
 
-        What can never work is tried once, and for the messages that follow not at all. The
-        transformer is called, and the body is made, once for all attempts.
+        A queue that has failed gets no further attempt. The transformer is called, and the body is
+        made, once for all attempts.
 
-        :raises NotTaken: no attempt succeeded; or the queue was closed meanwhile, and then there
-            was no further attempt.
+        :raises NotTaken: no attempt succeeded, or the queue was closed meanwhile.
         """
         self._under_way += 1
         try:
@@ -197,12 +191,12 @@ class DeadMessageQueue:
                 idle.callback(None)
 
     async def close(self) -> None:
-        """Make no further attempt, and let go of the connection. What is being sent has
-        :data:`CLOSING_S` to end; what waits ends at once.
+        """Make no further attempt, and return the connection. What is being sent has
+        :data:`CLOSING_S` to complete; pauses between attempts end at once.
         """
         self._closed = True
-        for woken in list(self._pauses):
-            woken.callback(None)
+        for pause in list(self._pauses):
+            pause.cancel()
         if self._under_way:
             self._idle = Deferred()
             if not await within(self._reactor, CLOSING_S, self._idle):
@@ -213,7 +207,7 @@ class DeadMessageQueue:
             await self._way.close()
 
     def status(self) -> DmqStatus:
-        """How it is now."""
+        """Return its status."""
         config = self.config
         unknown = config.destination.lookup_name if config.destination is not None else None
         return DmqStatus(
@@ -314,8 +308,8 @@ class DeadMessageQueue:
         return message
 
     def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
-        """Steps 2 and 3 of the seed's sequence: what the transformer made of the original, or the
-        original, as a body.
+        """Return what the transformer made of the original, or else the original, as a body: steps
+        2 and 3 of the seed's sequence.
         """
         whole = not isinstance(burial.dead.message, Unreadable)
         content = (
@@ -337,7 +331,7 @@ class DeadMessageQueue:
     def _transformed(
         self, transformer: MessageTransformer, dead: DeadMessage, factory: AdministeredFactory
     ) -> Message | None:
-        """None where the original is to be used, for the transformer has failed."""
+        """Call the transformer. Return None, for the original itself, where it fails."""
         try:
             result = transformed(
                 transformer,
@@ -369,26 +363,22 @@ class DeadMessageQueue:
         return result.message
 
     def _expires(self) -> int:
-        """When a dead message that is sent now is to be dropped, epoch milliseconds; 0 for
-        never.
-        """
+        """Return when a dead message that is sent now expires, epoch milliseconds; 0 for never."""
         lives_ms = self.config.time_to_live_ms
         return self._now_ms() + lives_ms if lives_ms > 0 else 0
 
     async def _pause(self) -> None:
         if self._closed:
             return
-        woken: Deferred[None] = Deferred()
-        self._pauses[woken] = call = self._reactor.callLater(
-            self.config.send_attempt_interval_s, woken.callback, None
-        )
+        pause: Deferred[None] = deferLater(self._reactor, self.config.send_attempt_interval_s)
+        self._pauses.add(pause)
         try:
-            await woken
+            await pause
+        except CancelledError:
+            if not self._closed:
+                raise
         finally:
-            del self._pauses[woken]
-            # When its time has come, the call is over.
-            with suppress(AlreadyCalled, AlreadyCancelled):
-                call.cancel()
+            self._pauses.discard(pause)
 
     def _failed(self, error: Exception) -> None:
         self._failed_attempts += 1
@@ -422,7 +412,7 @@ class DeadMessageQueue:
 
 
 async def _durably(lease: Lease, message: Message) -> None:
-    """Send it, and return when it is durable."""
+    """Send a message, and return when it is durable."""
     session = lease.connection.session(Mode.AUTO)
     try:
         session.send([message])
@@ -436,14 +426,12 @@ async def _durably(lease: Lease, message: Message) -> None:
 
 
 def _ends_connection(error: MessagingError) -> bool:
-    """Whether a connection that failed in this way is of no more use; a queue that is full or
-    denied does not end it.
-    """
+    """Return whether this error ends the connection; a queue that is full or denied does not."""
     cause = error.cause if isinstance(error, MessageRejected) else error
     return isinstance(cause, ProviderUnavailable | OutcomeUnknown)
 
 
 def _completion_tells(error: MessagingError) -> None:
-    """A connection is lost: whoever sends by it is told by the completion, and otherwise it is
-    taken anew for the next message.
+    """Ignore the loss of a connection: the completion reports it to the message being sent, and the
+    next message borrows another.
     """
