@@ -1,8 +1,8 @@
 """The transaction coordinator of one bridge: its transactions, recovery, and what operators order.
 
-Owns the list of all transactions that are live, or decided and not complete, or heuristic. How one
-goes on is :mod:`bridge.xa.step`'s, the calls are
-:mod:`bridge.xa.transaction_run`'s.
+It has the list of all transactions that are live, or decided and not complete, or heuristic. How a
+transaction goes on is decided in :mod:`bridge.xa.step`; the calls are made in
+:mod:`bridge.xa.transaction_run`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gateway.messaging.provider import XAResource, Xid
 
 __all__ = ["Committed", "Coordinator", "Recovered", "Transaction"]
 
-#: In which states an order can be given, and what is said elsewhere.
+#: The states in which an order can be given, and what to say in any other.
 _ORDERS: Final[Mapping[Order, tuple[tuple[TransactionState, ...], str]]] = {
     Order.COMMIT: (
         (TransactionState.WAITING,),
@@ -74,9 +74,9 @@ class Coordinator:
         self._log: Final = log
         #: How its transactions ended.
         self.counts: Final = TransactionCounts()
-        #: Called with the ``ref-name`` of a resource manager that has yet to hear of a transaction:
-        #: until then it may hold its messages.
-        self.left: Callable[[str], None] = _nobody
+        #: Called with the ``ref-name`` of a resource manager that has yet to complete a
+        #: transaction: until then it may hold its messages.
+        self.left: Callable[[str], None] = _ignore
         self._context: Final = RunContext(
             decisions, log, self._over, self._left, self._presume, self._now_ms, self.counts
         )
@@ -90,8 +90,8 @@ class Coordinator:
             self._load(entry)
 
     def begin(self) -> Transaction:
-        """A new transaction, without branches. :raises LogFailed: nothing can be decided any more,
-        or the coordinator is closed.
+        """Begin a transaction, without branches. :raises LogFailed: nothing can be decided any
+        more, or the coordinator is closed.
         """
         if self._decisions.failed is not None:
             raise self._decisions.failed
@@ -105,21 +105,21 @@ class Coordinator:
         return Transaction(run, self._log)
 
     async def have_one(self, one: XAResource, other: XAResource) -> bool:
-        """Whether two sessions, whose resource managers are called the same, have the same. :param
-        other: was asked something before.
+        """Return whether two sessions, whose resource managers have the same name, have the same
+        one. :param other: was called before.
         """
         return await have_one_rm(one, other, self._log)
 
     def recover(self, ref_name: str, rm: str, resource: XAResource) -> Deferred[Recovered]:
         """Commit what was decided and roll back what was not, of this coordinator's branches in
-        that resource manager.
+        that resource manager: see :mod:`bridge.xa.recovery`.
 
-        Never touches a live transaction, nor what is another coordinator's. One runs at a time for
-        each ``rm``; who asks meanwhile gets a run of its own afterwards.
+        Never touches a live transaction, nor another coordinator's. Recoveries of one ``rm`` run
+        one after the other.
 
         :param resource: of a session that is associated with no branch.
         :returns: fails with ProviderUnavailable or XAError where something could not be reached or
-            not be completed yet: it is to be tried again.
+            not be completed yet: try again later.
         """
 
         async def recovered() -> Recovered:
@@ -154,15 +154,15 @@ class Coordinator:
         return Deferred.fromCoroutine(recovered())
 
     def transactions(self) -> Sequence[TransactionStatus]:
-        """Those that are live, decided and waiting, to be rolled back where nobody answers, or
-        heuristic; the oldest first.
+        """Return the transactions that are live, decided and waiting, to be rolled back where a
+        resource manager does not answer, or heuristic; the oldest first.
         """
         listed = [run for run in self._runs.values() if run.listed]
         return [run.status for run in sorted(listed, key=lambda run: run.unique)]
 
     def waits_for(self) -> Mapping[str, int]:
-        """How many settled transactions have something left to do, by the ``ref-name`` of the
-        resource manager: for a warning at the start, of those that are configured no more.
+        """Count the settled transactions that have something left to do, by the ``ref-name`` of the
+        resource manager: for a warning at the start.
         """
         counts: dict[str, int] = {}
         for run in self._runs.values():
@@ -173,20 +173,20 @@ class Coordinator:
         return counts
 
     def commit(self, id: str) -> Deferred[None]:
-        """An operator's word that the branches that WAIT are committed, or will never be: they are
-        waited for no longer.
+        """An operator's word that the branches that WAIT are committed, or never will be. Stop
+        waiting for them.
 
-        For a resource manager that will not come back, or where the branch was committed by hand.
-        Should it come back with the branch all the same, the branch is committed; a month later, or
-        after some 2,000 such branches, it may be rolled back.
+        For a resource manager that will not come back, or where the branch was committed by hand. If
+        it comes back with the branch nevertheless, the branch is committed; a month later, or after
+        some 2,000 such branches, it may be rolled back.
 
         :returns: fires when it is durable. Fails with UnknownTransaction, WrongState, LogFailed.
         """
         return self._order(id, Order.COMMIT)
 
     def rollback(self, id: str) -> Deferred[None]:
-        """An operator's order to roll the branches that WAIT back when their resource managers are
-        there, against the decision.
+        """An operator's order to roll back the branches that WAIT, against the decision, when their
+        resource managers are back.
 
         The transaction is HEURISTIC then, as other branches are committed: what it moved is lost or
         doubled.
@@ -199,8 +199,8 @@ class Coordinator:
     def forget(self, id: str) -> Deferred[None]:
         """An operator's order to forget a HEURISTIC transaction, here and at its resource managers.
 
-        Those that cannot be reached now are told by their recovery, and until then it is
-        FORGETTING. Ordered once more, it is forgotten here at once.
+        It is FORGETTING until the recovery of those that cannot be reached now. A second order
+        forgets it here at once.
 
         :returns: fires when the order is durable. Fails with UnknownTransaction, WrongState,
             LogFailed.
@@ -208,7 +208,7 @@ class Coordinator:
         return self._order(id, Order.FORGET)
 
     def close(self) -> Deferred[None]:
-        """Write what is to be written, and let go of the log. Never fails; idempotent."""
+        """Write what is left to write, and close the log. Never fails; idempotent."""
         self._closed = True
         return self._decisions.close()
 
@@ -248,8 +248,8 @@ class Coordinator:
         return ordered
 
     def _forget_now(self, run: TransactionRun) -> None:
-        """Tell those resource managers that were reachable lately; nobody waits for that, and
-        recovery does it again where it fails.
+        """Have resource managers that were reachable lately forget it. Nothing waits for that, and
+        recovery tries again where it fails.
         """
         for index, branch in enumerate(run.now.branches):
             resource = self._resources.get(branch.rm)
@@ -261,11 +261,11 @@ class Coordinator:
         return next((run for run in self._runs.values() if run.id == wanted), None)
 
     def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> TransactionRun | None:
-        """One that is known no more, and of which a resource manager has a branch: it was not
-        decided, or the branch was taken for committed.
+        """Take up a transaction that is not known any more, as a resource manager has a branch of
+        it: it was not decided, or the branch was presumed committed.
 
-        None is one that was decided and did not have this branch, or one of a former identity, of
-        which others may decide.
+        Returns None for one that was decided without this branch, and for one of a former identity,
+        of which another coordinator may decide.
         """
         presumed = self._presumed.of(gtrid)
         origin = xids.origin(Xid(xids.FORMAT_ID, gtrid, branch.bqual))
@@ -309,5 +309,5 @@ class Coordinator:
         return wall_ms(self._clock)
 
 
-def _nobody(ref_name: str) -> None:
-    """Where nobody is to be told."""
+def _ignore(ref_name: str) -> None:
+    """Do nothing."""

@@ -1,8 +1,6 @@
-"""The port for the decision log of a coordinator: what it holds, and the contract of whoever keeps
-it.
+"""The port for the decision log of a coordinator: the logged values, and the contract of a log.
 
-Owns the values that are logged and the :class:`DecisionLog` that the coordinator needs. The log of
-this gateway is a file, :mod:`bridge.xa.log`; nothing here knows that.
+The log of this gateway is a file, :mod:`bridge.xa.log`; nothing here knows that.
 """
 
 from __future__ import annotations
@@ -50,16 +48,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The transaction is over: the log need not have it any more."""
+    """The transaction is over, and the log may drop it."""
 
     gtrid: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Presumed:
-    """A branch of a decided transaction that is taken for committed without the word of its
-    resource manager: it did not know the branch, or an operator waits for it no longer. Should the
-    branch come to light, it is committed.
+    """A branch of a decided transaction that is presumed committed without its resource manager's
+    word: that did not know the branch, or an operator has given it up. If the branch is reported
+    later, it is committed.
 
     :param at_ms: since when.
     """
@@ -83,27 +81,26 @@ class DecisionLog(Protocol):
     :meth:`note` alike. Of each transaction its last Entry counts, until it is Removed. Of presumed
     branches those count that :class:`Presumptions` remembers.
 
-    **Opening.** Whoever opens a log reads what earlier runs left, and keeps all others from opening
-    it until it is closed. It begins a run of the coordinator with an identity and a generation that
-    no run had before, see :class:`bridge.xa.xids.Xids`. The run, and all that was read, is durable
-    before a coordinator gets the log: nothing is done in the world on the word of an entry that
-    could be lost again. What the last run was writing when it crashed may be missing, from some
-    change on. A log that holds what was never written is refused with LogDamaged, and left as it
-    is.
+    **Opening.** Opening a log reads what earlier runs left, and locks it until it is closed. It
+    begins a run of the coordinator with an identity and a generation that no run had before, see
+    :class:`bridge.xa.xids.Xids`. The run, and all that was read, is durable before a coordinator
+    gets the log: nothing is done because of an entry that could still be lost. The last changes of
+    a run that crashed may be missing, from some change on. A log that is damaged is refused with
+    LogDamaged, and left as it is.
 
     **Durability.** When a :meth:`write` has fired, its change and all that were given before it
     survive a crash of the process and of the machine (of the process only, where an operator has
     turned ``txlogSync`` off). A change that was noted survives once a later write has fired, or
     some moments later; until then a crash may lose it.
 
-    **Errors.** NotWritten: the change is not in the log, and will not be; the next may fare better,
-    as when the disk has room again. LogFailed that is no NotWritten: nobody knows whether the
-    change is in the log, and the next opening tells. From then on :attr:`failed` says why, and
-    every write fails with NotWritten. A note never fails: it is tried again with the next write,
-    until the log fails or is closed.
+    **Errors.** NotWritten: the change is not in the log, and will not be; the next write may
+    succeed, as when the disk has room again. Any other LogFailed: it is not known whether the change
+    is in the log, and the next opening tells. From then on :attr:`failed` says why, and every write
+    fails with NotWritten. A note never fails: it is tried again with the next write, until the log
+    fails or is closed.
 
-    **Compaction** is the log's own business: it drops what does not count any more when it likes,
-    and at every moment a crash leaves either the old contents or the new.
+    **Compaction.** The log drops what does not count any more when it likes. At every moment a crash
+    leaves either the old contents or the new.
     """
 
     @property
@@ -132,7 +129,7 @@ class DecisionLog(Protocol):
         """
 
     def close(self) -> Deferred[None]:
-        """Write what was given, and let go of the log. Never fails; idempotent.
+        """Write what was given, and close the log. Never fails; idempotent.
 
         Changes given afterwards are not written: a write of them fails with NotWritten.
         """
@@ -154,7 +151,7 @@ class Presumptions:
         return iter(self._known.values())
 
     def add(self, one: Presumed) -> None:
-        """Remember one, and forget those that are too many or too old."""
+        """Remember one; forget the oldest where there are too many, and those that are too old."""
         self._drop(one)
         self._known[one.gtrid, one.bqual] = one
         self._branches.setdefault(one.gtrid, set()).add(one.bqual)

@@ -18,6 +18,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from bridge.together import shielded
 from bridge.xa import xids
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
 from bridge.xa.status import BranchState, TransactionState
@@ -46,7 +47,7 @@ _POINTS: Final = (crashpoints.AFTER_START_1, crashpoints.AFTER_START_2)
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """All is decided, and stays so.
+    """The decision to commit is durable.
 
     :param waiting: ``ref-name`` of the resource managers whose branch waits for their recovery;
         usually none.
@@ -56,9 +57,8 @@ class Committed:
 
 
 class Transaction:
-    """A global transaction. Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`, and over with
-    :meth:`commit` or :meth:`rollback`, of which one must be called.
-
+    """A global transaction. Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`. Either
+    :meth:`commit` or :meth:`rollback` must be called.
     """
 
     def __init__(self, run: TransactionRun, log: Logger) -> None:
@@ -70,7 +70,7 @@ class Transaction:
         #: Whether two sessions have one resource manager.
         self._same: Final[dict[tuple[XAResource, XAResource], bool]] = {}
         self._enlisting = 0
-        #: Those of whom no session was asked yet.
+        #: Enlistings that have not called ``start`` yet.
         self._unasked: Final[set[object]] = set()
         self._enlisted: Final[list[Deferred[None]]] = []
         self._numbers = 0
@@ -83,13 +83,13 @@ class Transaction:
 
     @property
     def over(self) -> bool:
-        """Whether its outcome is told and final."""
+        """Whether its outcome is known and final."""
         return self._run.over
 
     @property
     def left(self) -> Sequence[str]:
         """``ref-name`` of the resource managers that may hold a branch of it, though it is rolled
-        back: recovery has yet to tell them.
+        back: recovery has yet to roll it back there.
         """
         return [
             branch.ref_name for branch in self._run.now.branches if branch.state is BranchState.LEFT
@@ -97,25 +97,25 @@ class Transaction:
 
     @property
     def ending(self) -> Heuristic:
-        """How each branch ended, of one that has not ended as was decided."""
+        """How each branch ended, as an error."""
         return Heuristic(
             self.id, {branch.ref_name: branch.state.value for branch in self._run.now.branches}
         )
 
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
-        """Associate a session with this transaction; what is asked of that session from then on is
-        work of it.
+        """Associate a session with this transaction; what the session does from then on is part of
+        it.
 
         Its resource manager gets a branch, or, where it has one already, the session joins that. A
-        session that takes part already stays so. Several may be enlisted at once. The session is
-        asked to before this waits for anything; but where another by this name takes part,
-        :meth:`meet` must have been awaited for that. Nor need its answer be waited for before the
-        commit is asked for, which fails where this does.
+        session that takes part already stays so. Several may be enlisted at once. ``start`` is
+        called before this waits for anything, unless another session of this name takes part and
+        :meth:`meet` was not awaited. Commit may be called before this completes, and fails if this
+        does.
 
         :param ref_name: of the connection factory. :param rm:
             :attr:`~gateway.messaging.provider.Provider.resource`.
-        :raises XAError, ProviderUnavailable: it cannot; then the transaction can only be rolled
-            back.
+        :raises XAError, ProviderUnavailable: it cannot take part; then the transaction can only be
+            rolled back.
         :raises TooManyBranches: :raises Misuse: commit or rollback was asked before.
         """
         if self._run.now.state is not TransactionState.ACTIVE:
@@ -142,8 +142,8 @@ class Transaction:
                     done.callback(None)
 
     async def meet(self, rm: str, resource: XAResource) -> int | None:
-        """Learn whether a session has the resource manager of one that takes part by the same name.
-        What is learned holds for this transaction.
+        """Ask whether a session has the same resource manager as one of the same name that takes
+        part. The answer holds for this transaction.
 
         :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
         """
@@ -156,7 +156,7 @@ class Transaction:
         return None
 
     def _named(self, rm: str) -> list[int]:
-        """The branches of resource managers of this name."""
+        """Return the branches of resource managers of this name."""
         branches = self._run.now.branches
         return [
             index
@@ -176,7 +176,7 @@ class Transaction:
             self._numbers += 1
             bqual = xids.bqual(ref_name, self._numbers)
             if known:
-                # So one name is that of several.
+                # One name leads to several resource managers.
                 for one_known in known:
                     run.tell(
                         Separated(one_known, _named_apart(rm, run.now.branches[one_known].bqual))
@@ -211,18 +211,16 @@ class Transaction:
     async def commit(
         self, after: Transaction | None = None, first: Deferred[None] | None = None
     ) -> Committed:
-        """End the associations, then commit: by two phases, or by one where there is one branch.
+        """End the associations, then commit: in two phases, or in one where there is one branch.
 
-        :param after: one that is decided, and whose messages are before these. Where its outcome is
-            anything but committed everywhere, this one is rolled back, with ProviderUnavailable as
-            the cause.
-        :param first: what is to have happened before it is decided, or committed by one phase;
-            never fails.
+        :param after: a decided transaction whose messages come before these. Unless it is committed
+            everywhere, this one is rolled back, with ProviderUnavailable as the cause.
+        :param first: must fire before this one is decided, or committed in one phase; never fails.
         :raises RolledBack: nothing happened anywhere. :raises Heuristic: final and not clean.
         :raises OutcomeUnknown: there was one branch, and it is not known whether it was committed.
         :raises LogFailed: everything is prepared and stays so until the bridge is started anew.
-        :raises Misuse: it, or a rollback, was asked before, or somebody is being enlisted who was
-            not asked yet to take part.
+        :raises Misuse: commit or rollback was called before, or an enlisting has not called
+            ``start`` yet.
         """
         if self._unasked:
             raise Misuse(
@@ -232,22 +230,21 @@ class Transaction:
         run.after = None if after is None else after._run
         run.first = first
         if first is not None and len(run.now.branches) < 2:
-            await _fired(first)
+            await shielded(first)
         run.tell(CommitAsked())
         await self._outcome()
         return self._committed()
 
     async def decided(self) -> bool:
-        """Wait until nothing of it can be refused any more. :returns: True where it is decided to
-        commit, and everybody was asked to; what is asked of their sessions from then on is done
-        behind that. False where the outcome came first.
+        """Wait for the decision. :returns: True once it is to commit and all branches were asked to;
+        what their sessions do from then on comes after that. False where the outcome came first.
         """
-        await _fired(self._run.decided)
+        await shielded(self._run.decided)
         return not self._run.now.told
 
     async def rollback(self) -> None:
-        """Roll back all branches. Never fails: what cannot be reached is left to presumed abort.
-        Waits where a commit is under way, and does nothing where it is over.
+        """Roll back all branches. Never fails: branches that cannot be reached are left to presumed
+        abort. Waits where a commit is under way, and does nothing where it is over.
         """
         if self._enlisting:
             done: Deferred[None] = Deferred()
@@ -261,11 +258,11 @@ class Transaction:
             await self._outcome()
 
     async def _outcome(self) -> None:
-        """Wait for it. Whoever waits may be cancelled, and the transaction goes on."""
-        await _fired(self._run.told)
+        """Wait for the outcome. Cancelling this does not cancel the transaction."""
+        await shielded(self._run.told)
 
     def _committed(self) -> Committed:
-        """What commit says, by the state."""
+        """Return or raise the outcome of commit."""
         now = self._run.now
         heuristic = self._heuristic()
         if heuristic is not None:
@@ -288,8 +285,8 @@ class Transaction:
         return Committed(waiting)
 
     def _heuristic(self) -> Heuristic | None:
-        """What there is to say, and to log, of branches that a resource manager completed on its
-        own against the others.
+        """Return, and log, the error for branches that a resource manager completed on its own
+        against the others; None where there are none.
         """
         if not any(branch.state in HEURISTIC for branch in self._run.now.branches):
             return None
@@ -302,32 +299,18 @@ class Transaction:
 
 
 def _named_apart(rm: str, bqual: bytes) -> str:
-    """What the resource manager of a branch is called where others are called so, too."""
+    """Return the name for a branch's resource manager where others have the same name."""
     return one_of_several(rm, f"branch {bqual[-1]}")
 
 
 def _cause(ref_name: str, failed: Exception) -> Cause:
-    """Whatever a start has failed with, also what no provider may raise."""
+    """Return the cause of a failed start, also of what no provider may raise."""
     error = (
         failed
         if isinstance(failed, MessagingError)
         else XAError(xa.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
     )
     return Cause(xa.code_of(error), ref_name, error)
-
-
-async def _fired(event: Deferred[None]) -> None:
-    """Wait for what several may wait for, and be cancelled meanwhile."""
-    if event.called:
-        return
-    waiting: Deferred[None] = Deferred()
-
-    def fired(result: None) -> None:
-        if not waiting.called:
-            waiting.callback(None)
-
-    event.addCallback(fired)
-    await waiting
 
 
 async def have_one_rm(one: XAResource, other: XAResource, log: Logger) -> bool:

@@ -1,6 +1,6 @@
-"""What can go wrong with a global transaction, as values.
+"""The errors of global transactions.
 
-Owns these errors. That of a one-phase commit whose answer was lost is
+That of a one-phase commit whose answer was lost is
 :class:`gateway.messaging.errors.OutcomeUnknown`.
 """
 
@@ -13,16 +13,17 @@ from gateway.messaging.errors import MessagingError
 
 
 class TransactionError(MessagingError):
-    """The root of them all; never raised itself."""
+    """The base class of these errors."""
 
 
 class RolledBack(TransactionError):
     """Nothing happened anywhere, and it may be tried again.
 
-    What cannot be reached now may hold its branch until its recovery, which rolls it back.
+    A resource manager that cannot be reached now may hold its branch until its recovery rolls it
+    back.
 
-    :param cause: why: what a resource manager answered, or :class:`LogFailed` where the disk of the
-        log is full.
+    :param cause: what a resource manager answered, or :class:`LogFailed` where the disk of the log
+        is full.
     :param ref_name: the ``ref-name`` of the factory whose resource manager it was; "" where it was
         none.
     """
@@ -50,12 +51,11 @@ class Heuristic(TransactionError):
 
 
 class LogFailed(TransactionError):
-    """The decision log cannot be written: nothing may be decided until the bridge is started anew,
+    """The decision log cannot be written. Nothing may be decided until the bridge is restarted,
     which reads what is on the disk.
 
-    Whoever gets it from a commit leaves the transaction alone: it stays prepared, and the log says
-    at the next start how it goes on. As the ``cause`` of :class:`RolledBack` it is a
-    :class:`NotWritten`.
+    A transaction whose commit fails so stays prepared, and the log says at the next start how it
+    goes on. As the ``cause`` of :class:`RolledBack` it is a :class:`NotWritten`.
 
     :param file: the log. :param reason: what the disk said.
     """
@@ -67,14 +67,13 @@ class LogFailed(TransactionError):
 
 
 class NotWritten(LogFailed):
-    """It is certain that the record is not in the log (the disk is full, or the log is closed): the
-    next may fare better.
+    """The record is certainly not in the log: the disk is full, or the log is closed. The next
+    write may succeed.
     """
 
 
 class LogDamaged(TransactionError):
-    """The log holds what was never written, before records that are good; it is not opened, and not
-    changed.
+    """The log is damaged before records that are good. It is not opened, and not changed.
 
     :param file: the log. :param offset: the octet from which on it cannot be understood.
     """
@@ -98,10 +97,9 @@ class UnknownTransaction(TransactionError):
 
 
 class WrongState(TransactionError):
-    """The transaction is not in a state for that.
+    """The operation is not possible in the transaction's state.
 
-    :param state: the one that it is in. :param expected: what it would have to be, or what to do
-        instead.
+    :param state: the current one. :param expected: the state that is needed, or what to do instead.
     """
 
     def __init__(self, id: str, operation: str, state: str, expected: str) -> None:
@@ -122,6 +120,6 @@ class TooManyBranches(TransactionError):
 
 
 class Misuse(TransactionError):
-    """The transaction was asked, or told, what cannot be in its state: a mistake of whoever calls,
+    """A call or event that is not possible in the transaction's state: a mistake of the caller,
     never of a resource manager.
     """

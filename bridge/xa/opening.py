@@ -61,10 +61,10 @@ IGNORED: Final[Mapping[str, str]] = {
 class TransactionProperties:
     """How a coordinator keeps its log.
 
-    :param log_size: octets that the log may have before it is written anew without what is
-        complete. It may grow above that where what is not complete needs the room. :param log_sync:
-        whether a decision is on the disk before anyone commits. Without, a crash of the machine may
-        leave a message lost or doubled.
+    :param log_size: octets that the log may have before it is written anew without completed
+        transactions. It may grow above that where the others need the room. :param log_sync:
+        whether a decision is on the disk before any branch is committed. Without, a crash of the
+        machine may lose or double a message.
     """
 
     log_size: int = 1_024_000
@@ -72,10 +72,9 @@ class TransactionProperties:
 
     @staticmethod
     def read(settings: Settings, bridge: str) -> tuple[TransactionProperties, tuple[Problem, ...]]:
-        """Those of the bridge of that name, and warnings.
+        """Return the properties of the bridge of that name, and warnings.
 
-        :raises SettingsError: a pair that is none, a key that nobody knows, a bad value; all that
-            there are.
+        :raises SettingsError: with all malformed pairs, unknown keys and bad values.
         """
         values: dict[str, Any] = {}
         wrong: list[Problem] = []
@@ -107,7 +106,7 @@ class TransactionProperties:
 
 
 def _judged(pair: str, values: dict[str, Any]) -> tuple[str, str]:
-    """Take one pair. :returns: its key, and what was expected where it is not taken."""
+    """Read one pair. :returns: its key, and what was expected where it is refused."""
     key, equals, value = (part.strip() for part in pair.partition("="))
     if not equals or not key:
         return "", "KEY=VALUE pairs separated by commas"
@@ -150,12 +149,12 @@ def open_coordinator(
     log: Logger,
     randomness: Callable[[int], bytes],
 ) -> Coordinator:
-    """The coordinator of a bridge, with what it decided before.
+    """Open the coordinator of a bridge, with what it decided before.
 
-    :param reactor: Twisted's. :param folder: the bridge's; made if there is none. The log is
+    :param reactor: Twisted's. :param folder: the bridge's; created if missing. The log is
         ``txlog.<bridge>`` in it.
-    :param log: for operators. :param randomness: gives that many random octets.
-    :raises LogDamaged: with file and place; the log is as it was. :raises LogFailed: it cannot be
+    :param log: for operators. :param randomness: returns so many random octets.
+    :raises LogDamaged: with file and offset; the log is unchanged. :raises LogFailed: it cannot be
         read or written.
     """
     name = f"{instance}:{bridge}"
@@ -199,8 +198,8 @@ def open_coordinator(
 
 
 def place_of(folder: Path) -> str:
-    """Says where a log is, so that a copy of it is known: by the machine and the path. Inodes and
-    devices are not the same after each start everywhere.
+    """Return what identifies a log's place, by which a copy is recognized: the machine and the path.
+    Inodes and devices may change with a reboot.
     """
     try:
         machine = _MACHINE.read_text(encoding="ascii", errors="replace").strip()

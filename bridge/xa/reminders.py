@@ -1,8 +1,7 @@
-"""Says in the log which transactions need somebody: those that wait for a resource manager, or are
-rolled back and it does not answer; that are heuristic, or in doubt; and those on which somebody
-works for longer than that takes.
+"""Log which transactions need an operator, after a minute and again each hour.
 
-Owns when that is said, and again. What becomes of a transaction is no business of it.
+They are those that wait for a resource manager, or are rolled back and it does not answer; that are
+heuristic, or in doubt; and those whose resource managers take too long to answer.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from gateway.messaging.clocks import wall_ms
 
 #: Seconds between two looks.
 LOOK_S: Final = 20.0
-#: Seconds that a transaction may be in such a state before it is told of; most are over sooner.
+#: Seconds that a transaction may be in such a state before it is logged; most are over sooner.
 PATIENCE_S: Final = 60.0
-#: Seconds until it is told of again.
+#: Seconds until it is logged again.
 AGAIN_S: Final = 3600.0
 
 
@@ -44,14 +43,14 @@ class Reminders:
         self._bridge: Final = bridge
         self._transactions: Final = transactions
         self._log: Final = log
-        #: When each was told of last, by its id.
+        #: When each was logged last, by its id.
         self._told: dict[str, float] = {}
         #: Since when each is as it is, by its id and its time stamp.
         self._since: dict[tuple[str, int], float] = {}
         self._next: IDelayedCall = reactor.callLater(LOOK_S, self._look)
 
     def stop(self) -> None:
-        """Say nothing more. Idempotent."""
+        """Log nothing more. Idempotent."""
         if self._next.active():
             self._next.cancel()
 
@@ -78,7 +77,7 @@ class Reminders:
 
 
 def _words(bridge: str, transaction: TransactionStatus) -> str:
-    """What is the matter with it; "" for nothing."""
+    """Return what a transaction needs; "" for nothing."""
     match transaction.state:
         case TransactionState.WAITING:
             waiting = ", ".join(

@@ -1,8 +1,4 @@
-"""What operators and metrics see of transactions, as values.
-
-Owns the words for the states of transactions and branches, and the one-line form of a transaction.
-Decides nothing.
-"""
+"""The states of transactions and branches, and what operators and metrics see of them."""
 
 from __future__ import annotations
 
@@ -88,8 +84,8 @@ class BranchStatus:
 
 @dataclass(frozen=True, slots=True)
 class TransactionStatus:
-    """A transaction that is live, decided and waiting, to be rolled back where nobody answers, or
-    heuristic.
+    """A transaction that is live, decided and waiting, to be rolled back where a resource manager
+    does not answer, or heuristic.
 
     :param id: what operators type. :param state: a word of :class:`TransactionState`. :param
         decision: "COMMIT" or "".

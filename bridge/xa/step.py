@@ -1,23 +1,22 @@
 """How a global transaction goes on: ``step(state, event) -> (state, actions)``. Presumed abort.
 
-The rules, all of them here and nowhere else:
+All the rules are here:
 
-* There is a decision once it is in the log, synced; before that everything can be rolled back, and
+* The decision is made when it is in the log, synced. Before that everything can be rolled back,
   after it nothing is.
-* A transaction without a decision in the log was rolled back, whatever its branches think. So only
+* A transaction without a decision in the log was rolled back, whatever its branches say. So only
   decisions are logged.
 * A branch that voted read-only has no second phase. A transaction of one branch has one phase, and
-  nothing logged.
+  is not logged.
 * After the decision a resource manager that cannot commit now is waited for. One that does not know
-  the branch has committed it before; as it may be another by the same name, that is remembered, and
-  a branch that comes to light after all is committed. Where one name is that of several, nothing
-  follows from it.
-* A branch that was completed on its own as it should have been is forgotten at its resource
-  manager. One that was not, or of which that is not known, is recorded, and stays until an operator
-  has it forgotten. One that was decided and not known, and comes to light before that or after, is
-  committed.
+  the branch has committed it before. As it may be another of the same name, the branch is
+  remembered as presumed committed, and is committed if it is reported later. Where one name leads
+  to several resource managers, nothing follows from such an answer.
+* A branch that its resource manager completed on its own, as was decided, is forgotten there. Any
+  other heuristic branch is recorded, and stays until an operator has it forgotten. A decided branch
+  that the resource manager reports later is committed.
 
-Owns the rules. Pure: talks to nobody, knows no Deferred, no clock and no disk.
+Pure: no Deferred, no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -74,9 +73,9 @@ _HEURISTICS = {
 
 
 def step(now: GlobalTransaction, event: Event) -> Step:
-    """What a transaction is after an event, and what is to be done then, in order.
+    """Return the transaction after an event, and what to do then, in order.
 
-    :raises Misuse: this cannot happen to a transaction in this state.
+    :raises Misuse: the event is not possible in this state.
     """
     state = now.state
     if isinstance(event, Answered | Joined | Separated | Reached | Missing) and event.branch >= len(
@@ -310,8 +309,8 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
 
 
 def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
-    """Whether it was to commit, and its resource manager, or another by its name, did not know it:
-    should it come to light, it is to commit still.
+    """Return whether it was decided to commit, and its resource manager, or another of its name, did
+    not know it. If it is reported later, it is committed.
     """
     return (
         now.decided
@@ -321,8 +320,8 @@ def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
 
 
 def _presumed_anew(now: GlobalTransaction) -> list[Action]:
-    """Of one that is forgotten: it may have been heuristic for longer than anything is
-    remembered.
+    """Presume the branches of a forgotten transaction again: it may have been heuristic for longer
+    than presumptions are remembered.
     """
     return [
         Presume(index) for index, branch in enumerate(now.branches) if is_unheard_of(now, branch)

@@ -1,7 +1,6 @@
-"""One global transaction as a value: its state, what can happen to it, and what is then to be done.
+"""One global transaction as a value: its state, the events, and the actions that follow.
 
-Owns these values. How one follows from the other is :mod:`bridge.xa.step`; who talks to resource
-managers and to the disk is elsewhere.
+:mod:`bridge.xa.step` says which follow; :mod:`bridge.xa.transaction_run` performs them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from gateway.messaging.errors import MessagingError
 
 
 class Call(Enum):
-    """What a resource manager is asked about a branch."""
+    """The calls of a resource manager about a branch."""
 
     END = "end"
     PREPARE = "prepare"
@@ -27,7 +26,7 @@ class Call(Enum):
 
 
 class Order(Enum):
-    """What an operator orders."""
+    """The orders of an operator."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -42,8 +41,7 @@ HEURISTIC: Final = frozenset(
         BranchState.HEURISTIC_HAZARD,
     }
 )
-#: States of a branch that has to be done something with at its resource manager's recovery, once
-#: there is a decision.
+#: States of a decided branch that its resource manager's recovery has to complete.
 UNFINISHED: Final = frozenset({BranchState.WAITING, BranchState.ROLLBACK_ORDERED})
 
 
@@ -56,10 +54,10 @@ class Branch:
 
     :param bqual: its qualifier. :param ref_name: of the factory by which it came. :param rm: its
         resource manager.
-    :param associations: sessions that take part. :param ended: of these, those that have answered
-        to end.
-    :param asking: the one call about it that was not answered yet. :param error: the last code but
-        0 and 3.
+    :param associations: sessions that take part. :param ended: those of them that have answered
+        ``end``.
+    :param asking: the call about it that has no answer yet. :param error: the last code that was
+        neither 0 nor 3.
     """
 
     bqual: bytes
@@ -75,7 +73,7 @@ class Branch:
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Why a transaction is to be rolled back. :param ref_name: where it went wrong, "" for here.
-    :param error: for whoever is told.
+    :param error: for the caller.
     """
 
     code: int
@@ -87,11 +85,11 @@ class Cause:
 class GlobalTransaction:
     """Everything that decides how a transaction goes on.
 
-    :param decided: the decision is to commit, and it is in the log; or is as good as there, where
-        there is one branch and nothing was to be logged.
+    :param decided: the decision is to commit, and it is in the log; or there is one branch, which
+        needs none.
     :param one_phase: its only branch was asked to commit without a vote. :param cause: the first
         thing that went wrong before the decision.
-    :param told: the outcome was told.
+    :param told: the outcome is known to the caller.
     """
 
     state: TransactionState = TransactionState.ACTIVE
@@ -116,7 +114,7 @@ def is_one_of_several(rm: str) -> bool:
     return _ONE_OF_SEVERAL.search(rm) is not None
 
 
-# What can happen.
+# The events.
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +248,7 @@ Event: TypeAlias = (
 )
 
 
-# What is to be done, in this order.
+# The actions, in the order in which they are to be done.
 
 
 @dataclass(frozen=True, slots=True)

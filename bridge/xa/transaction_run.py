@@ -1,8 +1,8 @@
-"""Runs one global transaction: takes its events in order, and does what follows from each.
+"""Run one global transaction: take its events in order, and perform the actions that follow.
 
-Owns the calls of resource managers and what comes back, and how the transaction looks in the log
-and to operators. Which calls are made is :mod:`bridge.xa.step`'s to say; why it goes on is known to
-those who tell it events: a link's transaction, recovery, an operator.
+It calls resource managers, writes the log, and makes the status that operators see. Which calls are
+made is decided in :mod:`bridge.xa.step`. Events come from a link's transaction, from recovery and
+from operators.
 """
 
 from __future__ import annotations
@@ -82,10 +82,9 @@ _POINTS: Final = {
 class RunContext:
     """What all transactions of a coordinator share.
 
-    :param over: called with one that nobody need know any more. :param left: called with one that a
-        resource manager has yet to hear of.
-    :param presume: called with a branch that is taken for committed without its resource manager's
-        word. :param now_ms: the time.
+    :param over: called with one that is complete. :param left: called with one that a resource
+        manager has yet to complete.
+    :param presume: called with a branch that is presumed committed. :param now_ms: the time.
     :param counts: of those that ended.
     """
 
@@ -99,10 +98,9 @@ class RunContext:
 
 
 class TransactionRun:
-    """One global transaction on its way, from its first event until nothing of it is left to do.
+    """One global transaction, from its first event until nothing of it is left to do.
 
-    :param now: where it stands. :param at_points: whether the crash points are passed: for those of
-        links.
+    :param now: its state. :param at_points: whether it passes crash points, as those of links do.
     """
 
     def __init__(
@@ -121,15 +119,15 @@ class TransactionRun:
         self.now = now
         #: Of each branch, the resources of the sessions that take part.
         self.resources: Final[dict[int, list[XAResource]]] = {}
-        #: Fires when the outcome is told.
+        #: Fires when the outcome is known.
         self.told: Final[Deferred[None]] = Deferred()
-        #: Fires when nothing can be refused any more: with the decision, once all branches were
-        #: asked to commit; or else when the outcome is told.
+        #: Fires with the decision, once all branches were asked to commit; or else when the outcome
+        #: is known.
         self.decided: Final[Deferred[None]] = Deferred()
         #: The one before this, where its messages are before these: unless that is committed clean,
         #: this one is not decided.
         self.after: TransactionRun | None = None
-        #: What is to have happened before this one is decided; never fails.
+        #: Must fire before this one is decided; never fails.
         self.first: Deferred[None] | None = None
         self._context: Final = context
         self._hit: Final = crashpoints.hit if at_points else _nowhere
@@ -150,7 +148,7 @@ class TransactionRun:
 
     @property
     def settled(self) -> bool:
-        """Whether it is a link's no more, and not over."""
+        """Whether its link has done with it, and it is not over."""
         return self.now.state in SETTLED or (
             self.now.state is TransactionState.ROLLED_BACK and self.now.told
         )
@@ -163,18 +161,18 @@ class TransactionRun:
     @property
     def left(self) -> bool:
         """Whether it is rolled back, and a resource manager that may hold its branch has not
-        answered to that.
+        answered.
         """
         return self.over and any(branch.state in _NOT_ROLLED_BACK for branch in self.now.branches)
 
     @property
     def listed(self) -> bool:
-        """Whether there is something of it to be seen."""
+        """Whether operators see it."""
         return not self.over or self.left
 
     @property
     def status(self) -> TransactionStatus:
-        """What operators see of it."""
+        """What operators see."""
         now = self.now
         branches = tuple(
             BranchStatus(
@@ -202,12 +200,12 @@ class TransactionRun:
     def tell(
         self, event: Event, recorded: Callable[[LogFailed | None], None] | None = None
     ) -> None:
-        """Something happened. What follows from it is begun before this returns, unless it is told
-        from inside of that.
+        """Take an event, and begin what follows from it before this returns. An event that comes
+        from inside of that is taken afterwards.
 
-        :param recorded: called when the log has what is to be in it before anything else follows;
-            with why, if it could not.
-        :raises Misuse: it cannot happen now.
+        :param recorded: called when the log has what must be in it before anything else follows;
+            with the error, if that failed.
+        :raises Misuse: the event is not possible now.
         """
         self._events.append((event, recorded))
         if self._busy:
@@ -228,8 +226,8 @@ class TransactionRun:
     def reach(
         self, index: int, resource: XAResource, xid: Xid, holds: bool = False
     ) -> Deferred[Answered]:
-        """Go on with a branch by a session that its resource manager can be reached by; nothing
-        must be under way with it.
+        """Go on with a branch through a session that reaches its resource manager. No call about the
+        branch may be under way.
 
         :param xid: as the resource manager writes it. :param holds: whether it says that it has the
             branch. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
@@ -244,8 +242,8 @@ class TransactionRun:
         return done
 
     def order(self, order: Order) -> Deferred[None]:
-        """Do what an operator orders. Fails with LogFailed where it is in force, and a restart
-        would forget it. :raises Misuse: it cannot be.
+        """Do what an operator orders. Fails with LogFailed where it is in force but a restart would
+        forget it. :raises Misuse: it is not possible now.
         """
         done: Deferred[None] = Deferred()
 
@@ -259,8 +257,8 @@ class TransactionRun:
         return done
 
     def needs(self, index: int) -> bool:
-        """Whether there is something to do with a branch at its resource manager, and nobody is
-        doing it.
+        """Return whether a branch is to be completed at its resource manager, and no call is under
+        way.
         """
         branch = self.now.branches[index]
         if branch.asking is not None or not self.settled:
@@ -270,8 +268,8 @@ class TransactionRun:
         return self.now.state is TransactionState.FORGETTING and branch.state in HEURISTIC
 
     def unheard_of(self, index: int) -> bool:
-        """Whether a branch is a hazard as its resource manager did not know it when it was asked to
-        commit it, and nobody is asking.
+        """Return whether a branch is a hazard because its resource manager did not know it when it
+        was to commit it, and no call is under way.
         """
         branch = self.now.branches[index]
         return (
@@ -282,7 +280,7 @@ class TransactionRun:
         )
 
     def _entry(self) -> Entry:
-        """What the log is to have of it: its decision, where it is to commit."""
+        """Return its entry for the log."""
         now = self.now
         decided = now.decided or now.state is TransactionState.DECIDING
         branches = tuple(
@@ -454,7 +452,7 @@ class TransactionRun:
         self.tell(answer)
 
     def _pass(self, ask: Ask) -> None:
-        """The crash points of answers."""
+        """Pass the crash points of an answer."""
         if ask.call is Call.END:
             self._ends += 1
             if not ask.failed and self._ends == sum(
@@ -469,7 +467,7 @@ class TransactionRun:
                 self._hit(points[answered])
 
     def _look_round(self) -> None:
-        """Tell those who wait for branches, and whoever has a list of them."""
+        """Report answers to those who wait for branches, and the state to the coordinator."""
         for index, (_, _, done) in list(self._reached.items()):
             if (
                 self.now.branches[index].asking is None
@@ -506,7 +504,7 @@ class TransactionRun:
 
 
 def transaction_of(entry: Entry) -> GlobalTransaction:
-    """Return how a transaction that the log has goes on after a start."""
+    """Return the state in which a logged transaction goes on after a start."""
     branches = tuple(
         Branch(one.bqual, one.ref_name, one.rm, one.state, associations=0, error=one.error)
         for one in entry.branches
@@ -526,4 +524,4 @@ def _reason(branch: Branch) -> str:
 
 
 def _nowhere(point: str) -> None:
-    """Where no crash points are passed."""
+    """Pass no crash point."""

@@ -1,4 +1,4 @@
-"""Ids of global transactions and of their branches: made, and known again among those of other
+"""Make the ids of global transactions and branches, and recognize them among those of other
 coordinators.
 
 A global id (``gtrid``, at most 64 octets) is::
@@ -9,12 +9,10 @@ The name is ``<instance>:<bridge>``. The identity is random, drawn at each openi
 kept in it, for the *run* that begins so: two installations of the same names that share a broker
 never take each other's branches for their own, nor does a log that was put back from an older copy
 those of runs that it does not know. The generation counts the runs, and the counter the
-transactions of one: no id comes twice, whatever the clock does. Logs that are older than this have
-one identity for all runs until then. A branch qualifier (``bqual``) is::
+transactions of one: no id comes twice, whatever the clock does. Older logs have one identity for
+all their earlier runs. A branch qualifier (``bqual``) is::
 
     length of the name | name of the resource manager: ref-name of the factory, at most 62 octets | counter: 1 octet
-
-Owns these two forms. Knows nothing of transactions' states.
 """
 
 from __future__ import annotations

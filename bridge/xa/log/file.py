@@ -1,7 +1,8 @@
-"""The file that a transaction log is in: read, replaced, appended to, cut and synced.
+"""A transaction log's file: opened, appended to, synced and written anew.
 
-Owns descriptors, permissions and the order of syncs. Knows nothing of what is in the file. Blocks:
-it is for a thread of its own.
+:class:`FileStorage` has the descriptors, permissions and the order of syncs; :class:`LogFile` what
+the log holds now, the bounds of its growth, and what its failures mean. All of it blocks, and is
+called from one thread at a time.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from gateway.instance.layout import PRIVATE_FILE, sync_directory
 
 
 class SyncFailed(OSError):
-    """The disk did not take what was written before: which of it is there is not known, and trying
-    again would not tell.
+    """The disk did not take what was written before. How much of it is there is unknown, and a
+    retry would not tell.
     """
 
 
@@ -42,27 +43,26 @@ class Storage(Protocol):
         """As errors call it."""
 
     def read(self) -> bytes | None:
-        """All there is; None where there is no file."""
+        """Return the contents; None where there is no file."""
 
     def replace(self, data: bytes) -> None:
-        """In one step make this the contents, durably, whatever was there; what is appended later
-        goes behind it.
+        """Replace the contents in one step, durably. What is appended later goes behind it.
 
-        :raises SyncFailed: it is not known which of the two is there. :raises OSError: nothing has
+        :raises SyncFailed: the contents may be the old or the new. :raises OSError: nothing has
             changed.
         """
 
     def append(self, data: bytes) -> None:
-        """Write at the end. :raises OSError: a part of it may be there."""
+        """Append. :raises OSError: a part of it may be written."""
 
     def truncate(self, length: int) -> None:
         """Cut to that many octets."""
 
     def sync(self) -> None:
-        """Everything written before is on the disk. :raises SyncFailed:"""
+        """Make everything written before durable. :raises SyncFailed:"""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, and release its lock."""
 
 
 class FileStorage:
@@ -167,8 +167,8 @@ def _sync(descriptor: int) -> None:
         raise SyncFailed(*failed.args) from failed
 
 
-#: Earlier runs that are remembered, and as many at other places. What one of them decided is known
-#: for as long as the log has that, all the same.
+#: Earlier runs that are remembered, and as many at other places. Decisions of forgotten runs are
+#: known nevertheless, as long as the log has them.
 _MOST_RUNS: Final = 1000
 _LACK_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -272,7 +272,7 @@ class LogFile:
             self._shrink()
 
     def close(self) -> None:
-        """Let go of the file. :raises OSError: it failed."""
+        """Close the file. :raises OSError: it failed."""
         self._storage.close()
 
     def _read(self, name: str) -> Header:

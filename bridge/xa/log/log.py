@@ -1,7 +1,5 @@
-"""The decision log as the reactor sees it: what is to be written goes to a thread, and what comes
-meanwhile shares the next sync.
-
-Owns the thread and what waits for it. What is in the file, and how, is :mod:`bridge.xa.log.file`'s.
+"""The decision log for the reactor: a thread writes the file, and changes that come meanwhile share
+the next sync.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from bridge.xa.decision_log import Change, Entry, Presumed
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.file import LogFile
 
-#: Seconds that a change nobody waits for may wait for one that is synced.
+#: Seconds that a change which is only noted may wait for one that is synced.
 LAZY_S: Final = 0.2
 
 
@@ -35,19 +33,17 @@ class Reactor(Protocol):
 
 
 class Worker(Protocol):
-    """Does jobs one after the other, where they may block."""
+    """Runs jobs one after the other, where they may block."""
 
     def put(self, job: Callable[[], None]) -> None:
-        """The next job. Never blocks."""
+        """Add a job. Never blocks."""
 
     def finish(self) -> None:
-        """End after those put so far."""
+        """End after the jobs added so far."""
 
 
 class LogThread:
-    """A thread that does jobs, which do not raise, in the order in which they were put. :param
-    name: as tools show it.
-    """
+    """A thread that runs jobs in order; they must not raise. :param name: for debuggers."""
 
     def __init__(self, name: str) -> None:
         self._jobs: Final[SimpleQueue[Callable[[], None] | None]] = SimpleQueue()
@@ -152,7 +148,7 @@ class FileDecisionLog:
             self._next()
 
     def _next(self) -> None:
-        """Have the worker write everything that waits; or close, if that was asked and nothing
+        """Have the worker write everything that waits; or close, if that was requested and nothing
         waits.
         """
         if self._lazy is not None:
@@ -177,7 +173,7 @@ class FileDecisionLog:
             )
         except LogFailed as raised:
             failed = raised
-        except Exception as broken:  # noqa: BLE001  whatever it is, nobody may take it for written
+        except Exception as broken:  # noqa: BLE001  whatever it is, the batch must not count as written
             failed = LogFailed(self._file.path, f"{type(broken).__name__}: {broken}")
             self._file.failed = failed
         self._reactor.callFromThread(self._written, batch, failed, self._file.failed)
@@ -195,7 +191,7 @@ class FileDecisionLog:
         self._writing = False
         self.failed = for_good
         if failed is not None and for_good is None and not self._closing:
-            # Those that nobody waits for are tried again with the next.
+            # Notes are tried again with the next batch.
             lazy = [waiting for waiting in batch if not waiting.sync]
             batch = [waiting for waiting in batch if waiting.sync]
             self._waiting[:0] = lazy
