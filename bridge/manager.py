@@ -36,8 +36,9 @@ class BridgeLink(Protocol):
     def name(self) -> str: ...
 
     def start(self) -> Deferred[None]:
-        """Start it, or resume it if it is paused. Fails with :class:`~bridge.status.WrongState`
-        where it is disabled.
+        """Start it, or resume it if it is paused.
+
+        Fails with :class:`~bridge.status.WrongState` where it is disabled.
         """
 
     def stop(self) -> Deferred[None]: ...
@@ -93,8 +94,9 @@ class Bridge(Protocol):
         """Its links, the disabled ones too; none of a bridge that has none or is stopped."""
 
     def reload(self) -> Deferred[Changes]:
-        """Read its configuration again, and restart only what changed. Fails, and changes nothing,
-        if the new configuration cannot be used.
+        """Read its configuration again, and restart only what changed.
+
+        Fails, and changes nothing, if the new configuration cannot be used.
         """
 
 
@@ -131,7 +133,10 @@ class UnknownType(Exception):
 
 
 class OtherType(Exception):
-    """The bridge is not of the type asked for. :param name: the bridge's. :param type: its own.
+    """The bridge is not of the type asked for.
+
+    :param name: the bridge's.
+    :param type: its own.
     :param wanted: the other.
     """
 
@@ -217,8 +222,9 @@ class BridgeServiceManager:
         return [bridge]
 
     def autostart(self) -> Deferred[list[Outcome]]:
-        """Start those that are to start with the instance. The failure of one does not stop the
-        others, and is the caller's to report.
+        """Start those that are to start with the instance.
+
+        The failure of one does not stop the others, and is the caller's to report.
         """
         chosen = [bridge for bridge in self.bridges if bridge.name in self._automatic]
         return Deferred.fromCoroutine(self._each("start", chosen, lambda bridge: bridge.start()))
@@ -243,14 +249,16 @@ class BridgeServiceManager:
         return self._matching("resume", name, type, lambda bridge: bridge.resume())
 
     def reload(self, name: str) -> Deferred[Changes]:
-        """Have one bridge read its configuration again. :returns: fails with UnknownBridge, and as
-        :meth:`Bridge.reload`.
+        """Have one bridge read its configuration again.
+
+        :returns: fails with UnknownBridge, and as :meth:`Bridge.reload`.
         """
         return Deferred.fromCoroutine(self._reload(name))
 
     def shut_down(self, seconds: float = STOP_S) -> Deferred[list[Outcome]]:
-        """Stop all at the same time. :param seconds: the timeout; a bridge that has not stopped by
-        then goes on stopping.
+        """Stop all at the same time.
+
+        :param seconds: the timeout; a bridge that has not stopped by then goes on stopping.
         """
         return Deferred.fromCoroutine(self._shut_down(seconds))
 

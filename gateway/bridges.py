@@ -49,7 +49,9 @@ class BridgeFailed(Exception):
 
 
 class UnusableBridge:
-    """A bridge of the active list that cannot be made. Starting it fails and says why.
+    """A bridge of the active list that cannot be made.
+
+    Starting it fails and says why.
 
     :param type: empty where that is what is wrong. :param reason: one line for each reason.
     """
@@ -86,8 +88,9 @@ class UnusableBridge:
 
 
 class StompBridge:
-    """The STOMP bridge as one of the bridges. :param hostname: where it listens, for errors and
-    announcements.
+    """The STOMP bridge as one of the bridges.
+
+    :param hostname: where it listens, for errors and announcements.
     """
 
     type: Final = "STOMP"
@@ -112,8 +115,9 @@ class StompBridge:
         ]
 
     def start(self) -> Deferred[None]:
-        """As :meth:`~gateway.stomp.service.StompService.start`. :returns: fails with BridgeFailed,
-        WrongState.
+        """As :meth:`~gateway.stomp.service.StompService.start`.
+
+        :returns: fails with BridgeFailed, WrongState.
         """
         return Deferred.fromCoroutine(self._start())
 
@@ -144,12 +148,16 @@ class StompBridge:
             failure.raiseException()
 
     def pause(self) -> Deferred[None]:
-        """As :meth:`~gateway.stomp.service.StompService.pause`. :returns: fails with WrongState."""
+        """As :meth:`~gateway.stomp.service.StompService.pause`.
+
+        :returns: fails with WrongState.
+        """
         return Deferred.fromCoroutine(self._translated(self.service.pause))
 
     def resume(self) -> Deferred[None]:
-        """As :meth:`~gateway.stomp.service.StompService.resume`. :returns: fails with BridgeFailed,
-        WrongState.
+        """As :meth:`~gateway.stomp.service.StompService.resume`.
+
+        :returns: fails with BridgeFailed, WrongState.
         """
         return Deferred.fromCoroutine(self._resume())
 
@@ -208,7 +216,9 @@ def load_bridges(
     stomp: StompParts,
     journal: Journal | None = None,
 ) -> BridgeServiceManager:
-    """Make the bridges of ``imq.bridge.activelist``, and open their log files. Starts none.
+    """Make the bridges of ``imq.bridge.activelist``, and open their log files.
+
+    Starts none.
 
     One that cannot be made is an :class:`UnusableBridge`.
 

@@ -85,7 +85,9 @@ def locate(settings: Settings, name: str, folder: Path) -> Location:
 
 
 def read_file(path: Path) -> tuple[bytes, str]:
-    """Read a file. Return its contents, and why others may see them: empty where only its owner may.
+    """Read a file.
+
+    Return its contents, and why others may see them: empty where only its owner may.
 
     Blocks, on a file server without limit; call it on a thread.
 

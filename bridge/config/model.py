@@ -224,8 +224,9 @@ class Link:
 
     @property
     def batch_size(self) -> int:
-        """Messages of one batch, at most. Where nothing was said of AT_MOST_ONCE it is one: what a
-        crash loses is a batch.
+        """Messages of one batch, at most.
+
+        Where nothing was said of AT_MOST_ONCE it is one: what a crash loses is a batch.
         """
         if self.max_batch_size is not None:
             return self.max_batch_size

@@ -56,8 +56,9 @@ class Problem:
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used. ``str`` is one line for each problem, errors before
-    warnings, in the order of their lines.
+    """The configuration cannot be used.
+
+    ``str`` is one line for each problem, errors before warnings, in the order of their lines.
 
     :param problems: all that was found wrong, at least one of it not only a warning.
     """

@@ -169,7 +169,10 @@ class _Values:
         return None
 
     def text(self, element: Element, attribute: str) -> str | None:
-        """Return a text that is not blank; None where there is none. A password may be blank."""
+        """Return a text that is not blank; None where there is none.
+
+        A password may be blank.
+        """
         value = element.attributes.get(attribute)
         if value is None:
             return None
@@ -489,8 +492,9 @@ class _Reader:
         return dmq
 
     def _referred(self, element: Element, attribute: str, known: Mapping[str, T]) -> T | None:
-        """Return what a reference refers to. Where there is nothing, report it unless the DTD's
-        check has done so, and return None.
+        """Return what a reference refers to.
+
+        Where there is nothing, report it unless the DTD's check has done so, and return None.
         """
         tag = attribute.removesuffix("-ref")
         wanted = element.attributes.get(attribute)
@@ -559,8 +563,9 @@ def _has_client_id(factory: ConnectionFactory) -> bool:
 
 
 def _goes_round(source: Source, target: Target) -> bool:
-    """Return whether messages come from the destination that they go to. A transformer may send
-    them elsewhere.
+    """Return whether messages come from the destination that they go to.
+
+    A transformer may send them elsewhere.
     """
     same = source.connection_factory == target.connection_factory and target.destination in (
         None,

@@ -29,8 +29,9 @@ class MalformedReference(ValueError):
 
 
 def sounds_secret(name: str) -> bool:
-    """Return whether an attribute or property of this name may hold a secret. A misspelled name
-    counts, too, as its value must not be shown either.
+    """Return whether an attribute or property of this name may hold a secret.
+
+    A misspelled name counts, too, as its value must not be shown either.
     """
     words = [word.lower() for word in _WORD.findall(name)]
     candidates = {name.lower(), *words, *("".join(pair) for pair in itertools.pairwise(words))}

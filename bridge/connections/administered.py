@@ -31,8 +31,9 @@ Waits = Callable[[Subscription, str | None], Deferred[Waiting | None]]
 
 
 class FactoryError(MessagingError):
-    """The configuration of a connection factory cannot work. Trying again is of no use before it is
-    changed, or before what it names is installed.
+    """The configuration of a connection factory cannot work.
+
+    Trying again is of no use before it is changed, or before what it names is installed.
 
     :param ref_name: of the ``connection-factory`` element. :param reason: what is wrong, and what
         was expected; holds no secret.

@@ -131,8 +131,9 @@ class Connections:
         client_id: str | None,
         holder: str = "",
     ) -> Way:
-        """Make the way of a target or a dead message queue. A connection that is dedicated only for
-        its ``client_id`` is closed whenever it is returned.
+        """Make the way of a target or a dead message queue.
+
+        A connection that is dedicated only for its ``client_id`` is closed whenever it is returned.
 
         :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if
             it is not given.
@@ -178,8 +179,9 @@ class Connections:
         return _PoolWay(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
-        """Close what is not needed any more, as a way to this pool was closed. :returns: fires when
-        that is done.
+        """Close what is not needed any more, as a way to this pool was closed.
+
+        :returns: fires when that is done.
         """
         if pool.ways:
             return succeed(None)
@@ -244,8 +246,9 @@ class Connections:
         return [pool for pool in (*self._common.values(), *self._leaving) if pool.kind is kind]
 
     def close(self) -> Deferred[None]:
-        """Close every connection. Attempts to connect fail at once, and so does borrowing from now
-        on.
+        """Close every connection.
+
+        Attempts to connect fail at once, and so does borrowing from now on.
 
         Borrowers may return connections within :data:`GIVE_BACK_S`. What is still lent then is
         closed, and reported to them as lost.

@@ -103,7 +103,9 @@ class Way(Protocol):
         """
 
     def close(self) -> Deferred[None]:
-        """Borrow no more. Borrowing that is under way fails; a dedicated connection is closed.
+        """Borrow no more.
+
+        Borrowing that is under way fails; a dedicated connection is closed.
 
         :returns: fires, never with an error, when that is done.
         """
@@ -144,7 +146,10 @@ class Opened:
         self.timer = None
 
     def lose(self, error: MessagingError) -> None:
-        """It has ended, as the provider says. This may come before :attr:`connection` is set."""
+        """It has ended, as the provider says.
+
+        This may come before :attr:`connection` is set.
+        """
         if self._closing is None and self.error is None:
             self.error = error
             self.sound = False
@@ -161,8 +166,9 @@ class Opened:
             lease.lose(error)
 
     def close(self) -> Deferred[None]:
-        """Close it, once. :returns: fires, never with an error, when it is closed, or was not
-        within :data:`CLOSE_S`.
+        """Close it, once.
+
+        :returns: fires, never with an error, when it is closed, or was not within :data:`CLOSE_S`.
         """
         self.sound = False
         self.stop_timer()
@@ -282,8 +288,9 @@ class Pool:
         return taker
 
     def _given_up(self, taker: Deferred[Lease]) -> None:
-        """Forget one who was cancelled. The attempt goes on: cancelling it could leave an open
-        connection behind.
+        """Forget one who was cancelled.
+
+        The attempt goes on: cancelling it could leave an open connection behind.
         """
         self._takers.pop(taker, None)
 
@@ -313,8 +320,9 @@ class Pool:
         return back
 
     def refuse(self, error: ProviderUnavailable) -> None:
-        """Lend no more: fail those who wait, and those who come, with this. Close what is idle, now
-        or when it is given back.
+        """Lend no more: fail those who wait, and those who come, with this.
+
+        Close what is idle, now or when it is given back.
         """
         self._closed = error
         self.invalidate()
@@ -345,7 +353,10 @@ class Pool:
     # --- what becomes of a connection
 
     def given_back(self, opened: Opened) -> Deferred[None]:
-        """A lease was given back. :returns: fires when what becomes of the connection is done."""
+        """A lease was given back.
+
+        :returns: fires when what becomes of the connection is done.
+        """
         done: Deferred[None] = opened.close() if opened in self._closing else succeed(None)
         if opened in self._opened and not opened.leases:
             del self._opened[opened]
@@ -356,8 +367,9 @@ class Pool:
         return done
 
     def lost(self, opened: Opened, idle: bool) -> None:
-        """A connection was lost. :param idle: it was not lent; else those who had it are told
-        behind this.
+        """A connection was lost.
+
+        :param idle: it was not lent; else those who had it are told behind this.
         """
         if opened in self._opened:
             if idle:
@@ -483,8 +495,9 @@ class Pool:
             taker.callback(lease)
 
     def _defect(self, failure: Any) -> None:
-        """An attempt raised what the factory never raises: a defect of ours. Those who wait must
-        not wait for ever.
+        """An attempt raised what the factory never raises: a defect of ours.
+
+        Those who wait must not wait for ever.
         """
         self.log.failure(
             "{what}: connecting failed with what is no MessagingError", failure, what=self.what

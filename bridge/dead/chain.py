@@ -81,16 +81,19 @@ class DeadMessageQueues:
         self._queues = tuple([self._made(config) for config in (bridge.built_in_dmq, *bridge.dmqs)])
 
     async def start(self) -> None:
-        """Connect the queues that are enabled and stay connected. A failure is logged, and each
-        message tries again.
+        """Connect the queues that are enabled and stay connected.
+
+        A failure is logged, and each message tries again.
         """
         await gatherResults(
             [Deferred.fromCoroutine(queue.connect()) for queue in self._queues], consumeErrors=True
         )
 
     async def bury(self, dead: DeadMessage) -> None:
-        """Keep a dead message. When this returns, the message is durable in a dead message queue,
-        and its source may forget it.
+        """Keep a dead message.
+
+        When this returns, the message is durable in a dead message queue, and its source may forget
+        it.
 
         At least once: one that is buried again after a failure may be in a queue twice, with the
         same ``JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID``. Calls may overlap. Messages that are buried one
@@ -122,8 +125,9 @@ class DeadMessageQueues:
         raise NotBuried(dead.message.message_id, failures, taken_by)
 
     async def stop(self) -> None:
-        """Make no further attempt, and close the connections. Callers that wait between two
-        attempts get :class:`NotBuried` at once.
+        """Make no further attempt, and close the connections.
+
+        Callers that wait between two attempts get :class:`NotBuried` at once.
         """
         self._stopped = True
         await gatherResults(

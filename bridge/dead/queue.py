@@ -148,8 +148,9 @@ class DeadMessageQueue:
         self._last_error_ms = 0
 
     async def connect(self) -> None:
-        """Connect now, if it stays connected. Makes one attempt; a failure is logged, and the first
-        message tries again.
+        """Connect now, if it stays connected.
+
+        Makes one attempt; a failure is logged, and the first message tries again.
         """
         if not self.enabled or not self.stay_connected or self._closed:
             return
@@ -170,8 +171,9 @@ class DeadMessageQueue:
                 )
 
     async def send(self, burial: Burial) -> None:
-        """Send a dead message, with up to ``send-attempts`` attempts. When this returns, the
-        message is durable in the queue.
+        """Send a dead message, with up to ``send-attempts`` attempts.
+
+        When this returns, the message is durable in the queue.
 
         A queue that has failed gets no further attempt. The transformer is called, and the body is
         made, once for all attempts.
@@ -191,8 +193,9 @@ class DeadMessageQueue:
                 idle.callback(None)
 
     async def close(self) -> None:
-        """Make no further attempt, and return the connection. What is being sent has
-        :data:`CLOSING_S` to complete; pauses between attempts end at once.
+        """Make no further attempt, and return the connection.
+
+        What is being sent has :data:`CLOSING_S` to complete; pauses between attempts end at once.
         """
         self._closed = True
         for pause in list(self._pauses):
@@ -331,7 +334,10 @@ class DeadMessageQueue:
     def _transformed(
         self, transformer: MessageTransformer, dead: DeadMessage, factory: AdministeredFactory
     ) -> Message | None:
-        """Call the transformer. Return None, for the original itself, where it fails."""
+        """Call the transformer.
+
+        Return None, for the original itself, where it fails.
+        """
         try:
             result = transformed(
                 transformer,

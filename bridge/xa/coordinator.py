@@ -90,8 +90,9 @@ class Coordinator:
             self._load(entry)
 
     def begin(self) -> Transaction:
-        """Begin a transaction, without branches. :raises LogFailed: nothing can be decided any
-        more, or the coordinator is closed.
+        """Begin a transaction, without branches.
+
+        :raises LogFailed: nothing can be decided any more, or the coordinator is closed.
         """
         if self._decisions.failed is not None:
             raise self._decisions.failed
@@ -248,8 +249,9 @@ class Coordinator:
         return ordered
 
     def _forget_now(self, run: TransactionRun) -> None:
-        """Have resource managers that were reachable lately forget it. Nothing waits for that, and
-        recovery tries again where it fails.
+        """Have resource managers that were reachable lately forget it.
+
+        Nothing waits for that, and recovery tries again where it fails.
         """
         for index, branch in enumerate(run.now.branches):
             resource = self._resources.get(branch.rm)

@@ -22,7 +22,10 @@ PRESUMED_KEPT_MS: Final = 30 * 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LoggedBranch:
-    """A branch of a logged transaction. :param error: the last code of XA, or 0."""
+    """A branch of a logged transaction.
+
+    :param error: the last code of XA, or 0.
+    """
 
     bqual: bytes
     ref_name: str
@@ -120,7 +123,10 @@ class DecisionLog(Protocol):
         """Why nothing can be written any more; None while it can."""
 
     def write(self, change: Change) -> Deferred[None]:
-        """Append a change durably. Fires when it is; fails with NotWritten or LogFailed."""
+        """Append a change durably.
+
+        Fires when it is; fails with NotWritten or LogFailed.
+        """
 
     def note(self, change: Change, written: Callable[[], None] | None = None) -> None:
         """Append a change some time, at the latest with the next write.

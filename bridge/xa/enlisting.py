@@ -57,8 +57,10 @@ class Committed:
 
 
 class Transaction:
-    """A global transaction. Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`. Either
-    :meth:`commit` or :meth:`rollback` must be called.
+    """A global transaction.
+
+    Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`. Either :meth:`commit` or
+    :meth:`rollback` must be called.
     """
 
     def __init__(self, run: TransactionRun, log: Logger) -> None:
@@ -236,15 +238,19 @@ class Transaction:
         return self._committed()
 
     async def decided(self) -> bool:
-        """Wait for the decision. :returns: True once it is to commit and all branches were asked to;
-        what their sessions do from then on comes after that. False where the outcome came first.
+        """Wait for the decision.
+
+        :returns: True once it is to commit and all branches were asked to; what their sessions do
+            from then on comes after that. False where the outcome came first.
         """
         await shielded(self._run.decided)
         return not self._run.now.told
 
     async def rollback(self) -> None:
-        """Roll back all branches. Never fails: branches that cannot be reached are left to presumed
-        abort. Waits where a commit is under way, and does nothing where it is over.
+        """Roll back all branches.
+
+        Never fails: branches that cannot be reached are left to presumed abort. Waits where a
+        commit is under way, and does nothing where it is over.
         """
         if self._enlisting:
             done: Deferred[None] = Deferred()

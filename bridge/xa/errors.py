@@ -51,8 +51,9 @@ class Heuristic(TransactionError):
 
 
 class LogFailed(TransactionError):
-    """The decision log cannot be written. Nothing may be decided until the bridge is restarted,
-    which reads what is on the disk.
+    """The decision log cannot be written.
+
+    Nothing may be decided until the bridge is restarted, which reads what is on the disk.
 
     A transaction whose commit fails so stays prepared, and the log says at the next start how it
     goes on. As the ``cause`` of :class:`RolledBack` it is a :class:`NotWritten`.
@@ -73,7 +74,9 @@ class NotWritten(LogFailed):
 
 
 class LogDamaged(TransactionError):
-    """The log is damaged before records that are good. It is not opened, and not changed.
+    """The log is damaged before records that are good.
+
+    It is not opened, and not changed.
 
     :param file: the log. :param offset: the octet from which on it cannot be understood.
     """

@@ -106,7 +106,10 @@ class TransactionProperties:
 
 
 def _judged(pair: str, values: dict[str, Any]) -> tuple[str, str]:
-    """Read one pair. :returns: its key, and what was expected where it is refused."""
+    """Read one pair.
+
+    :returns: its key, and what was expected where it is refused.
+    """
     key, equals, value = (part.strip() for part in pair.partition("="))
     if not equals or not key:
         return "", "KEY=VALUE pairs separated by commas"

@@ -72,7 +72,9 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a transaction is to be rolled back. :param ref_name: where it went wrong, "" for here.
+    """Why a transaction is to be rolled back.
+
+    :param ref_name: where it went wrong, "" for here.
     :param error: for the caller.
     """
 
@@ -119,8 +121,9 @@ def is_one_of_several(rm: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A resource manager was asked to begin a branch. Where it cannot, all that its session is
-    asked of the branch fails, too.
+    """A resource manager was asked to begin a branch.
+
+    Where it cannot, all that its session is asked of the branch fails, too.
     """
 
     branch: Branch
@@ -128,7 +131,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """One more session was asked to take part in a branch. Where it cannot, likewise."""
+    """One more session was asked to take part in a branch.
+
+    Where it cannot, likewise.
+    """
 
     branch: int
 
@@ -145,8 +151,9 @@ class Separated:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A session could not take part. :param branch: in which it was thought to, None for in
-    none.
+    """A session could not take part.
+
+    :param branch: in which it was thought to, None for in none.
     """
 
     cause: Cause
@@ -253,8 +260,9 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Call the resource manager; of END, for every session that takes part. The next action does
-    not wait for the answer.
+    """Call the resource manager; of END, for every session that takes part.
+
+    The next action does not wait for the answer.
 
     :param failed: of END: the work is not to be kept.
     """
@@ -281,8 +289,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The log need not have it any more. :param now: durably, before the next action; else some
-    time.
+    """The log need not have it any more.
+
+    :param now: durably, before the next action; else some time.
     """
 
     now: bool = False
@@ -302,7 +311,10 @@ class Presume:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """The outcome is there: it follows from the state. Once in the life of a transaction."""
+    """The outcome is there: it follows from the state.
+
+    Once in the life of a transaction.
+    """
 
 
 Action: TypeAlias = Ask | Decide | Record | Note | Remove | Presume | Tell

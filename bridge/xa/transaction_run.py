@@ -200,8 +200,9 @@ class TransactionRun:
     def tell(
         self, event: Event, recorded: Callable[[LogFailed | None], None] | None = None
     ) -> None:
-        """Take an event, and begin what follows from it before this returns. An event that comes
-        from inside of that is taken afterwards.
+        """Take an event, and begin what follows from it before this returns.
+
+        An event that comes from inside of that is taken afterwards.
 
         :param recorded: called when the log has what must be in it before anything else follows;
             with the error, if that failed.
@@ -226,8 +227,9 @@ class TransactionRun:
     def reach(
         self, index: int, resource: XAResource, xid: Xid, holds: bool = False
     ) -> Deferred[Answered]:
-        """Go on with a branch through a session that reaches its resource manager. No call about the
-        branch may be under way.
+        """Go on with a branch through a session that reaches its resource manager.
+
+        No call about the branch may be under way.
 
         :param xid: as the resource manager writes it. :param holds: whether it says that it has the
             branch. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
@@ -242,8 +244,11 @@ class TransactionRun:
         return done
 
     def order(self, order: Order) -> Deferred[None]:
-        """Do what an operator orders. Fails with LogFailed where it is in force but a restart would
-        forget it. :raises Misuse: it is not possible now.
+        """Do what an operator orders.
+
+        Fails with LogFailed where it is in force but a restart would forget it.
+
+        :raises Misuse: it is not possible now.
         """
         done: Deferred[None] = Deferred()
 

@@ -39,7 +39,10 @@ _LAST_GENERATION: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unique:
-    """What no two transactions of a coordinator share. Ordered: a later one is greater."""
+    """What no two transactions of a coordinator share.
+
+    Ordered: a later one is greater.
+    """
 
     generation: int
     counter: int
@@ -52,8 +55,9 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a coordinator: from one opening of its log to the next. :param generation: its
-    number; ids of a lower one may have this identity, too.
+    """A run of a coordinator: from one opening of its log to the next.
+
+    :param generation: its number; ids of a lower one may have this identity, too.
     """
 
     identity: bytes
@@ -62,8 +66,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose transaction a branch is of, as its global id says. :param name: of the coordinator, as
-    far as it fitted. :param identity: of the run.
+    """Whose transaction a branch is of, as its global id says.
+
+    :param name: of the coordinator, as far as it fitted.
+    :param identity: of the run.
     """
 
     name: str

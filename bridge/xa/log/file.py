@@ -30,8 +30,9 @@ from gateway.instance.layout import PRIVATE_FILE, sync_directory
 
 
 class SyncFailed(OSError):
-    """The disk did not take what was written before. How much of it is there is unknown, and a
-    retry would not tell.
+    """The disk did not take what was written before.
+
+    How much of it is there is unknown, and a retry would not tell.
     """
 
 
@@ -46,7 +47,9 @@ class Storage(Protocol):
         """Return the contents; None where there is no file."""
 
     def replace(self, data: bytes) -> None:
-        """Replace the contents in one step, durably. What is appended later goes behind it.
+        """Replace the contents in one step, durably.
+
+        What is appended later goes behind it.
 
         :raises SyncFailed: the contents may be the old or the new. :raises OSError: nothing has
             changed.

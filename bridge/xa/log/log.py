@@ -43,7 +43,10 @@ class Worker(Protocol):
 
 
 class LogThread:
-    """A thread that runs jobs in order; they must not raise. :param name: for debuggers."""
+    """A thread that runs jobs in order; they must not raise.
+
+    :param name: for debuggers.
+    """
 
     def __init__(self, name: str) -> None:
         self._jobs: Final[SimpleQueue[Callable[[], None] | None]] = SimpleQueue()
@@ -63,7 +66,10 @@ class LogThread:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A change on its way. :param written: called on the reactor's thread, with why it failed."""
+    """A change on its way.
+
+    :param written: called on the reactor's thread, with why it failed.
+    """
 
     change: Change
     sync: bool

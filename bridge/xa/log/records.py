@@ -70,16 +70,21 @@ def header(of: Header) -> bytes:
 
 
 def frame(changes: Iterable[Change], of: Header, offset: int, synced: int) -> bytes:
-    """Changes as a frame. :param offset: where it will be. :param synced: up to where the file is
-    on the disk.
+    """Changes as a frame.
+
+    :param offset: where it will be.
+    :param synced: up to where the file is on the disk.
     """
     said = [_written(change) for change in changes]
     return _framed(json.dumps(said, separators=(",", ":")).encode(), of.seed, offset, synced)
 
 
 def read_header(data: bytes, file: str) -> tuple[Header, int]:
-    """The header, and where it ends. It is never torn, as a log is made in one step. :raises
-    LogDamaged:
+    """The header, and where it ends.
+
+    It is never torn, as a log is made in one step.
+
+    :raises LogDamaged:
     """
     if not data.startswith(MAGIC):
         if data.startswith(_MAGIC_OF_ANY_VERSION):
