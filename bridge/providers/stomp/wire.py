@@ -453,6 +453,8 @@ class Wire(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.ended is None:
             self.fail(self._unavailable(_reason(reason)))
+        if self._socket is not None:
+            self._socket.forget_output()
 
     def _unavailable(self, reason: str) -> ProviderUnavailable:
         return ProviderUnavailable(f"{self._where}: {reason}")
@@ -485,6 +487,7 @@ class _PromptSocket:
             below = getattr(below, "transport", None)
             if below is None:
                 break
+        self._below: Any = below
         self._socket: Any = None if below is None else below.getHandle()
         if below is not None:
             below.setTcpNoDelay(True)
@@ -503,3 +506,13 @@ class _PromptSocket:
             except OSError:
                 # The socket is gone, which the transport notices by itself.
                 self._socket = None
+
+    def forget_output(self) -> None:
+        """Drop what was not written, once the transport is gone. Transport and connector are a
+        reference cycle of Twisted's, which the collector may not visit for long: the body of each
+        attempt to send a large message would stay until then.
+        """
+        if self._below is not None:
+            self._below.dataBuffer, self._below._tempDataBuffer = b"", []
+            self._below.offset = self._below._tempDataLen = 0
+            self._below = None

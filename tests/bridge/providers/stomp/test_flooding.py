@@ -12,7 +12,7 @@ import pytest
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Mode, Subscription
-from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, until
+from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Peer, text, until
 from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
@@ -156,6 +156,23 @@ async def test_a_peer_that_reads_none_of_the_answers_it_provokes() -> None:
     await until(ended)
     assert most < 600_000, f"{most} octets waited to be written"
     assert "the broker does not read the" in str(flooded.client.losses[0])
+    await peer.close()
+
+
+@on_reactor
+async def test_what_was_not_written_is_let_go_when_the_connection_is_lost() -> None:
+    peer = Peer("who knows")
+    client = Client(peer)
+    connection: Any = await client.connect()
+    theirs: Any = peer.sockets[-1].transport
+    theirs.pauseProducing()
+    ours = connection.state.wire.transport
+    connection.session(Mode.AUTO).send([text("x" * 10_000_000)])
+    await until(lambda: ours._tempDataLen + len(ours.dataBuffer) > 1_000_000)
+    peer.drop()
+    await until(lambda: client.losses)
+    await until(lambda: not ours.connected)
+    assert ours._tempDataLen + len(ours.dataBuffer) == 0
     await peer.close()
 
 
