@@ -50,6 +50,7 @@ FOLDERS: Final[dict[str, str]] = {
 FIXTURES: Final = {
     "certificates": PROCESS,
     "free_port": PROCESS,
+    "imq": PROCESS,
     "spark": SPARK,
     "start_gateway": PROCESS,
 }

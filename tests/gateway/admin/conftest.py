@@ -8,11 +8,13 @@ it has one, is called with the instance's directory before the gateway is starte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
 
+from tests.gateway.admin import administered
 from tests.gateway.admin.live import Live
 from tests.gateway_process import GatewayProcess, free_port
 
@@ -49,3 +51,11 @@ def running(
 @pytest.fixture
 def live(running: tuple[GatewayProcess, Path], capsys: pytest.CaptureFixture[str]) -> Live:
     return Live(*running, capsys)
+
+
+@pytest_twisted.async_yield_fixture
+async def imq(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> AsyncIterator[administered.Live]:
+    async with administered.running(tmp_path, capsys) as live:
+        yield live

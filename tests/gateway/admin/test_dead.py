@@ -7,11 +7,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import Any, cast
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -37,14 +38,7 @@ from tests.gateway.broker.brokers import (
     settled_down,
     text,
 )
-
-P = ParamSpec("P")
-
-if TYPE_CHECKING:
-
-    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
-else:
-    from pytest_twisted import ensureDeferred
+from tests.on_reactor import on_reactor
 
 reactor = cast(Any, global_reactor)
 ROOT = Path(__file__).parents[3]
@@ -88,9 +82,16 @@ def died(
     )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Deployment:
-    return Deployment(reactor, tmp_path, request.param)
+@pytest_twisted.async_yield_fixture(params=["memory", "sqlite"])
+async def deployment(request: Any, tmp_path: Path) -> AsyncIterator[Deployment]:
+    made = Deployment(reactor, tmp_path, request.param)
+    yield made
+    await made.close()
+
+
+@pytest_twisted.async_yield_fixture
+async def client(deployment: Deployment) -> AsyncIterator[Client]:
+    yield await deployment.connect()
 
 
 async def put(client: Client, *messages: Message) -> None:
@@ -119,9 +120,10 @@ def dead_messages(deployment: Deployment, passcode: str = "right") -> DeadMessag
     )
 
 
-@ensureDeferred
-async def test_it_is_listed_with_why_and_with_what_is_in_it(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_it_is_listed_with_why_and_with_what_is_in_it(
+    deployment: Deployment, client: Client
+) -> None:
     await put(
         client,
         died(deployment, "one", correlation_id="c1", properties={"colour": "red"}),
@@ -167,12 +169,10 @@ async def test_it_is_listed_with_why_and_with_what_is_in_it(deployment: Deployme
         "its body is no envelope: it is of type TEXT",
     )
     assert len(await bodies(client, DMQ)) == 2
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment, client: Client) -> None:
     await put(client, *(died(deployment, str(n), properties={"n": n}) for n in range(250)))
     dead = dead_messages(deployment)
     assert [
@@ -192,12 +192,12 @@ async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment) -> None
     )
     with pytest.raises(InvalidSelector):
         await dead.list("n >")
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_a_replay_sends_each_original_to_where_it_came_from(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_a_replay_sends_each_original_to_where_it_came_from(
+    deployment: Deployment, client: Client
+) -> None:
     session = client.session()
     news = client.consumer(session, Topic("news"))
     await put(
@@ -239,26 +239,25 @@ async def test_a_replay_sends_each_original_to_where_it_came_from(deployment: De
     await news.count(1)
     assert news.texts == ["three"]
     assert await bodies(client, DMQ) == []
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_a_replay_is_not_dropped_as_what_was_there_before(deployment: Deployment) -> None:
+@on_reactor
+async def test_a_replay_is_not_dropped_as_what_was_there_before(
+    deployment: Deployment, client: Client
+) -> None:
     """The queue that it came from remembers its duplicate id."""
-    client = await deployment.connect()
     known = text(Queue("orders"), "one", properties={DUPLICATE_ID: "run/1"})
     await put(client, known, died(deployment, "one", properties={DUPLICATE_ID: "run/1"}))
     tally = await dead_messages(deployment).replay()
     assert (tally.matched, tally.done) == (1, 1)
     assert await waiting(client, Queue("orders")) == ["one", "one"]
-    await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_what_came_from_another_instance_is_not_taken_for_this_ones(
     deployment: Deployment,
+    client: Client,
 ) -> None:
-    client = await deployment.connect()
     # It calls itself the same, and may have a queue of the same name.
     await put(
         client,
@@ -273,14 +272,13 @@ async def test_what_came_from_another_instance_is_not_taken_for_this_ones(
         {"it came from another provider: name a destination": 2},
     )
     assert await waiting(client, Queue("orders")) == ["two"]
-    await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_another_queue_is_looked_into_replayed_and_purged_likewise(
     deployment: Deployment,
+    client: Client,
 ) -> None:
-    client = await deployment.connect()
     other = Queue("shop.dead")
     await put(
         client,
@@ -307,14 +305,13 @@ async def test_another_queue_is_looked_into_replayed_and_purged_likewise(
     }
     assert (await dead.purge(queue=other)).done == 3
     assert (await bodies(client, other), len(await bodies(client, DMQ))) == ([], 1)
-    await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(
     deployment: Deployment,
+    client: Client,
 ) -> None:
-    client = await deployment.connect()
     await put(
         client,
         died(deployment, "one"),
@@ -342,12 +339,10 @@ async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(
     )
     assert await waiting(client, Queue("orders")) == ["one", "three"]
     assert len(await bodies(client, DMQ)) == 2
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_a_replay_to_a_named_destination(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_a_replay_to_a_named_destination(deployment: Deployment, client: Client) -> None:
     await put(client, died(deployment, "one", provider="ActiveMQ"), died(deployment, "two"))
     dead = dead_messages(deployment)
     tally = await dead.replay(to=Queue("elsewhere"))
@@ -355,12 +350,10 @@ async def test_a_replay_to_a_named_destination(deployment: Deployment) -> None:
     assert await waiting(client, Queue("elsewhere")) == ["one", "two"]
     with pytest.raises(Refused, match=r"cannot be replayed to queue:imq\.bridge\.jms\.dmq"):
         await dead.replay(to=DMQ)
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_a_selector_and_a_limit_choose(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_a_selector_and_a_limit_choose(deployment: Deployment, client: Client) -> None:
     await put(
         client, *(died(deployment, str(n), properties={"odd": n % 2 == 1}) for n in range(10))
     )
@@ -373,23 +366,23 @@ async def test_a_selector_and_a_limit_choose(deployment: Deployment) -> None:
     assert (await dead.replay()).done == 3
     assert await waiting(client, Queue("orders")) == ["1", "3", "5", "7", "9"]
     assert await bodies(client, DMQ) == []
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_a_purge_throws_away_what_is_no_envelope_too(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_a_purge_throws_away_what_is_no_envelope_too(
+    deployment: Deployment, client: Client
+) -> None:
     await put(client, died(deployment, "one"), text(DMQ, "no envelope"))
     tally = await dead_messages(deployment).purge()
     assert (tally.matched, tally.done, tally.left) == (2, 2, 0)
     assert await bodies(client, DMQ) == []
     assert await bodies(client, Queue("orders")) == []
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_an_expired_message_is_replayed_to_live(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_an_expired_message_is_replayed_to_live(
+    deployment: Deployment, client: Client
+) -> None:
     later = 4_000_000_000_000
     await put(
         client,
@@ -402,15 +395,13 @@ async def test_an_expired_message_is_replayed_to_live(deployment: Deployment) ->
     assert [
         (message.text, message.expires) for message in await bodies(client, Queue("orders"))
     ] == [("past", 0), ("later", later)]
-    await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_many_are_replayed_in_order_and_none_twice(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BATCH", 7)
-    client = await deployment.connect()
     await put(
         client,
         *(died(deployment, str(n)) for n in range(100)),
@@ -420,14 +411,13 @@ async def test_many_are_replayed_in_order_and_none_twice(
     tally = await dead_messages(deployment).replay()
     assert (tally.matched, tally.done, tally.left) == (151, 150, 1)
     assert await waiting(client, Queue("orders")) == [str(n) for n in range(150)]
-    await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(
     deployment: Deployment,
+    client: Client,
 ) -> None:
-    client = await deployment.connect()
     session = client.session(Mode.AUTO)
     sender = client.session()
 
@@ -458,12 +448,12 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(
     await settled_down(reactor)
     assert link.moved == 5
     assert len(await bodies(client, DMQ)) == 5
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_what_the_broker_refuses_stays_and_the_others_go(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_what_the_broker_refuses_stays_and_the_others_go(
+    deployment: Deployment, client: Client
+) -> None:
     await put(
         client,
         died(deployment, "one"),
@@ -477,24 +467,21 @@ async def test_what_the_broker_refuses_stays_and_the_others_go(deployment: Deplo
     assert "closed" in reason
     assert await waiting(client, Queue("orders")) == ["one", "three"]
     assert len(await bodies(client, DMQ)) == 1
-    await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_who_may_not_read_the_queue_is_told(deployment: Deployment) -> None:
     await deployment.connect()
     deployment.allow(DEFAULT_RULES + "\nqueue.imq.bridge.jms.dmq.browse.deny.user=admin\n")
     with pytest.raises(AccessDenied):
         await dead_messages(deployment).replay()
-    await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_what_somebody_else_takes_meanwhile_is_counted(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsing, "GRACE_S", 1.0)
-    client = await deployment.connect()
     await put(client, died(deployment, "one"), died(deployment, "two"))
     session = client.session(Mode.TRANSACTED)
     other = client.consumer(session, DMQ, credit=1)
@@ -505,12 +492,10 @@ async def test_what_somebody_else_takes_meanwhile_is_counted(
     assert (tally.done, await waiting(client, Queue("orders"))) == (1, ["two"])
     assert await committed(session) is None
     assert await bodies(client, DMQ) == []
-    await deployment.close()
 
 
-@ensureDeferred
-async def test_one_at_a_time(deployment: Deployment) -> None:
-    client = await deployment.connect()
+@on_reactor
+async def test_one_at_a_time(deployment: Deployment, client: Client) -> None:
     await put(client, died(deployment, "one"))
     dead = dead_messages(deployment)
     first = Deferred.fromCoroutine(dead.replay())
@@ -519,13 +504,12 @@ async def test_one_at_a_time(deployment: Deployment) -> None:
         await second
     assert (await first).done == 1
     assert (await dead.purge()).done == 0
-    await deployment.close()
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("commits", [1, 3])
 @pytest.mark.parametrize("moment", ["before", "after"])
-@ensureDeferred
+@on_reactor
 async def test_a_kill_in_the_middle_loses_none_and_doubles_none(
     tmp_path: Path, commits: int, moment: str
 ) -> None:

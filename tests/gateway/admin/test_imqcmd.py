@@ -11,12 +11,8 @@ import json
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import Any, cast
 
 import pytest
 from twisted.internet import reactor as global_reactor
@@ -25,507 +21,352 @@ from twisted.internet.threads import deferToThread
 from gateway import __version__
 from gateway.admin.cli import imqcmd
 from gateway.admin.cli.help_texts import INSTEAD
-from gateway.admin.service.broker_resources import BranchResources, BrokerResources
-from gateway.admin.service.message_resources import QueueMessages
-from gateway.admin.service.service import AdminService
-from gateway.admin.service.settings import AdminOptions
-from gateway.broker.operator.commands import BrokerAdministration
 from gateway.broker.settings import BrokerOptions
-from gateway.broker.xa.administration import BranchAdministration
-from gateway.instance.listening import server_endpoint
-from gateway.instance.portmapper import PortMapper
-from gateway.journal.journal import JournalStanding
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.provider import Credentials, Mode
-from gateway.stomp.service import StompService
-from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
+from gateway.messaging.provider import Mode
+from tests.gateway.admin.administered import HOST, Live, running
 from tests.gateway.admin.asking import ADMIN, ask, basic, post
-from tests.gateway.broker.brokers import Deployment, completed, settled_down, text, with_properties
-
-P = ParamSpec("P")
-
-if TYPE_CHECKING:
-
-    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
-else:
-    from pytest_twisted import ensureDeferred
+from tests.gateway.broker.brokers import completed, settled_down, text, with_properties
+from tests.on_reactor import on_reactor
 
 reactor = cast(Any, global_reactor)
-HOST = "127.0.0.1"
 Q = Queue("orders")
-JOURNAL = {"journal": asdict(JournalStanding("links", 12, 3456, 2, True))}
 T = Topic("quotes")
-
-
-@dataclass
-class Live:
-    """A broker that is administered."""
-
-    deployment: Deployment
-    stomp: StompService
-    service: AdminService
-    port: int
-    folder: Path
-    capsys: pytest.CaptureFixture[str]
-
-    @property
-    def options(self) -> list[str]:
-        return [
-            "-b",
-            f"{HOST}:{self.port}",
-            "-u",
-            ADMIN[0],
-            "-passfile",
-            str(self.folder / "passfile"),
-        ]
-
-    @property
-    def broker_table(self) -> str:
-        return f"-------------------------\nHost         Primary Port\n-------------------------\n127.0.0.1    {self.port}\n\n"
-
-    async def __call__(self, *arguments: str, code: int = 0, err: str = "") -> str:
-        """What it prints; it must end with that code, and say no more than ``err`` on the standard
-        error if it is 0.
-        """
-        self.capsys.readouterr()
-        ended = await deferToThread(imqcmd.run, [*arguments, *self.options])
-        out, said = self.capsys.readouterr()
-        assert (ended, said if not code else err) == (code, err), out + said
-        return said if code else out
-
-    async def json(self, *arguments: str) -> Any:
-        return json.loads(await self(*arguments, "--json"))
-
-
-@asynccontextmanager
-async def running(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: BrokerOptions | None = None
-) -> AsyncIterator[Live]:
-    (tmp_path / "passfile").write_text(f"imq.imqcmd.password={ADMIN[1]}\n")
-    (tmp_path / "passfile").chmod(0o600)
-    deployment = Deployment(reactor, tmp_path, "sqlite", options or BrokerOptions(reap_time=0))
-    stomp = StompService(
-        reactor,
-        deployment.turn,
-        deployment.provider,
-        StompOptions(
-            hostname=HOST,
-            tcp_port=0,
-            tls_enabled=False,
-            session=SessionOptions(),
-            transport=TransportOptions(),
-        ),
-    )
-    mapper = PortMapper(reactor, "test", __version__)
-    listening: Any = await mapper.listen(server_endpoint(reactor, HOST, 0))
-
-    def holders() -> dict[int, str]:
-        return {
-            id(each): "bridge shop, link one, source"
-            for each in deployment.provider.connections
-            if each.user == "link"
-        }
-
-    administration = BrokerAdministration(
-        deployment.provider, lambda: stomp.clients, holders=holders, varhome="/var/imq"
-    )
-    service = AdminService(
-        reactor,
-        AdminOptions(user=ADMIN[0], password=ADMIN[1]),
-        [
-            BrokerResources(administration, lambda: JOURNAL),
-            BranchResources(BranchAdministration(deployment.provider)),
-            QueueMessages(
-                reactor,
-                deployment.provider,
-                lambda: Credentials(*ADMIN),
-                partial(administration.destination, "queue"),
-            ),
-        ],
-        register_port=mapper.register,
-    )
-    await stomp.start()
-    await service.start()
-    try:
-        yield Live(deployment, stomp, service, listening.getHost().port, tmp_path, capsys)
-    finally:
-        await stomp.stop()
-        await service.stop()
-        await listening.stopListening()
-        mapper.close_connections()
-        await deployment.close()
 
 
 # --- destinations
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_a_destination_s_life(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        made = await imq(
-            "create",
-            "dst",
-            "-t",
-            "q",
-            "-n",
-            "orders",
-            "-o",
-            "maxNumMsgs=10",
-            "-o",
-            "limitBehavior=REMOVE_OLDEST",
-        )
-        assert made == (
-            "Creating a destination with the following attributes:\n"
-            "\n"
-            "Destination Name    orders\n"
-            "Destination Type    Queue\n"
-            "maxNumMsgs          10\n"
-            "limitBehavior       REMOVE_OLDEST\n"
-            "\n"
-            "On the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            "Successfully created the destination.\n"
-        )
-        assert await imq(
-            "update", "dst", "-t", "q", "-n", "orders", "-o", "useDMQ=false", "-f"
-        ) == (
-            "Updating the destination where:\n"
-            "\n"
-            "------------------------------------\n"
-            "Destination Name    Destination Type\n"
-            "------------------------------------\n"
-            "orders              Queue\n"
-            "\n"
-            "useDMQ    false\n"
-            "\n"
-            "On the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            "\n"
-            "Successfully updated the destination.\n"
-        )
-        client = await imq.deployment.connect()
-        session = client.session()
-        session.send([text(Q, str(number)) for number in range(12)])
+@on_reactor
+async def test_a_destination_s_life(imq: Live) -> None:
+    made = await imq(
+        "create",
+        "dst",
+        "-t",
+        "q",
+        "-n",
+        "orders",
+        "-o",
+        "maxNumMsgs=10",
+        "-o",
+        "limitBehavior=REMOVE_OLDEST",
+    )
+    assert made == (
+        "Creating a destination with the following attributes:\n"
+        "\n"
+        "Destination Name    orders\n"
+        "Destination Type    Queue\n"
+        "maxNumMsgs          10\n"
+        "limitBehavior       REMOVE_OLDEST\n"
+        "\n"
+        "On the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        "Successfully created the destination.\n"
+    )
+    assert await imq("update", "dst", "-t", "q", "-n", "orders", "-o", "useDMQ=false", "-f") == (
+        "Updating the destination where:\n"
+        "\n"
+        "------------------------------------\n"
+        "Destination Name    Destination Type\n"
+        "------------------------------------\n"
+        "orders              Queue\n"
+        "\n"
+        "useDMQ    false\n"
+        "\n"
+        "On the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        "\n"
+        "Successfully updated the destination.\n"
+    )
+    client = await imq.deployment.connect()
+    session = client.session()
+    session.send([text(Q, str(number)) for number in range(12)])
+    await completed(session)
+    assert await imq("purge", "dst", "-t", "q", "-n", "orders", "-f") == (
+        "Purging the destination where:\n"
+        "\n"
+        "------------------------------------\n"
+        "Destination Name    Destination Type\n"
+        "------------------------------------\n"
+        "orders              Queue\n"
+        "\n"
+        "On the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        "\n"
+        "Messages purged: 10\n"
+        "Successfully purged the destination.\n"
+    )
+    assert (await imq("destroy", "dst", "-t", "q", "-n", "orders", "-f")).endswith(
+        f"{imq.broker_table}\nSuccessfully destroyed the destination.\n"
+    )
+    assert "there is no queue 'orders'" in await imq(
+        "query", "dst", "-t", "q", "-n", "orders", code=1
+    )
+    await client.close()
+
+
+@on_reactor
+async def test_the_list_of_destinations(imq: Live) -> None:
+    client = await imq.deployment.connect()
+    session = client.session()
+    session.send([text(Q, "12345"), text(Q, "123456789")])
+    client.consumer(session, T, credit=1)
+    client.consumer(session, Topic(">"))
+    session.send([text(T, "x"), text(T, "y")])
+    await completed(session)
+    await settled_down(reactor)
+    temporary = client.connection.temporary(Q.kind)
+    size = (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))["octets"] / 4
+    total = (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["octets"] / 2
+    dashes = "-" * 110
+    assert await imq("list", "dst") == (
+        "Listing all the destinations on the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        f"{dashes}\n"
+        "Name         Type    State     Producers              Consumers              Msgs\n"
+        "                               Total       Wildcard   Total       Wildcard   Count   Remote   UnAck   Avg Size\n"
+        f"{dashes}\n"
+        "mq.sys.dmq   Queue   RUNNING   0           -          0           -          0       0        0       0.0\n"
+        f"orders       Queue   RUNNING   1           -          0           -          2       0        0       {total:.1f}\n"
+        f"quotes       Topic   RUNNING   1           0          2           1          4       0        1       {size:.1f}\n"
+        "\n"
+        "Successfully listed destinations.\n"
+    )
+    queues = await imq("list", "dst", "-t", "q", "-tmp")
+    assert queues.startswith("Listing the queue destinations on the broker specified by:\n")
+    assert re.search(
+        rf"^{temporary.name}   Queue \(temporary\)   RUNNING   0 ", queues, re.MULTILINE
+    )
+    assert "quotes" not in queues
+    assert [
+        each["name"] for each in (await imq.json("list", "dst", "-t", "topic"))["destinations"]
+    ] == ["quotes"]
+    await client.close()
+
+
+@on_reactor
+async def test_everything_of_a_queue(imq: Live) -> None:
+    await imq("create", "dst", "-t", "q", "-n", "orders", "-o", "maxTotalMsgBytes=10m")
+    assert await imq("query", "dst", "-t", "q", "-n", "orders") == (
+        "Querying the destination where:\n"
+        "\n"
+        "------------------------------------\n"
+        "Destination Name    Destination Type\n"
+        "------------------------------------\n"
+        "orders              Queue\n"
+        "\n"
+        "On the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        "Destination Name                      orders\n"
+        "Destination Type                      Queue\n"
+        "Destination State                     RUNNING\n"
+        "Created Administratively              true\n"
+        "Properties Given by                   an administrator\n"
+        "\n"
+        "Current Number of Messages\n"
+        "   Actual                             0\n"
+        "   Remote                             0\n"
+        "   Held in Transaction                0\n"
+        "   Unacknowledged                     0\n"
+        "Current Message Bytes\n"
+        "   Actual                             0\n"
+        "   Remote                             0\n"
+        "   Held in Transaction                0\n"
+        "Current Number of Producers           0\n"
+        "Current Number of Active Consumers    0\n"
+        "Current Number of Backup Consumers    0\n"
+        "\n"
+        "Since the Start of the Broker\n"
+        "   Messages In                        0\n"
+        "   Messages Out                       0\n"
+        "   Message Bytes In                   0\n"
+        "   Message Bytes Out                  0\n"
+        "   Peak Number of Messages            0\n"
+        "   Peak Message Bytes                 0\n"
+        "\n"
+        "Max Number of Messages                unlimited (-1)\n"
+        "Max Total Message Bytes               10485760\n"
+        "Max Bytes per Message                 unlimited (-1)\n"
+        "Max Number of Producers               unlimited (-1)\n"
+        "Max Number of Active Consumers        unlimited (-1)\n"
+        "Max Number of Backup Consumers        0\n"
+        "\n"
+        "Limit Behavior                        REJECT_NEWEST\n"
+        "Use Dead Message Queue                true\n"
+        "\n"
+        "Redelivery of Rejected Messages\n"
+        "   maximumRedeliveries                5\n"
+        "   initialRedeliveryDelay             1000\n"
+        "   redeliveryDelay                    1000\n"
+        "   useExponentialBackOff              true\n"
+        "   backOffMultiplier                  2.0\n"
+        "   maximumRedeliveryDelay             60000\n"
+        "\n"
+        "Given by an Administrator\n"
+        "   maxTotalMsgBytes                   10m\n"
+        "\n"
+        "Successfully queried the destination.\n"
+    )
+
+
+@on_reactor
+async def test_everything_of_a_topic_with_wildcards(imq: Live) -> None:
+    client = await imq.deployment.connect()
+    session = client.session()
+    client.consumer(session, Topic("large.*.circle"))
+    session.send([text(Topic("large.green.circle"), "x")])
+    await completed(session)
+    shown = await imq("query", "dst", "-t", "t", "-n", "large.green.circle")
+    assert (
+        "Created Administratively                false\nProperties Given by                     the settings imq.autocreate.*\n"
+    ) in shown
+    assert (
+        "Current Number of Producers             1\n"
+        "Current Number of Producer Wildcards    0\n"
+        "Current Number of Consumers             1\n"
+        "Current Number of Consumer Wildcards    1\n"
+        "   large.*.circle  (1)\n"
+        "\n"
+    ) in shown
+    assert "Active Consumers" not in shown
+    await client.close()
+
+
+@on_reactor
+async def test_a_purge_by_a_selector(imq: Live) -> None:
+    client = await imq.deployment.connect()
+    session = client.session()
+    session.send(
+        [
+            with_properties(Q, str(number), {"colour": ("red", "blue")[number % 2]})
+            for number in range(10)
+        ]
+    )
+    await completed(session)
+    selector = "colour = 'red'"
+    shown = await imq("purge", "dst", "-t", "q", "-n", "orders", "-selector", selector, "-f")
+    assert (
+        f"orders              Queue\n\nSelector    {selector}\n\nOn the broker specified by:\n"
+        in shown
+    )
+    assert "Messages purged: 5\n" in shown
+    assert (await imq.json("purge", "dst", "-t", "q", "-n", "orders", "-f")) == {
+        "type": "queue",
+        "name": "orders",
+        "purged": 5,
+    }
+    assert "selector 'colour ==' is invalid" in await imq(
+        "purge", "dst", "-t", "q", "-n", "orders", "-selector", "colour ==", "-f", code=1
+    )
+    await client.close()
+
+
+@on_reactor
+async def test_the_messages_of_a_queue(imq: Live) -> None:
+    client = await imq.deployment.connect()
+    session = client.session()
+    session.send(
+        [
+            with_properties(Q, "x" * number, {"colour": ("red", "blue")[number % 2]})
+            for number in range(5)
+        ]
+    )
+    await completed(session)
+    answer = await imq.json("list", "msg", "-t", "q", "-n", "orders", "-selector", "colour = 'red'")
+    assert [each["octets"] for each in answer["messages"]] == [0, 2, 4]
+    assert all(0 <= each["age_ms"] < 60_000 for each in answer["messages"])
+    shown = await imq("list", "msg", "-t", "q", "-n", "orders", "-maxNumMsgsRetrieved", "2")
+    assert shown.count("TEXT") == 2
+    assert "There are more; these are the first 2." in shown
+    assert shown.endswith("\nSuccessfully listed messages.\n")
+    wanted = answer["messages"][1]["message_id"]
+    told = await imq("query", "msg", "-t", "q", "-n", "orders", "-msgID", wanted)
+    assert re.search(r"Body Size +2\n", told)
+    assert re.search(r"   colour +red\n", told)
+    gone = await imq("query", "msg", "-t", "q", "-n", "orders", "-msgID", "none", code=1)
+    assert "no message none waits in queue 'orders'" in gone
+    assert "there is no queue 'nowhere'" in await imq(
+        "list", "msg", "-t", "q", "-n", "nowhere", code=1
+    )
+    assert "selector 'colour ==' is invalid" in await imq(
+        "list", "msg", "-t", "q", "-n", "orders", "-selector", "colour ==", code=1
+    )
+    # They are left where they are.
+    assert (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["messages"] == 5
+    await client.close()
+
+
+@on_reactor
+async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(imq: Live) -> None:
+    client = await imq.deployment.connect()
+    session = client.session(Mode.INDIVIDUAL)
+    session.send([text(Q, "poison")])
+    inbox = client.consumer(session, Q)
+    await inbox.count(1)
+    inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
+    await completed(session)
+    (found,) = (await imq.json("list", "msg", "-t", "q", "-n", "mq.sys.dmq"))["messages"]
+    assert (found["reason"], found["source"], found["octets"]) == (
+        "UNDELIVERABLE",
+        "queue:orders",
+        6,
+    )
+    assert found["dead_since_ms"] >= found["timestamp_ms"]
+    shown = await imq("list", "msg", "-t", "q", "-n", "mq.sys.dmq")
+    assert re.search(r"UNDELIVERABLE +queue:orders", shown)
+    told = await imq("query", "msg", "-t", "q", "-n", "mq.sys.dmq", "-msgID", found["message_id"])
+    assert re.search(r"Source +queue:orders\n", told)
+    await client.close()
+
+
+@on_reactor
+async def test_properties_without_effect_are_a_warning(imq: Live) -> None:
+    why = "how many messages a consumer gets ahead is its own choice, or imq.bridge.stomp.consumerFlowLimit"
+    warning = f"imqcmd: Warning: consumerFlowLimit has no effect: {why}\n"
+    await imq(
+        "create",
+        "dst",
+        "-t",
+        "t",
+        "-n",
+        "quotes",
+        "-o",
+        "consumerFlowLimit=5",
+        "-s",
+        err=warning,
+    )
+    assert (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))["origin"] == "administrator"
+
+
+@on_reactor
+async def test_what_is_given_up_can_go_to_the_dead_message_queue(imq: Live) -> None:
+    client = await imq.deployment.connect()
+    session = client.session()
+    for subcommand, value, dead in (
+        ("purge", "true", 3),
+        ("purge", "false", 3),
+        ("destroy", "True", 6),
+        ("destroy", "false", 6),
+    ):
+        session.send([text(Q, str(number)) for number in range(3)])
         await completed(session)
-        assert await imq("purge", "dst", "-t", "q", "-n", "orders", "-f") == (
-            "Purging the destination where:\n"
-            "\n"
-            "------------------------------------\n"
-            "Destination Name    Destination Type\n"
-            "------------------------------------\n"
-            "orders              Queue\n"
-            "\n"
-            "On the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            "\n"
-            "Messages purged: 10\n"
-            "Successfully purged the destination.\n"
+        shown = await imq(
+            subcommand, "dst", "-t", "q", "-n", "orders", "-o", f"useDMQ={value}", "-f"
         )
-        assert (await imq("destroy", "dst", "-t", "q", "-n", "orders", "-f")).endswith(
-            f"{imq.broker_table}\nSuccessfully destroyed the destination.\n"
-        )
-        assert "there is no queue 'orders'" in await imq(
-            "query", "dst", "-t", "q", "-n", "orders", code=1
-        )
-        await client.close()
-
-
-@pytest.mark.process
-@ensureDeferred
-async def test_the_list_of_destinations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect()
-        session = client.session()
-        session.send([text(Q, "12345"), text(Q, "123456789")])
-        client.consumer(session, T, credit=1)
-        client.consumer(session, Topic(">"))
-        session.send([text(T, "x"), text(T, "y")])
-        await completed(session)
-        await settled_down(reactor)
-        temporary = client.connection.temporary(Q.kind)
-        size = (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))["octets"] / 4
-        total = (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["octets"] / 2
-        dashes = "-" * 110
-        assert await imq("list", "dst") == (
-            "Listing all the destinations on the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            f"{dashes}\n"
-            "Name         Type    State     Producers              Consumers              Msgs\n"
-            "                               Total       Wildcard   Total       Wildcard   Count   Remote   UnAck   Avg Size\n"
-            f"{dashes}\n"
-            "mq.sys.dmq   Queue   RUNNING   0           -          0           -          0       0        0       0.0\n"
-            f"orders       Queue   RUNNING   1           -          0           -          2       0        0       {total:.1f}\n"
-            f"quotes       Topic   RUNNING   1           0          2           1          4       0        1       {size:.1f}\n"
-            "\n"
-            "Successfully listed destinations.\n"
-        )
-        queues = await imq("list", "dst", "-t", "q", "-tmp")
-        assert queues.startswith("Listing the queue destinations on the broker specified by:\n")
-        assert re.search(
-            rf"^{temporary.name}   Queue \(temporary\)   RUNNING   0 ", queues, re.MULTILINE
-        )
-        assert "quotes" not in queues
-        assert [
-            each["name"] for each in (await imq.json("list", "dst", "-t", "topic"))["destinations"]
-        ] == ["quotes"]
-        await client.close()
-
-
-@pytest.mark.process
-@ensureDeferred
-async def test_everything_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        await imq("create", "dst", "-t", "q", "-n", "orders", "-o", "maxTotalMsgBytes=10m")
-        assert await imq("query", "dst", "-t", "q", "-n", "orders") == (
-            "Querying the destination where:\n"
-            "\n"
-            "------------------------------------\n"
-            "Destination Name    Destination Type\n"
-            "------------------------------------\n"
-            "orders              Queue\n"
-            "\n"
-            "On the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            "Destination Name                      orders\n"
-            "Destination Type                      Queue\n"
-            "Destination State                     RUNNING\n"
-            "Created Administratively              true\n"
-            "Properties Given by                   an administrator\n"
-            "\n"
-            "Current Number of Messages\n"
-            "   Actual                             0\n"
-            "   Remote                             0\n"
-            "   Held in Transaction                0\n"
-            "   Unacknowledged                     0\n"
-            "Current Message Bytes\n"
-            "   Actual                             0\n"
-            "   Remote                             0\n"
-            "   Held in Transaction                0\n"
-            "Current Number of Producers           0\n"
-            "Current Number of Active Consumers    0\n"
-            "Current Number of Backup Consumers    0\n"
-            "\n"
-            "Since the Start of the Broker\n"
-            "   Messages In                        0\n"
-            "   Messages Out                       0\n"
-            "   Message Bytes In                   0\n"
-            "   Message Bytes Out                  0\n"
-            "   Peak Number of Messages            0\n"
-            "   Peak Message Bytes                 0\n"
-            "\n"
-            "Max Number of Messages                unlimited (-1)\n"
-            "Max Total Message Bytes               10485760\n"
-            "Max Bytes per Message                 unlimited (-1)\n"
-            "Max Number of Producers               unlimited (-1)\n"
-            "Max Number of Active Consumers        unlimited (-1)\n"
-            "Max Number of Backup Consumers        0\n"
-            "\n"
-            "Limit Behavior                        REJECT_NEWEST\n"
-            "Use Dead Message Queue                true\n"
-            "\n"
-            "Redelivery of Rejected Messages\n"
-            "   maximumRedeliveries                5\n"
-            "   initialRedeliveryDelay             1000\n"
-            "   redeliveryDelay                    1000\n"
-            "   useExponentialBackOff              true\n"
-            "   backOffMultiplier                  2.0\n"
-            "   maximumRedeliveryDelay             60000\n"
-            "\n"
-            "Given by an Administrator\n"
-            "   maxTotalMsgBytes                   10m\n"
-            "\n"
-            "Successfully queried the destination.\n"
-        )
-
-
-@pytest.mark.process
-@ensureDeferred
-async def test_everything_of_a_topic_with_wildcards(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect()
-        session = client.session()
-        client.consumer(session, Topic("large.*.circle"))
-        session.send([text(Topic("large.green.circle"), "x")])
-        await completed(session)
-        shown = await imq("query", "dst", "-t", "t", "-n", "large.green.circle")
         assert (
-            "Created Administratively                false\nProperties Given by                     the settings imq.autocreate.*\n"
-        ) in shown
-        assert (
-            "Current Number of Producers             1\n"
-            "Current Number of Producer Wildcards    0\n"
-            "Current Number of Consumers             1\n"
-            "Current Number of Consumer Wildcards    1\n"
-            "   large.*.circle  (1)\n"
-            "\n"
-        ) in shown
-        assert "Active Consumers" not in shown
-        await client.close()
-
-
-@pytest.mark.process
-@ensureDeferred
-async def test_a_purge_by_a_selector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect()
-        session = client.session()
-        session.send(
-            [
-                with_properties(Q, str(number), {"colour": ("red", "blue")[number % 2]})
-                for number in range(10)
-            ]
-        )
-        await completed(session)
-        selector = "colour = 'red'"
-        shown = await imq("purge", "dst", "-t", "q", "-n", "orders", "-selector", selector, "-f")
-        assert (
-            f"orders              Queue\n\nSelector    {selector}\n\nOn the broker specified by:\n"
+            f"orders              Queue\n\nuseDMQ    {value}\n\nOn the broker specified by:\n"
             in shown
         )
-        assert "Messages purged: 5\n" in shown
-        assert (await imq.json("purge", "dst", "-t", "q", "-n", "orders", "-f")) == {
-            "type": "queue",
-            "name": "orders",
-            "purged": 5,
-        }
-        assert "selector 'colour ==' is invalid" in await imq(
-            "purge", "dst", "-t", "q", "-n", "orders", "-selector", "colour ==", "-f", code=1
-        )
-        await client.close()
+        assert (await imq.json("query", "dst", "-t", "q", "-n", "mq.sys.dmq"))["messages"] == dead
+    await client.close()
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_the_messages_of_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect()
-        session = client.session()
-        session.send(
-            [
-                with_properties(Q, "x" * number, {"colour": ("red", "blue")[number % 2]})
-                for number in range(5)
-            ]
-        )
-        await completed(session)
-        answer = await imq.json(
-            "list", "msg", "-t", "q", "-n", "orders", "-selector", "colour = 'red'"
-        )
-        assert [each["octets"] for each in answer["messages"]] == [0, 2, 4]
-        assert all(0 <= each["age_ms"] < 60_000 for each in answer["messages"])
-        shown = await imq("list", "msg", "-t", "q", "-n", "orders", "-maxNumMsgsRetrieved", "2")
-        assert shown.count("TEXT") == 2
-        assert "There are more; these are the first 2." in shown
-        assert shown.endswith("\nSuccessfully listed messages.\n")
-        wanted = answer["messages"][1]["message_id"]
-        told = await imq("query", "msg", "-t", "q", "-n", "orders", "-msgID", wanted)
-        assert re.search(r"Body Size +2\n", told)
-        assert re.search(r"   colour +red\n", told)
-        gone = await imq("query", "msg", "-t", "q", "-n", "orders", "-msgID", "none", code=1)
-        assert "no message none waits in queue 'orders'" in gone
-        assert "there is no queue 'nowhere'" in await imq(
-            "list", "msg", "-t", "q", "-n", "nowhere", code=1
-        )
-        assert "selector 'colour ==' is invalid" in await imq(
-            "list", "msg", "-t", "q", "-n", "orders", "-selector", "colour ==", code=1
-        )
-        # They are left where they are.
-        assert (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["messages"] == 5
-        await client.close()
-
-
-@pytest.mark.process
-@ensureDeferred
-async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect()
-        session = client.session(Mode.INDIVIDUAL)
-        session.send([text(Q, "poison")])
-        inbox = client.consumer(session, Q)
-        await inbox.count(1)
-        inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
-        await completed(session)
-        (found,) = (await imq.json("list", "msg", "-t", "q", "-n", "mq.sys.dmq"))["messages"]
-        assert (found["reason"], found["source"], found["octets"]) == (
-            "UNDELIVERABLE",
-            "queue:orders",
-            6,
-        )
-        assert found["dead_since_ms"] >= found["timestamp_ms"]
-        shown = await imq("list", "msg", "-t", "q", "-n", "mq.sys.dmq")
-        assert re.search(r"UNDELIVERABLE +queue:orders", shown)
-        told = await imq(
-            "query", "msg", "-t", "q", "-n", "mq.sys.dmq", "-msgID", found["message_id"]
-        )
-        assert re.search(r"Source +queue:orders\n", told)
-        await client.close()
-
-
-@pytest.mark.process
-@ensureDeferred
-async def test_properties_without_effect_are_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        why = "how many messages a consumer gets ahead is its own choice, or imq.bridge.stomp.consumerFlowLimit"
-        warning = f"imqcmd: Warning: consumerFlowLimit has no effect: {why}\n"
-        await imq(
-            "create",
-            "dst",
-            "-t",
-            "t",
-            "-n",
-            "quotes",
-            "-o",
-            "consumerFlowLimit=5",
-            "-s",
-            err=warning,
-        )
-        assert (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))[
-            "origin"
-        ] == "administrator"
-
-
-@pytest.mark.process
-@ensureDeferred
-async def test_what_is_given_up_can_go_to_the_dead_message_queue(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect()
-        session = client.session()
-        for subcommand, value, dead in (
-            ("purge", "true", 3),
-            ("purge", "false", 3),
-            ("destroy", "True", 6),
-            ("destroy", "false", 6),
-        ):
-            session.send([text(Q, str(number)) for number in range(3)])
-            await completed(session)
-            shown = await imq(
-                subcommand, "dst", "-t", "q", "-n", "orders", "-o", f"useDMQ={value}", "-f"
-            )
-            assert (
-                f"orders              Queue\n\nuseDMQ    {value}\n\nOn the broker specified by:\n"
-                in shown
-            )
-            assert (await imq.json("query", "dst", "-t", "q", "-n", "mq.sys.dmq"))[
-                "messages"
-            ] == dead
-        await client.close()
-
-
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("command", "error"),
     [
@@ -559,161 +400,154 @@ async def test_what_is_given_up_can_go_to_the_dead_message_queue(
         (("destroy", "cxn", "-n", "x", "-f"), "id is 'x'; expected a whole number"),
     ],
 )
-@ensureDeferred
-async def test_what_the_broker_refuses(
-    command: tuple[str, ...], error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        said = await imq(*command, code=1)
-        assert said.startswith("imqcmd: Error: ")
-        assert error in said
-        refused = json.loads(await imq(*command, "--json", code=1))
-        assert error in refused["error"]["text"]
+@on_reactor
+async def test_what_the_broker_refuses(imq: Live, command: tuple[str, ...], error: str) -> None:
+    said = await imq(*command, code=1)
+    assert said.startswith("imqcmd: Error: ")
+    assert error in said
+    refused = json.loads(await imq(*command, "--json", code=1))
+    assert error in refused["error"]["text"]
 
 
 # --- durable subscriptions and connections
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_durable_subscriptions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect(client_id="myClientID")
-        session = client.session()
-        client.consumer(session, T, durable_name="myDurable").consumer.close()
-        client.consumer(session, Topic("other"), durable_name="used")
-        session.send([text(T, "x")])
-        await completed(session)
-        assert await imq("list", "dur", "-d", "quotes") == (
-            "Listing all the durable subscriptions on the topic quotes on the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            f"{'-' * 75}\n"
-            "Durable Sub. Name    Client ID     Number of Messages    Durable Sub. State\n"
-            f"{'-' * 75}\n"
-            "myDurable            myClientID    1                     INACTIVE\n"
-            "\n"
-            "Successfully listed durable subscriptions.\n"
-        )
-        listed = await imq("list", "dur")
-        assert listed.startswith(
-            "Listing all the durable subscriptions of all topics on the broker specified by:\n"
-        )
-        assert (
-            "used                 myClientID    0                     ACTIVE                other\n"
-            in listed
-        )
-        assert "'used' of client-id 'myClientID' has an active consumer" in await imq(
-            "destroy", "dur", "-n", "used", "-c", "myClientID", "-f", code=1
-        )
-        assert await imq("destroy", "dur", "-n", "myDurable", "-c", "myClientID", "-f") == (
-            "Destroying the durable subscription where:\n"
-            "\n"
-            "---------------------------------------\n"
-            "Durable Subscription Name    Client ID\n"
-            "---------------------------------------\n"
-            "myDurable                    myClientID\n"
-            "\n"
-            "On the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            "\n"
-            "Successfully destroyed the durable subscription.\n"
-        )
-        assert [each["name"] for each in (await imq.json("list", "dur"))["durables"]] == ["used"]
-        await client.close()
+@on_reactor
+async def test_durable_subscriptions(imq: Live) -> None:
+    client = await imq.deployment.connect(client_id="myClientID")
+    session = client.session()
+    client.consumer(session, T, durable_name="myDurable").consumer.close()
+    client.consumer(session, Topic("other"), durable_name="used")
+    session.send([text(T, "x")])
+    await completed(session)
+    assert await imq("list", "dur", "-d", "quotes") == (
+        "Listing all the durable subscriptions on the topic quotes on the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        f"{'-' * 75}\n"
+        "Durable Sub. Name    Client ID     Number of Messages    Durable Sub. State\n"
+        f"{'-' * 75}\n"
+        "myDurable            myClientID    1                     INACTIVE\n"
+        "\n"
+        "Successfully listed durable subscriptions.\n"
+    )
+    listed = await imq("list", "dur")
+    assert listed.startswith(
+        "Listing all the durable subscriptions of all topics on the broker specified by:\n"
+    )
+    assert (
+        "used                 myClientID    0                     ACTIVE                other\n"
+        in listed
+    )
+    assert "'used' of client-id 'myClientID' has an active consumer" in await imq(
+        "destroy", "dur", "-n", "used", "-c", "myClientID", "-f", code=1
+    )
+    assert await imq("destroy", "dur", "-n", "myDurable", "-c", "myClientID", "-f") == (
+        "Destroying the durable subscription where:\n"
+        "\n"
+        "---------------------------------------\n"
+        "Durable Subscription Name    Client ID\n"
+        "---------------------------------------\n"
+        "myDurable                    myClientID\n"
+        "\n"
+        "On the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        "\n"
+        "Successfully destroyed the durable subscription.\n"
+    )
+    assert [each["name"] for each in (await imq.json("list", "dur"))["durables"]] == ["used"]
+    await client.close()
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_connections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        inner = await imq.deployment.connect("link")
-        inner.session(Mode.AUTO).send([text(Q, "x")])
+@on_reactor
+async def test_connections(imq: Live) -> None:
+    inner = await imq.deployment.connect("link")
+    inner.session(Mode.AUTO).send([text(Q, "x")])
 
-        def connect() -> socket.socket:
-            client = socket.create_connection((HOST, imq.stomp.ports["tcp"]), timeout=20)
-            client.sendall(
-                b"STOMP\naccept-version:1.2\nhost:x\nlogin:guest\npasscode:guest\nclient-id:me\n\n\0"
-            )
-            client.sendall(b"SUBSCRIBE\nid:1\nack:client\ndestination:/queue/orders\n\n\0")
-            answer = b""
-            while b"MESSAGE" not in answer:
-                answer += client.recv(4096)
-            return client
+    def connect() -> socket.socket:
+        client = socket.create_connection((HOST, imq.stomp.ports["tcp"]), timeout=20)
+        client.sendall(
+            b"STOMP\naccept-version:1.2\nhost:x\nlogin:guest\npasscode:guest\nclient-id:me\n\n\0"
+        )
+        client.sendall(b"SUBSCRIBE\nid:1\nack:client\ndestination:/queue/orders\n\n\0")
+        answer = b""
+        while b"MESSAGE" not in answer:
+            answer += client.recv(4096)
+        return client
 
-        client = await deferToThread(connect)
-        first, second = (await imq.json("list", "cxn"))["connections"]
-        assert (first["user"], first["service"], first["sent"]) == ("link", "bridge", 1)
-        assert (second["user"], second["service"], second["protocol"]) == (
-            "guest",
-            "stomp",
-            "STOMP 1.2",
-        )
-        assert second["port"] == client.getsockname()[1]
-        listed = await imq("list", "cxn")
-        moments = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", listed)
-        dashes = "-" * 163
-        assert listed == (
-            "Listing all the connections on the broker specified by:\n"
-            "\n"
-            f"{imq.broker_table}"
-            f"{dashes}\n"
-            "Connection ID   User    Service   Producers   Consumers   Host        Client ID   Since                  Msgs In   "
-            "Msgs Out   UnAck   Held By\n"
-            f"{dashes}\n"
-            f"1               link    bridge    1           0                                   {moments[0]}   1         0          0       bridge shop, link one, source\n"
-            f"2               guest   stomp     0           1           127.0.0.1   me          {moments[1]}   0         1          1\n"
-            "\n"
-            "Successfully listed connections.\n"
-        )
-        only = await imq("list", "cxn", "-svn", "stomp")
-        assert only.startswith(
-            "Listing the connections of the service stomp on the broker specified by:\n"
-        )
-        assert "link" not in only
-        queried = await imq("query", "cxn", "-n", "2")
-        assert (
-            "Connection ID         2\n"
-            "User                  guest\n"
-            "Service               stomp\n"
-            "Producers             0\n"
-            "Consumers             1\n"
-            "Host                  127.0.0.1\n"
-            f"Port                  {client.getsockname()[1]}\n"
-            "Client ID             me\n"
-            "Client Platform       STOMP 1.2\n"
-            "\n"
-            f"Session in the Log    {second['session']}\n"
-            "Held by\n"
-            f"Connected Since       {moments[1]}\n"
-            "Messages In           0\n"
-            "Messages Out          1\n"
-            "Unacknowledged        1\n"
-            "\n"
-            "Successfully queried the connection.\n"
-        ) in queried
-        assert (await imq("destroy", "cxn", "-n", "2", "-f")).endswith(
-            "\nSuccessfully destroyed the connection.\n"
-        )
+    client = await deferToThread(connect)
+    first, second = (await imq.json("list", "cxn"))["connections"]
+    assert (first["user"], first["service"], first["sent"]) == ("link", "bridge", 1)
+    assert (second["user"], second["service"], second["protocol"]) == (
+        "guest",
+        "stomp",
+        "STOMP 1.2",
+    )
+    assert second["port"] == client.getsockname()[1]
+    listed = await imq("list", "cxn")
+    moments = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", listed)
+    dashes = "-" * 163
+    assert listed == (
+        "Listing all the connections on the broker specified by:\n"
+        "\n"
+        f"{imq.broker_table}"
+        f"{dashes}\n"
+        "Connection ID   User    Service   Producers   Consumers   Host        Client ID   Since                  Msgs In   "
+        "Msgs Out   UnAck   Held By\n"
+        f"{dashes}\n"
+        f"1               link    bridge    1           0                                   {moments[0]}   1         0          0       bridge shop, link one, source\n"
+        f"2               guest   stomp     0           1           127.0.0.1   me          {moments[1]}   0         1          1\n"
+        "\n"
+        "Successfully listed connections.\n"
+    )
+    only = await imq("list", "cxn", "-svn", "stomp")
+    assert only.startswith(
+        "Listing the connections of the service stomp on the broker specified by:\n"
+    )
+    assert "link" not in only
+    queried = await imq("query", "cxn", "-n", "2")
+    assert (
+        "Connection ID         2\n"
+        "User                  guest\n"
+        "Service               stomp\n"
+        "Producers             0\n"
+        "Consumers             1\n"
+        "Host                  127.0.0.1\n"
+        f"Port                  {client.getsockname()[1]}\n"
+        "Client ID             me\n"
+        "Client Platform       STOMP 1.2\n"
+        "\n"
+        f"Session in the Log    {second['session']}\n"
+        "Held by\n"
+        f"Connected Since       {moments[1]}\n"
+        "Messages In           0\n"
+        "Messages Out          1\n"
+        "Unacknowledged        1\n"
+        "\n"
+        "Successfully queried the connection.\n"
+    ) in queried
+    assert (await imq("destroy", "cxn", "-n", "2", "-f")).endswith(
+        "\nSuccessfully destroyed the connection.\n"
+    )
 
-        def read_to_the_end() -> bytes:
-            with client:
-                return b"".join(iter(lambda: client.recv(4096), b""))
+    def read_to_the_end() -> bytes:
+        with client:
+            return b"".join(iter(lambda: client.recv(4096), b""))
 
-        said = await deferToThread(read_to_the_end)
-        assert said.startswith(b"ERROR\n")
-        assert b"an administrator has ended the connection" in said
-        assert [each["id"] for each in (await imq.json("list", "cxn"))["connections"]] == [1]
-        assert (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["messages"] == 1
-        await inner.close()
+    said = await deferToThread(read_to_the_end)
+    assert said.startswith(b"ERROR\n")
+    assert b"an administrator has ended the connection" in said
+    assert [each["id"] for each in (await imq.json("list", "cxn"))["connections"]] == [1]
+    assert (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["messages"] == 1
+    await inner.close()
 
 
 # --- the broker
 
 
 @pytest.mark.process
-@ensureDeferred
+@on_reactor
 async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, capsys, BrokerOptions(name="myBroker", log_dead=True)) as imq:
         client = await imq.deployment.connect()
@@ -772,7 +606,6 @@ async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 # --- confirmation, silence, help
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("command", "otherwise"),
     [
@@ -786,41 +619,37 @@ async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (("destroy", "cxn", "-n", "1"), "The connection was not destroyed."),
     ],
 )
-@ensureDeferred
+@on_reactor
 async def test_without_f_it_asks(
+    imq: Live,
     command: tuple[str, ...],
     otherwise: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with running(tmp_path, capsys) as imq:
-        client = await imq.deployment.connect(client_id="me")
-        session = client.session()
-        client.consumer(session, T, durable_name="d").consumer.close()
-        session.send([text(Q, "x")])
-        await completed(session)
-        before = await imq.json("query", "bkr")
-        for answer in ("n\n", "NO\n", "\n"):
-            monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
-            assert (await imq(*command)).endswith(f"\n{otherwise}\n")
-        monkeypatch.setattr(sys, "stdin", io.StringIO("perhaps\n"))
-        assert "the answer 'perhaps' is neither y nor n" in await imq(*command, code=1)
-        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-        assert "-f does it without asking" in await imq(*command, code=1)
-        after = await imq.json("query", "bkr")
-        assert {**after, "uptime_ms": 0} == {**before, "uptime_ms": 0}
-        monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-        assert "Successfully" in await imq(*command)
-        await client.close()
+    client = await imq.deployment.connect(client_id="me")
+    session = client.session()
+    client.consumer(session, T, durable_name="d").consumer.close()
+    session.send([text(Q, "x")])
+    await completed(session)
+    before = await imq.json("query", "bkr")
+    for answer in ("n\n", "NO\n", "\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        assert (await imq(*command)).endswith(f"\n{otherwise}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("perhaps\n"))
+    assert "the answer 'perhaps' is neither y nor n" in await imq(*command, code=1)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert "-f does it without asking" in await imq(*command, code=1)
+    after = await imq.json("query", "bkr")
+    assert {**after, "uptime_ms": 0} == {**before, "uptime_ms": 0}
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert "Successfully" in await imq(*command)
+    await client.close()
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with running(tmp_path, capsys) as imq:
-        assert await imq("create", "dst", "-t", "q", "-n", "orders", "-s") == ""
-        assert await imq("list", "dst", "-s") == ""
+@on_reactor
+async def test_silence(imq: Live) -> None:
+    assert await imq("create", "dst", "-t", "q", "-n", "orders", "-s") == ""
+    assert await imq("list", "dst", "-s") == ""
 
 
 @pytest.mark.parametrize(
@@ -905,37 +734,26 @@ def test_help_and_version_win_over_everything(
             assert re.search(rf"^  {subcommand} +{argument}\b", out, re.MULTILINE)
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_a_passfile_without_the_password(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        (tmp_path / "passfile").write_text("imq.imqbridgemgr.password=x\n")
-        said = await imq("list", "dst", code=1)
-        assert (
-            said == f"imqcmd: Error: passfile {tmp_path / 'passfile'} has no imq.imqcmd.password\n"
-        )
-        (tmp_path / "passfile").write_text("imq.imqcmd.password=wrong\n")
-        assert await imq("list", "dst", code=1) == "imqcmd: Error: wrong user or password\n"
+@on_reactor
+async def test_a_passfile_without_the_password(imq: Live, tmp_path: Path) -> None:
+    (tmp_path / "passfile").write_text("imq.imqbridgemgr.password=x\n")
+    said = await imq("list", "dst", code=1)
+    assert said == f"imqcmd: Error: passfile {tmp_path / 'passfile'} has no imq.imqcmd.password\n"
+    (tmp_path / "passfile").write_text("imq.imqcmd.password=wrong\n")
+    assert await imq("list", "dst", code=1) == "imqcmd: Error: wrong user or password\n"
 
 
 # --- the resources, as others may ask them
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_names_with_slashes_and_blanks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        for name in ("a//b c", "ä/../ö?x=1&y#z", "%2F"):
-            await imq("create", "dst", "-t", "q", "-n", name)
-            assert (await imq.json("query", "dst", "-t", "q", "-n", name))["name"] == name
-            await imq("destroy", "dst", "-t", "q", "-n", name, "-f")
+@on_reactor
+async def test_names_with_slashes_and_blanks(imq: Live) -> None:
+    for name in ("a//b c", "ä/../ö?x=1&y#z", "%2F"):
+        await imq("create", "dst", "-t", "q", "-n", name)
+        assert (await imq.json("query", "dst", "-t", "q", "-n", name))["name"] == name
+        await imq("destroy", "dst", "-t", "q", "-n", name, "-f")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
@@ -979,64 +797,47 @@ async def test_names_with_slashes_and_blanks(
         ("DELETE", "/v1/durable", {"name": "d"}, 400, "client_id is missing"),
     ],
 )
-@ensureDeferred
+@on_reactor
 async def test_what_is_asked_wrongly(
-    method: str,
-    path: str,
-    body: dict[str, Any],
-    status: int,
-    text: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    imq: Live, method: str, path: str, body: dict[str, Any], status: int, text: str
 ) -> None:
-    async with running(tmp_path, capsys) as imq:
-        port = imq.service.port
-        reply = await (
-            ask(port, method, path) if method == "GET" else post(port, path, method=method, **body)
-        )
-        assert reply.status == status
-        assert text in reply.error[1]
+    port = imq.service.port
+    reply = await (
+        ask(port, method, path) if method == "GET" else post(port, path, method=method, **body)
+    )
+    assert reply.status == status
+    assert text in reply.error[1]
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_a_long_list_of_destinations_is_the_same_json_as_a_short_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        port = imq.service.port
-        empty = await ask(port, "GET", "/v1/destinations?type=topic")
-        assert empty.body == b'{"destinations": []}\n'
-        broker = imq.deployment.broker
-        for number in range(3000):
-            broker.create(Topic(f"tö.{number}"))
-        reply = await ask(port, "GET", "/v1/destinations?type=t")
-        listed = reply.json["destinations"]
-        assert [each["name"] for each in listed] == sorted(f"tö.{number}" for number in range(3000))
-        assert (
-            reply.body == json.dumps({"destinations": listed}, ensure_ascii=False).encode() + b"\n"
-        )
-        assert reply.headers["content-length"] == str(len(reply.body))
-        assert reply.headers["content-type"] == "application/json"
-        [one] = [each for each in listed if each["name"] == "tö.7"]
-        assert one == (await ask(port, "GET", "/v1/destination?type=t&name=t%C3%B6.7")).json
+@on_reactor
+async def test_a_long_list_of_destinations_is_the_same_json_as_a_short_one(imq: Live) -> None:
+    port = imq.service.port
+    empty = await ask(port, "GET", "/v1/destinations?type=topic")
+    assert empty.body == b'{"destinations": []}\n'
+    broker = imq.deployment.broker
+    for number in range(3000):
+        broker.create(Topic(f"tö.{number}"))
+    reply = await ask(port, "GET", "/v1/destinations?type=t")
+    listed = reply.json["destinations"]
+    assert [each["name"] for each in listed] == sorted(f"tö.{number}" for number in range(3000))
+    assert reply.body == json.dumps({"destinations": listed}, ensure_ascii=False).encode() + b"\n"
+    assert reply.headers["content-length"] == str(len(reply.body))
+    assert reply.headers["content-type"] == "application/json"
+    [one] = [each for each in listed if each["name"] == "tö.7"]
+    assert one == (await ask(port, "GET", "/v1/destination?type=t&name=t%C3%B6.7")).json
 
 
-@pytest.mark.process
-@ensureDeferred
-async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with running(tmp_path, capsys) as imq:
-        for number in range(3000):
-            imq.deployment.broker.create(Topic(f"t.{number}"))
-        port = imq.service.port
+@on_reactor
+async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(imq: Live) -> None:
+    for number in range(3000):
+        imq.deployment.broker.create(Topic(f"t.{number}"))
+    port = imq.service.port
 
-        def leave() -> bytes:
-            with socket.create_connection((HOST, port), 20) as impatient:
-                who = "".join(f"{name}: {value}\r\n" for name, value in basic(*ADMIN).items())
-                impatient.sendall(f"GET /v1/destinations HTTP/1.1\r\nHost: x\r\n{who}\r\n".encode())
-                return impatient.recv(100)
+    def leave() -> bytes:
+        with socket.create_connection((HOST, port), 20) as impatient:
+            who = "".join(f"{name}: {value}\r\n" for name, value in basic(*ADMIN).items())
+            impatient.sendall(f"GET /v1/destinations HTTP/1.1\r\nHost: x\r\n{who}\r\n".encode())
+            return impatient.recv(100)
 
-        assert (await deferToThread(leave)).startswith(b"HTTP/1.1 200 ")
-        assert len((await ask(port, "GET", "/v1/destinations?type=t")).json["destinations"]) == 3000
+    assert (await deferToThread(leave)).startswith(b"HTTP/1.1 200 ")
+    assert len((await ask(port, "GET", "/v1/destinations?type=t")).json["destinations"]) == 3000

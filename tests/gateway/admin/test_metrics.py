@@ -4,9 +4,9 @@ the memory budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import Any, cast
 
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
@@ -28,14 +28,7 @@ from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.administering import destinations
 from tests.gateway.broker.brokers import Deployment, completed, text
-
-P = ParamSpec("P")
-
-if TYPE_CHECKING:
-
-    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
-else:
-    from pytest_twisted import ensureDeferred
+from tests.on_reactor import on_reactor
 
 reactor = cast(Any, global_reactor)
 
@@ -61,7 +54,7 @@ def told(
     }
 
 
-@ensureDeferred
+@on_reactor
 async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
     deployment = Deployment(reactor, tmp_path, "memory")
     administration = BrokerAdministration(deployment.provider, lambda: ())
@@ -94,7 +87,7 @@ async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
     await deployment.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_of_many_the_chosen_ones_and_then_the_oldest_are_told(tmp_path: Path) -> None:
     deployment = Deployment(reactor, tmp_path, "memory")
     administration = BrokerAdministration(deployment.provider, lambda: ())

@@ -7,9 +7,9 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import Any, cast
 
 import pytest
 from twisted.internet import reactor as global_reactor
@@ -31,16 +31,9 @@ from gateway.instance.portmapper import PortMapper
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
 from tests.gateway.admin.asking import ADMIN, ask, basic, post
 from tests.gateway_process import Certificates
+from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
-
-P = ParamSpec("P")
-
-if TYPE_CHECKING:
-
-    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
-else:
-    from pytest_twisted import ensureDeferred
 
 reactor = cast(Any, global_reactor)
 
@@ -107,7 +100,7 @@ async def running(
         await admin.stop()
 
 
-@ensureDeferred
+@on_reactor
 async def test_an_administrator_is_answered_in_json() -> None:
     async with running() as admin:
         reply = await ask(admin.port, "GET", "/v1/echo/a%20b?x=1&n=7")
@@ -137,7 +130,7 @@ async def test_an_administrator_is_answered_in_json() -> None:
         {"Authorization": "Basic YWRtaW4="},
     ],
 )
-@ensureDeferred
+@on_reactor
 async def test_nobody_else_is_let_in_nor_told_what_there_is(headers: dict[str, str]) -> None:
     async with running() as admin:
         for path in ("/v1/echo/a", "/v1/nothing"):
@@ -148,7 +141,7 @@ async def test_nobody_else_is_let_in_nor_told_what_there_is(headers: dict[str, s
             )
 
 
-@ensureDeferred
+@on_reactor
 async def test_without_a_password_in_the_settings_it_lets_nobody_in_by_it() -> None:
     async with running(options=AdminOptions(user="admin")) as admin:
         reply = await ask(admin.port, "GET", "/v1", who=("admin", ""))
@@ -158,7 +151,7 @@ async def test_without_a_password_in_the_settings_it_lets_nobody_in_by_it() -> N
         assert reply.status == 401
 
 
-@ensureDeferred
+@on_reactor
 async def test_other_administrators_are_asked_of_who_knows_them() -> None:
     asked: list[tuple[str, str, str]] = []
 
@@ -180,7 +173,7 @@ async def test_other_administrators_are_asked_of_who_knows_them() -> None:
     ]
 
 
-@ensureDeferred
+@on_reactor
 async def test_nobody_on_this_machine_locks_the_administrator_out() -> None:
     async with running() as admin:
         replies = await gatherResults(
@@ -193,7 +186,7 @@ async def test_nobody_on_this_machine_locks_the_administrator_out() -> None:
         assert (await ask(admin.port, "GET", "/v1")).status == 200
 
 
-@ensureDeferred
+@on_reactor
 async def test_wrong_passwords_have_some_lines_and_their_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,7 +204,7 @@ async def test_wrong_passwords_have_some_lines_and_their_number(
     assert len(refused) + sum(left_out) == 30
 
 
-@ensureDeferred
+@on_reactor
 async def test_asking_without_a_password_is_no_failed_attempt() -> None:
     async with running() as admin:
         for _ in range(MOST_FAILURES + 1):
@@ -219,7 +212,7 @@ async def test_asking_without_a_password_is_no_failed_attempt() -> None:
         assert (await ask(admin.port, "GET", "/v1")).status == 200
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_body_has_a_bound() -> None:
     async with running() as admin:
         just = json.dumps({"text": "x" * (LARGEST_BODY - 12)}).encode()
@@ -238,7 +231,7 @@ async def test_a_body_has_a_bound() -> None:
         assert told.startswith(b"HTTP/1.1 413 ")
 
 
-@ensureDeferred
+@on_reactor
 async def test_endless_bodies_are_cut_off() -> None:
     async with running() as admin:
         assert await deferToThread(_pour, admin.port) < 64 * 1024 * 1024
@@ -330,7 +323,7 @@ def _pour(port: int) -> int:
         ("GET", "/v1/fails/refused", None, {}, 400, "mine"),
     ],
 )
-@ensureDeferred
+@on_reactor
 async def test_what_cannot_be_done_is_refused_with_status_and_code(
     method: str, path: str, body: bytes | None, headers: dict[str, str], status: int, code: str
 ) -> None:
@@ -349,7 +342,7 @@ class _Kept:
         self._events.append(event)
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_defect_is_an_incident_that_the_log_has_and_nobody_else() -> None:
     events: list[dict[str, Any]] = []
     log = Logger(namespace="test", observer=_Kept(events))
@@ -372,7 +365,7 @@ async def test_a_defect_is_an_incident_that_the_log_has_and_nobody_else() -> Non
         (b"GET /v1/echo/a", b"\xff", "host"),
     ],
 )
-@ensureDeferred
+@on_reactor
 async def test_what_is_no_text_is_refused_in_one_line_of_the_log(
     line: bytes, host: bytes, named: str
 ) -> None:
@@ -389,7 +382,7 @@ async def test_what_is_no_text_is_refused_in_one_line_of_the_log(
         assert "log_failure" not in events[0]
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_defect_of_those_who_know_the_administrators_is_answered() -> None:
     events: list[dict[str, Any]] = []
     log = Logger(namespace="test", observer=_Kept(events))
@@ -406,7 +399,7 @@ async def test_a_defect_of_those_who_know_the_administrators_is_answered() -> No
     ] == [True]
 
 
-@ensureDeferred
+@on_reactor
 async def test_what_was_begun_is_ended_though_the_client_is_gone() -> None:
     echo = Echo()
     async with running(echo) as admin:
@@ -431,7 +424,7 @@ async def _until(condition: Callable[[], bool]) -> None:
         await turn
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_stop_answers_what_is_under_way_and_then_closes() -> None:
     echo = Echo()
     async with running(echo) as admin:
@@ -450,7 +443,7 @@ async def test_a_stop_answers_what_is_under_way_and_then_closes() -> None:
             await ask(port, "GET", "/v1")
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "STOP_S", 0.05)
     echo = Echo()
@@ -465,7 +458,7 @@ async def test_a_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) ->
         await asked
 
 
-@ensureDeferred
+@on_reactor
 async def test_strangers_connections_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MOST_CONNECTIONS", 2)
     async with running() as admin:
@@ -483,7 +476,7 @@ async def test_strangers_connections_make_room_for_others(monkeypatch: pytest.Mo
         assert not admin._connections._leaving
 
 
-@ensureDeferred
+@on_reactor
 async def test_connections_of_administrators_are_bounded_and_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -509,7 +502,7 @@ def _status(connection: http.client.HTTPConnection) -> int:
     return response.status
 
 
-@ensureDeferred
+@on_reactor
 async def test_the_port_mapper_has_it_while_it_listens() -> None:
     mapper = PortMapper(reactor, "imqbroker", "1")
     async with running(register_port=mapper.register) as admin:
@@ -518,7 +511,7 @@ async def test_the_port_mapper_has_it_while_it_listens() -> None:
         assert "bridge_admin" not in mapper.table()
 
 
-@ensureDeferred
+@on_reactor
 async def test_over_tls(certificates: Certificates) -> None:
     import http.client
     import ssl
