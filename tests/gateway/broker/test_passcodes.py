@@ -1,7 +1,7 @@
 """Verifying passcodes on threads: once each, within bounds, and never stopping the reactor."""
 
-from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 from twisted.internet import reactor as global_reactor
@@ -16,15 +16,9 @@ from gateway.broker.security.passcodes import (
     hash_passcode,
     is_hash,
 )
+from tests.on_reactor import on_reactor
 
-P = ParamSpec("P")
 reactor = cast(Reactor, global_reactor)
-
-if TYPE_CHECKING:
-
-    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
-else:
-    from pytest_twisted import ensureDeferred
 
 HASH = hash_passcode("right")
 
@@ -56,7 +50,7 @@ def make() -> Iterator[Callable[..., Passcodes]]:
         each.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_right_wrong_and_unknown(make: Callable[..., Passcodes]) -> None:
     passcodes = make()
     assert await passcodes.verify(HASH, "right") is True
@@ -64,7 +58,7 @@ async def test_right_wrong_and_unknown(make: Callable[..., Passcodes]) -> None:
     assert await passcodes.verify(None, "right") is False
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_right_passcode_is_remembered_and_a_wrong_one_is_not(
     make: Callable[..., Passcodes], verified: list[str | None]
 ) -> None:
@@ -80,7 +74,7 @@ async def test_a_right_passcode_is_remembered_and_a_wrong_one_is_not(
     assert len(verified) == 4
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_remembered_passcode_is_one_of_that_hash_only(
     make: Callable[..., Passcodes],
 ) -> None:
@@ -90,7 +84,7 @@ async def test_a_remembered_passcode_is_one_of_that_hash_only(
     assert not await passcodes.verify(other, "right")
 
 
-@ensureDeferred
+@on_reactor
 async def test_an_unknown_user_costs_as_much_as_a_known_one(
     make: Callable[..., Passcodes], verified: list[str | None]
 ) -> None:
@@ -103,7 +97,7 @@ async def test_an_unknown_user_costs_as_much_as_a_known_one(
     assert len(HASH) == len(module._NOBODY)
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_thousand_who_reconnect_at_once_are_verified_once(
     make: Callable[..., Passcodes], verified: list[str | None]
 ) -> None:
@@ -113,7 +107,7 @@ async def test_a_thousand_who_reconnect_at_once_are_verified_once(
     assert verified == [HASH]
 
 
-@ensureDeferred
+@on_reactor
 async def test_no_more_wait_than_may(make: Callable[..., Passcodes]) -> None:
     passcodes = make(threads=1, waiting=3)
     waiting = [passcodes.verify(HASH, f"guess {number}") for number in range(3)]
@@ -123,7 +117,7 @@ async def test_no_more_wait_than_may(make: Callable[..., Passcodes]) -> None:
     assert await passcodes.verify(HASH, "right")
 
 
-@ensureDeferred
+@on_reactor
 async def test_only_so_many_are_remembered_and_the_one_not_asked_for_longest_goes(
     make: Callable[..., Passcodes], verified: list[str | None]
 ) -> None:
@@ -138,7 +132,7 @@ async def test_only_so_many_are_remembered_and_the_one_not_asked_for_longest_goe
     assert verified == [one, two, three, two]
 
 
-@ensureDeferred
+@on_reactor
 async def test_what_nobody_waits_for_any_more_is_not_verified(
     make: Callable[..., Passcodes], verified: list[str | None]
 ) -> None:
@@ -153,7 +147,7 @@ async def test_what_nobody_waits_for_any_more_is_not_verified(
     assert not await passcodes.verify(HASH, "second")
 
 
-@ensureDeferred
+@on_reactor
 async def test_close_fails_what_waits_and_what_comes_after(make: Callable[..., Passcodes]) -> None:
     passcodes = make(threads=1)
     waiting = [passcodes.verify(HASH, f"guess {number}") for number in range(3)]
@@ -164,7 +158,7 @@ async def test_close_fails_what_waits_and_what_comes_after(make: Callable[..., P
             await each
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_hash_that_argon2_refuses_is_an_error_of_ours(
     make: Callable[..., Passcodes],
 ) -> None:
@@ -174,7 +168,7 @@ async def test_a_hash_that_argon2_refuses_is_an_error_of_ours(
         await make().verify(damaged, "right")
 
 
-@ensureDeferred
+@on_reactor
 async def test_half_a_surrogate_pair_is_just_a_wrong_passcode(
     make: Callable[..., Passcodes],
 ) -> None:
@@ -197,7 +191,7 @@ def test_hashes_are_argon2id_salted_and_recognised() -> None:
         assert not is_hash(text)
 
 
-@ensureDeferred
+@on_reactor
 async def test_what_nobody_waits_for_takes_no_room(make: Callable[..., Passcodes]) -> None:
     passcodes = make(threads=1, waiting=3)
     first, *given_up = [passcodes.verify(HASH, f"guess {number}") for number in range(3)]
@@ -212,7 +206,7 @@ async def test_what_nobody_waits_for_takes_no_room(make: Callable[..., Passcodes
     )
 
 
-@ensureDeferred
+@on_reactor
 async def test_one_who_comes_alone_gets_the_place_of_one_of_many(
     make: Callable[..., Passcodes],
 ) -> None:
@@ -224,7 +218,7 @@ async def test_one_who_comes_alone_gets_the_place_of_one_of_many(
     assert await gatherResults(crowd) == [False] * 3
 
 
-@ensureDeferred
+@on_reactor
 async def test_known_ones_are_verified_before_others(make: Callable[..., Passcodes]) -> None:
     passcodes = make(threads=1)
     order: list[str] = []
@@ -236,7 +230,7 @@ async def test_known_ones_are_verified_before_others(make: Callable[..., Passcod
     assert order == ["new"]
 
 
-@ensureDeferred
+@on_reactor
 async def test_one_of_another_name_gets_the_place_of_a_guess_from_the_same_address(
     make: Callable[..., Passcodes],
 ) -> None:

@@ -2,9 +2,9 @@
 
 import base64
 import stat
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -31,15 +31,9 @@ from gateway.broker.security.users import (
 )
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
+from tests.on_reactor import on_reactor
 
-P = ParamSpec("P")
 reactor = cast(Reactor, global_reactor)
-
-if TYPE_CHECKING:
-
-    def ensureDeferred(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]: ...
-else:
-    from pytest_twisted import ensureDeferred
 
 #: Of "sesame". Always the same, as it is in the names of tests.
 HASH = (
@@ -75,14 +69,14 @@ async def refusal(users: Users, credentials: Credentials) -> str:
     return error.value.reason
 
 
-@ensureDeferred
+@on_reactor
 async def test_the_right_passcode(users: Users) -> None:
     assert await users.authenticate(Credentials("alice", "sesame", "192.0.2.1")) == Principal(
         "alice", frozenset({"user", "staff"})
     )
 
 
-@ensureDeferred
+@on_reactor
 async def test_an_unknown_user_is_told_what_a_wrong_passcode_is_told(users: Users) -> None:
     wrong = await refusal(users, Credentials("alice", "simsim"))
     assert (
@@ -94,7 +88,7 @@ async def test_an_unknown_user_is_told_what_a_wrong_passcode_is_told(users: User
     assert await refusal(users, Credentials("guest", "simsim", "192.0.2.1")) == wrong
 
 
-@ensureDeferred
+@on_reactor
 async def test_an_empty_passcode_is_refused_and_not_verified(file: Path) -> None:
     users = Users(file, reactor, NeverAsked(reactor))
     users.load()
@@ -114,7 +108,7 @@ class NeverAsked(Passcodes):
         raise AssertionError("nothing was to be verified")
 
 
-@ensureDeferred
+@on_reactor
 async def test_an_inactive_user(users: Users) -> None:
     assert await refusal(users, Credentials("idle", "sesame")) == "the user is inactive"
 
@@ -122,7 +116,7 @@ async def test_an_inactive_user(users: Users) -> None:
 @pytest.mark.parametrize(
     "address", ["", "127.0.0.1", "127.255.3.4", "::1", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1"]
 )
-@ensureDeferred
+@on_reactor
 async def test_guests_come_from_this_machine(users: Users, address: str) -> None:
     assert (await users.authenticate(Credentials("guest", "sesame", address))).name == "guest"
 
@@ -140,7 +134,7 @@ async def test_guests_come_from_this_machine(users: Users, address: str) -> None
         "0.0.0.0",
     ],
 )
-@ensureDeferred
+@on_reactor
 async def test_guests_come_from_nowhere_else(users: Users, address: str) -> None:
     assert (
         await refusal(users, Credentials("guest", "sesame", address))
@@ -148,14 +142,14 @@ async def test_guests_come_from_nowhere_else(users: Users, address: str) -> None
     )
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_certificate_stands_in_for_a_passcode(users: Users) -> None:
     for login in ("", "alice"):
         credentials = Credentials(login, "", "192.0.2.1", certificate="alice")
         assert (await users.authenticate(credentials)).name == "alice"
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_certificate_of_somebody_else(users: Users) -> None:
     assert (
         await refusal(users, Credentials("alice", "", certificate="bob"))
@@ -175,7 +169,7 @@ async def test_a_certificate_of_somebody_else(users: Users) -> None:
     )
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_passcode_that_is_given_is_verified_whatever_the_certificate(users: Users) -> None:
     assert "wrong passcode" in await refusal(
         users, Credentials("alice", "simsim", certificate="alice")
@@ -185,14 +179,14 @@ async def test_a_passcode_that_is_given_is_verified_whatever_the_certificate(use
     ).name == "alice"
 
 
-@ensureDeferred
+@on_reactor
 async def test_before_the_first_load_nobody_is_known(file: Path) -> None:
     users = Users(file, reactor)
     assert "unknown user" in await refusal(users, Credentials("alice", "sesame"))
     users.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_reload(users: Users, file: Path) -> None:
     assert await users.authenticate(Credentials("alice", "sesame"))
     write_users(file, [User("alice", frozenset({"new"}), hash_passcode("simsim"))])
@@ -206,7 +200,7 @@ async def test_reload(users: Users, file: Path) -> None:
     assert await users.authenticate(Credentials("alice", "simsim"))
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_reload_while_a_passcode_is_verified(users: Users, file: Path) -> None:
     old, new = (
         users.authenticate(Credentials("alice", "sesame")),
@@ -219,7 +213,7 @@ async def test_a_reload_while_a_passcode_is_verified(users: Users, file: Path) -
     assert (await new).groups == {"new"}
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_reload_that_takes_the_user_away_while_its_passcode_is_verified(
     users: Users, file: Path
 ) -> None:
@@ -244,7 +238,7 @@ class Busy(Passcodes):
         return fail(TooManyWait("7 logins are waiting to be verified; try again later"))
 
 
-@ensureDeferred
+@on_reactor
 async def test_too_many_logins(file: Path) -> None:
     users = Users(file, reactor, Busy(reactor))
     users.load()
@@ -254,7 +248,7 @@ async def test_too_many_logins(file: Path) -> None:
     )
 
 
-@ensureDeferred
+@on_reactor
 async def test_those_who_come_again_and_again_while_too_many_wait_are_held_back(file: Path) -> None:
     waiting = Clock()
     users = Users(file, reactor, Busy(reactor), Logins(waiting))
@@ -402,7 +396,7 @@ def test_editing_writes_only_what_ends_well_and_changed(file: Path) -> None:
         pass
 
 
-@ensureDeferred
+@on_reactor
 async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
     file = tmp_path / "users"
     password = create_default_users(file)
@@ -422,7 +416,7 @@ async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
     users.close()
 
 
-@ensureDeferred
+@on_reactor
 async def test_the_admins_password_may_be_given(tmp_path: Path) -> None:
     assert create_default_users(tmp_path / "users", "sesame") == "sesame"
     users = Users(tmp_path / "users", reactor)
