@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lxml import etree
 
@@ -11,10 +12,7 @@ from bridge.config.model import (
     Bridge,
     ConnectionFactory,
     Destination,
-    Dmq,
-    Link,
-    Source,
-    Target,
+    QualityOfService,
 )
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.config.reader import read
@@ -83,144 +81,106 @@ def told(
     ]
 
 
+#: Each attribute, and the field of the model that it gives.
+_LINK = {
+    "name": "name",
+    "enabled": "enabled",
+    "quality-of-service": "quality_of_service",
+    "max-batch-size": "max_batch_size",
+    "max-batch-time": "max_batch_time_ms",
+    "failure-retry-interval": "failure_retry_interval_ms",
+    "max-retries": "max_retries",
+    "add-message-id-in-header": "add_message_id_in_header",
+    "loop-guard": "loop_guard",
+}
+_ENDS = {"connection-factory-ref": "connection_factory", "destination-ref": "destination"}
+_SOURCE = {**_ENDS, "selector": "selector", "durable-sub": "durable_sub", "clientid": "clientid"}
+_TARGET = {
+    **_ENDS,
+    "stay-connected": "stay_connected",
+    "clientid": "clientid",
+    "retain-replyto": "retain_replyto",
+    "message-transformer-class": "message_transformer_class",
+    "consume-no-transfer-on-transform-error": "consume_no_transfer_on_transform_error",
+}
+_DMQ = {
+    **_ENDS,
+    "name": "name",
+    "enabled": "enabled",
+    "stay-connected": "stay_connected",
+    "client-id": "clientid",
+    "time-to-live-in-millis": "time_to_live_ms",
+    "send-attempts": "send_attempts",
+    "send-attempt-interval-in-seconds": "send_attempt_interval_s",
+    "message-transformer-class": "message_transformer_class",
+}
+_FACTORY = {
+    "ref-name": "ref_name",
+    "lookup-name": "lookup_name",
+    "multi-rm": "multi_rm",
+    "connect-attempts": "connect_attempts",
+    "connect-attempt-interval-in-seconds": "connect_attempt_interval_s",
+    "idle-timeout-in-seconds": "idle_timeout_s",
+    "username": "username",
+    "password": "password",
+}
+_DESTINATION = {
+    "ref-name": "ref_name",
+    "name": "name",
+    "type": "kind",
+    "lookup-name": "lookup_name",
+}
+
+
 def written(model: Bridge) -> bytes:
     """A document that says all that the model says, defaults too."""
-    root = etree.Element("jmsbridge", name=model.name)
-    _flags(
-        root,
+    root = etree.Element(
+        "jmsbridge",
         {
-            "message-transfer-tag-bridge-name": model.message_transfer_tag_bridge_name,
-            "log-message-transfer": model.log_message_transfer,
+            "name": model.name,
+            "message-transfer-tag-bridge-name": _text(model.message_transfer_tag_bridge_name),
+            "log-message-transfer": _text(model.log_message_transfer),
         },
     )
     for one in model.links:
-        _link(root, one)
+        element = _element(root, "link", one, _LINK)
+        _element(element, "source", one.source, _SOURCE)
+        target = _element(element, "target", one.target, _TARGET)
+        if one.target.destination is None:
+            target.set("destination-ref", AS_SOURCE)
     for dmq in (model.built_in_dmq, *model.dmqs):
-        _dmq(root, dmq)
+        _element(root, "dmq", dmq, _DMQ)
     for factory in model.connection_factories:
-        _factory(root, factory)
+        _element(root, "connection-factory", factory, _FACTORY)
     for destination in model.destinations:
-        _destination(root, destination)
+        _element(root, "destination", destination, _DESTINATION)
     data: bytes = etree.tostring(root, encoding="utf-8", xml_declaration=True, pretty_print=True)
     return data
 
 
-def _link(root: etree._Element, one: Link) -> None:
-    element = etree.SubElement(root, "link", name=one.name)
-    element.set("quality-of-service", one.quality_of_service.value)
-    element.set("max-batch-time", str(one.max_batch_time_ms))
-    _optional(
-        element,
-        {
-            "max-batch-size": one.max_batch_size,
-            "failure-retry-interval": one.failure_retry_interval_ms,
-            "max-retries": one.max_retries,
-        },
-    )
-    _flags(
-        element,
-        {
-            "enabled": one.enabled,
-            "add-message-id-in-header": one.add_message_id_in_header,
-            "loop-guard": one.loop_guard,
-        },
-    )
-    _described(element, one.description)
-    _source(element, one.source)
-    _target(element, one.target)
-
-
-def _source(around: etree._Element, one: Source) -> None:
-    element = etree.SubElement(around, "source")
-    element.set("connection-factory-ref", one.connection_factory.ref_name)
-    element.set("destination-ref", one.destination.ref_name)
-    _optional(
-        element,
-        {"selector": one.selector, "durable-sub": one.durable_sub, "clientid": one.clientid},
-    )
-    _described(element, one.description)
-
-
-def _target(around: etree._Element, one: Target) -> None:
-    element = etree.SubElement(around, "target")
-    element.set("connection-factory-ref", one.connection_factory.ref_name)
-    element.set(
-        "destination-ref", AS_SOURCE if one.destination is None else one.destination.ref_name
-    )
-    _optional(
-        element,
-        {"clientid": one.clientid, "message-transformer-class": one.message_transformer_class},
-    )
-    _flags(
-        element,
-        {
-            "stay-connected": one.stay_connected,
-            "retain-replyto": one.retain_replyto,
-            "consume-no-transfer-on-transform-error": one.consume_no_transfer_on_transform_error,
-        },
-    )
-    _described(element, one.description)
-    _properties(element, one.properties)
-
-
-def _dmq(root: etree._Element, one: Dmq) -> None:
-    element = etree.SubElement(root, "dmq", name=one.name)
-    if one.connection_factory is not None and one.destination is not None:
-        element.set("connection-factory-ref", one.connection_factory.ref_name)
-        element.set("destination-ref", one.destination.ref_name)
-    element.set("time-to-live-in-millis", str(one.time_to_live_ms))
-    element.set("send-attempts", str(one.send_attempts))
-    element.set("send-attempt-interval-in-seconds", str(one.send_attempt_interval_s))
-    _optional(
-        element,
-        {"client-id": one.clientid, "message-transformer-class": one.message_transformer_class},
-    )
-    _flags(element, {"enabled": one.enabled, "stay-connected": one.stay_connected})
-    _described(element, one.description)
-    _properties(element, one.properties)
-
-
-def _factory(root: etree._Element, one: ConnectionFactory) -> None:
-    element = etree.SubElement(root, "connection-factory")
-    element.set("ref-name", one.ref_name)
-    element.set("connect-attempts", str(one.connect_attempts))
-    element.set("connect-attempt-interval-in-seconds", str(one.connect_attempt_interval_s))
-    element.set("idle-timeout-in-seconds", str(one.idle_timeout_s))
-    _optional(
-        element,
-        {"lookup-name": one.lookup_name, "username": one.username, "password": one.password},
-    )
-    _flags(element, {"multi-rm": one.multi_rm})
-    _described(element, one.description)
-    _properties(element, one.properties)
-
-
-def _destination(root: etree._Element, one: Destination) -> None:
-    element = etree.SubElement(root, "destination")
-    element.set("ref-name", one.ref_name)
-    _optional(element, {"name": one.name, "lookup-name": one.lookup_name})
-    if one.kind is not None:
-        element.set("type", "topic" if one.kind is Kind.TOPIC else "queue")
-    _described(element, one.description)
-    _properties(element, one.properties)
-
-
-def _optional(element: etree._Element, values: Mapping[str, str | int | None]) -> None:
-    for name, value in values.items():
+def _element(
+    around: etree._Element, tag: str, model: Any, attributes: Mapping[str, str]
+) -> etree._Element:
+    element = etree.SubElement(around, tag)
+    for attribute, field in attributes.items():
+        value = getattr(model, field)
         if value is not None:
-            element.set(name, str(value))
-
-
-def _flags(element: etree._Element, values: Mapping[str, bool]) -> None:
-    for name, value in values.items():
-        element.set(name, "true" if value else "false")
-
-
-def _described(element: etree._Element, text: str) -> None:
-    if text:
-        etree.SubElement(element, "description").text = text
-
-
-def _properties(element: etree._Element, properties: Mapping[str, str]) -> None:
-    for name, value in properties.items():
+            element.set(attribute, _text(value))
+    if model.description:
+        etree.SubElement(element, "description").text = model.description
+    for name, value in getattr(model, "properties", {}).items():
         etree.SubElement(element, "property", name=name, value=value)
+    return element
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case QualityOfService():
+            return value.value
+        case Kind():
+            return "topic" if value is Kind.TOPIC else "queue"
+        case ConnectionFactory() | Destination():
+            return value.ref_name
+    return str(value)

@@ -61,55 +61,57 @@ def test_urls(given: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "expected"),
+    ("overrides", "url", "expected"),
     [
         (
+            (),
             "http://web/a.xml",
             "a path or a file: URL; http: and https: URLs are read only with imq.bridge.config.remote=true",
         ),
         (
+            (),
             "https://web/a.xml",
             "a path or a file: URL; http: and https: URLs are read only with imq.bridge.config.remote=true",
         ),
-        ("ftp://web/a.xml", "a path, a file: URL, or an http: or https: URL"),
+        ((), "ftp://web/a.xml", "a path, a file: URL, or an http: or https: URL"),
         (
+            (),
             "file://server/a.xml",
             "a file: URL of this machine, such as file:///PATH, and not of server",
         ),
-        ("file:/a.xml#b", "a file: URL with neither ? nor #, which are written %3F and %23 in it"),
-        ("file:", "a file: URL with a path"),
-        ("file:/a%00b", "a file: URL with a path"),
-    ],
-)
-def test_bad_ones(url: str, expected: str) -> None:
-    with pytest.raises(SettingsError) as raised:
-        located(url)
-    [found] = raised.value.problems
-    assert str(found) == f"-D: imq.bridge.mq.xmlurl={url}: expected {expected}"
-    assert found.severity is Severity.BRIDGE
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("http:/a.xml", "a URL with a host"),
-        ("http://web:x/a.xml", "a URL whose port is a number from 0 to 65535"),
-        ("http://web:65536/a.xml", "a URL whose port is a number from 0 to 65535"),
-        ("http://[::1/a.xml", "a path, a file: URL, or an http: or https: URL: Invalid IPv6 URL"),
         (
+            (),
+            "file:/a.xml#b",
+            "a file: URL with neither ? nor #, which are written %3F and %23 in it",
+        ),
+        ((), "file:", "a file: URL with a path"),
+        ((), "file:/a%00b", "a file: URL with a path"),
+        ((REMOTE,), "http:/a.xml", "a URL with a host"),
+        ((REMOTE,), "http://web:x/a.xml", "a URL whose port is a number from 0 to 65535"),
+        ((REMOTE,), "http://web:65536/a.xml", "a URL whose port is a number from 0 to 65535"),
+        (
+            (REMOTE,),
+            "http://[::1/a.xml",
+            "a path, a file: URL, or an http: or https: URL: Invalid IPv6 URL",
+        ),
+        (
+            (REMOTE,),
             "http://web/é.xml",
             "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--",
         ),
         (
+            (REMOTE,),
             "http://web/a b",
             "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--",
         ),
     ],
 )
-def test_bad_urls(url: str, expected: str) -> None:
+def test_bad_ones(overrides: tuple[str, ...], url: str, expected: str) -> None:
     with pytest.raises(SettingsError) as raised:
-        located(url, REMOTE)
-    assert str(raised.value) == f"-D: imq.bridge.mq.xmlurl={url}: expected {expected}"
+        located(url, *overrides)
+    [found] = raised.value.problems
+    assert str(found) == f"-D: imq.bridge.mq.xmlurl={url}: expected {expected}"
+    assert found.severity is Severity.BRIDGE
 
 
 def test_a_url_with_a_password_is_not_shown() -> None:
