@@ -11,7 +11,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -38,25 +37,11 @@ class _Refused(Exception):
     """The text names no place; ``str`` is what was expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
-    """A file or a URL; exactly one of the two is given.
+def locate(settings: Settings, name: str, folder: Path) -> Path | str:
+    """Return the absolute path, or the URL, of the configuration of a bridge.
 
-    :param path: an absolute path. :param url: an http: or https: URL, in ASCII.
-    """
-
-    path: Path | None = None
-    url: str | None = None
-
-    def __str__(self) -> str:
-        """As problems name it."""
-        return str(self.path) if self.url is None else self.url
-
-
-def locate(settings: Settings, name: str, folder: Path) -> Location:
-    """Return where the configuration of the bridge called ``name`` is.
-
-    :param folder: what a relative path is relative to: the instance's ``etc`` directory.
+    :param name: the bridge's. :param folder: what a relative path is relative to: the instance's
+        ``etc`` directory.
     :raises SettingsError: the setting is missing, malformed, or a URL although
         ``imq.bridge.config.remote`` does not allow that.
     """
@@ -181,14 +166,12 @@ async def _loaded(
 
 
 async def _contents(
-    location: Location, reactor: Any, trust: IPolicyForHTTPS | None, timeout_s: float
+    location: Path | str, reactor: Any, trust: IPolicyForHTTPS | None, timeout_s: float
 ) -> tuple[bytes, str]:
-    if location.path is None:
-        url = str(location)
-        return await fetch(url, reactor, trust, timeout_s), _IN_THE_CLEAR if url.startswith(
-            "http:"
-        ) else ""
-    reading = deferToThreadPool(reactor, reactor.getThreadPool(), read_file, location.path)
+    if isinstance(location, str):
+        exposed = _IN_THE_CLEAR if location.startswith("http:") else ""
+        return await fetch(location, reactor, trust, timeout_s), exposed
+    reading = deferToThreadPool(reactor, reactor.getThreadPool(), read_file, location)
     # The thread goes on waiting for a file server that is gone; the reactor does not.
     reading.addTimeout(timeout_s, reactor)
     try:
@@ -198,19 +181,19 @@ async def _contents(
         raise ConfigurationError([Problem(str(location), 0, "", "", None, expected)]) from None
 
 
-def _located(text: str, folder: Path, *, remote: bool) -> Location:
+def _located(text: str, folder: Path, *, remote: bool) -> Path | str:
     found = _SCHEME.match(text)
     if found is None:
-        return Location(path=folder.absolute() / text)
+        return folder.absolute() / text
     try:
         parts = urlsplit(text)
     except ValueError as malformed:
         raise _Refused(f"{_KINDS}: {malformed}") from None
     match found[0].lower():
         case "file:":
-            return Location(path=_path(parts, folder))
+            return _path(parts, folder)
         case "http:" | "https:" if remote:
-            return Location(url=_remote(parts))
+            return _remote(parts)
         case "http:" | "https:":
             raise _Refused(
                 f"a path or a file: URL; http: and https: URLs are read only with {CONFIG_REMOTE.name}=true"
