@@ -1,9 +1,9 @@
 """Play scripts against the gateway of one tree, and report what it did, turn by turn.
 
-Run as ``python child.py TREE FOLDER``. Reads one script a line from standard input, and writes one
-trace a line; both are JSON. A tree is a checkout or an unpacked wheel, and nothing of the project
-is imported from anywhere else. The gateway is whole from the socket to the store: sockets, the
-clock, the randomness and the disk are this module's.
+Run as ``python -m tests.twin.child TREE FOLDER``. Reads one script a line from standard input, and
+writes one trace a line; both are JSON. A tree is a checkout or an unpacked wheel; its gateway is
+imported from nowhere else. The gateway is whole from the socket to the store: sockets, the clock,
+the randomness and the disk are :mod:`tests.twin.world`'s.
 
 Names are looked for in the tree's sources, so that modules may move. Add a name to the call of
 :meth:`Tree.find` when a class is renamed.
@@ -16,17 +16,18 @@ import json
 import re
 import sys
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import globalLogBeginner
 from twisted.python.failure import Failure
+
+from tests.twin.actors import Client, Coordinator, Everyone, Operator
+from tests.twin.world import Disk, RecordingStore, Transport, Turn
 
 #: When each script begins, epoch seconds.
 START: Final = 1_700_000_000.0
@@ -38,8 +39,6 @@ _ANSWERS: Final = 1_000
 _LINGER: Final = 0.02
 #: The setting by which any acknowledgement may be in a transaction.
 JOIN: Final = "imq.bridge.stomp.ack.transaction=join"
-#: What a batch counts for its own bounds.
-_COUNTS: Final = ("octets", "operations")
 _VERSIONS: Final = ("1.2", "1.1", "1.0", "1.2")
 
 
@@ -47,7 +46,7 @@ class Tree:
     """The packages of one tree."""
 
     def __init__(self, path: Path) -> None:
-        # Not the folder of this file, and nothing that was installed before the tree.
+        # In place of the folder of this project, which has a gateway, too.
         sys.path[0] = str(path)
         self._sources = {file: file.read_text() for file in sorted(path.glob("gateway/**/*.py"))}
         self._path = path
@@ -76,382 +75,6 @@ class Tree:
     def interface(self) -> Any:
         """Return the module that says what a store is."""
         return importlib.import_module(self.find("Batch", below="gateway/broker").__module__)
-
-
-def text(octets: bytes) -> str:
-    """Return bytes as characters of the same numbers."""
-    return octets.decode("latin-1")
-
-
-def plain(value: Any) -> Any:
-    """Return a value of a batch as JSON can hold it."""
-    if isinstance(value, bytes):
-        return text(value)
-    if isinstance(value, dict):
-        return [plain(key if each is None else each) for key, each in value.items()]
-    if isinstance(value, (tuple, list)):
-        return [plain(each) for each in value]
-    return value
-
-
-class Turn:
-    """What the gateway has done since the script's last operation."""
-
-    def __init__(self) -> None:
-        self.out: dict[str, list[str]] = {}
-        self.closed: list[str] = []
-        self.store: list[Any] = []
-        self.journal: list[str] = []
-        #: Writes to connections and requests to the store, in order.
-        self.order: list[str] = []
-        #: What must never happen, whatever the other tree does.
-        self.defects: list[str] = []
-
-    def write(self, name: str, octets: bytes) -> None:
-        self.out.setdefault(name, []).append(text(octets))
-        self._mark(f"write {name}")
-
-    def ask(self, kind: str, what: Any) -> None:
-        self.store.append([kind, what])
-        self._mark(kind)
-
-    def _mark(self, what: str) -> None:
-        if self.order[-1:] != [what]:
-            self.order.append(what)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what is there, without what is empty."""
-        found: dict[str, Any] = {
-            "out": {name: "".join(parts) for name, parts in sorted(self.out.items())},
-            "closed": self.closed,
-            "store": self.store,
-            "journal": self.journal,
-            "order": self.order if len(self.order) > 1 else [],
-            "defects": self.defects,
-        }
-        return {name: value for name, value in found.items() if value}
-
-
-class Disk:
-    """What survives a crash: the rows of the store, by table."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, dict[Any, Any]] = {}
-        self.next_seq = 1
-
-    def table(self, name: str) -> dict[Any, Any]:
-        return self.tables.setdefault(name, {})
-
-    def apply(self, batch: Any) -> None:
-        """Do what a store does with a batch."""
-        for name in ("destinations", "subscriptions", "inserts", "owed"):
-            self.table(name).update(getattr(batch, name))
-        for pair in batch.settled:
-            self.table("owed").pop(pair, None)
-            self.table("redeliveries").pop(pair, None)
-        self.table("redeliveries").update(batch.redeliveries)
-        for seq in batch.deletes:
-            self.table("inserts").pop(seq, None)
-            self._drop_pairs("redeliveries", 1, seq)
-        for number in batch.removed_subscriptions:
-            self.table("subscriptions").pop(number, None)
-            self._drop_pairs("owed", 0, number)
-        for number in batch.removed_destinations:
-            self.table("destinations").pop(number, None)
-        for name, removed in (("duplicates", "forgotten"), ("branches", "removed_branches")):
-            self.table(name).update(getattr(batch, name))
-            for number in getattr(batch, removed):
-                self.table(name).pop(number, None)
-        self.next_seq = max(self.next_seq, batch.reserved)
-
-    def restart(self) -> None:
-        """Forget the messages that are not persistent."""
-        rows = self.table("inserts")
-        self.tables["inserts"] = {seq: row for seq, row in rows.items() if row.persistent}
-
-    def _drop_pairs(self, name: str, place: int, gone: int) -> None:
-        pairs = self.table(name)
-        self.tables[name] = {key: row for key, row in pairs.items() if key[place] != gone}
-
-
-class RecordingStore:
-    """A store whose disk answers when the script says so, and as it says."""
-
-    def __init__(self, disk: Disk, interface: Any, turn: Callable[[], Turn]) -> None:
-        self._disk = disk
-        self._interface = interface
-        self._turn = turn
-        self._asked: deque[tuple[Any, Callable[[Any], None]]] = deque()
-        self.draining = False
-        self.on_draining: Any = None
-        self.on_damaged: Any = None
-        self.on_failed: Any = None
-        self.closed = False
-
-    def open(self) -> Any:
-        self._disk.restart()
-        given = {
-            "store_id": "twin",
-            "next_seq": self._disk.next_seq,
-            "clean": True,
-            "destinations": list(self._disk.table("destinations").values()),
-            "subscriptions": list(self._disk.table("subscriptions").values()),
-            "notes": [],
-            "path": "the disk",
-        }
-        recovered = self._interface.Recovered
-        return recovered(**{name: given[name] for name in given if name in recovered._fields})
-
-    def scan(self) -> Iterator[Any]:
-        for seq, row in sorted(self._disk.table("inserts").items()):
-            yield [
-                self._interface.IndexRow(seq, row.destination, row.priority, row.expires, row.size)
-            ]
-
-    def scan_owed(self) -> Iterator[Any]:
-        yield sorted(self._disk.table("owed"), key=lambda pair: pair[1])
-
-    def scan_redeliveries(self) -> Iterator[Any]:
-        yield list(self._disk.table("redeliveries").values())
-
-    def scan_duplicates(self) -> Iterator[Any]:
-        if self._disk.table("duplicates"):
-            yield sorted(self._disk.table("duplicates").values())
-
-    def scan_branches(self) -> Iterator[Any]:
-        yield sorted(self._disk.table("branches").values())
-
-    def submit(self, batch: Any, committed: Callable[[Any], None]) -> None:
-        found = {
-            name: plain(getattr(batch, name))
-            for name in sorted(dir(batch))
-            if not name.startswith("_") and name not in _COUNTS and getattr(batch, name)
-        }
-        self._turn().ask("batch", found)
-        self._asked.append((batch, committed))
-
-    def fetch(self, seqs: Sequence[int], fetched: Callable[[Any], None], **options: Any) -> None:
-        self._turn().ask("fetch", [*seqs])
-        self._asked.append((list(seqs), fetched))
-
-    def close(self, closed: Callable[[], None]) -> None:
-        self._turn().ask("close", None)
-        self.closed = True
-        closed()
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._asked)
-
-    def answer(self, how: str) -> None:
-        """Do the next thing that was asked: ``done``, ``full`` or ``failed``."""
-        if not self._asked:
-            return
-        what, answer = self._asked.popleft()
-        if how == "failed":
-            answer(self._interface.StoreFailed("the disk is broken"))
-        elif isinstance(what, list):
-            rows = self._disk.table("inserts")
-            answer([rows[seq] for seq in what if seq in rows])
-        elif how == "full" and what.inserts:
-            answer(self._interface.StoreFull("the disk is full"))
-        else:
-            self._disk.apply(what)
-            answer(None)
-
-    def drain(self, draining: bool) -> None:
-        """Say that the disk is full, or that it is no longer."""
-        if self.draining != draining:
-            self.draining = draining
-            if self.on_draining is not None:
-                self.on_draining(draining)
-
-
-class Transport:
-    """A socket whose kernel takes everything, at once or when the script says so."""
-
-    disconnecting = False
-
-    def __init__(self, written: Callable[[bytes], None], slow: bool, address: Any) -> None:
-        self._written = written
-        self._address = address
-        self.slow = slow
-        self.producer: Any = None
-        self.unsent = False
-        self.paused = False
-        #: The gateway writes no more, or has let go of the socket.
-        self.ended = False
-
-    def write(self, octets: bytes) -> None:
-        self._written(octets)
-        self.unsent = True
-
-    def writeSequence(self, parts: Sequence[bytes]) -> None:
-        self.write(b"".join(parts))
-
-    def loseConnection(self) -> None:
-        self.disconnecting = self.ended = True
-
-    abortConnection = loseConnection
-
-    def loseWriteConnection(self) -> None:
-        self.ended = True
-
-    def registerProducer(self, producer: Any, streaming: bool) -> None:
-        self.producer = producer
-
-    def unregisterProducer(self) -> None:
-        self.producer = None
-
-    def pauseProducing(self) -> None:
-        self.paused = True
-
-    def resumeProducing(self) -> None:
-        self.paused = False
-
-    def getPeer(self) -> Any:
-        return self._address
-
-    getHost = getPeer
-
-    def drain(self) -> bool:
-        """Have the kernel take what was written. Tell whether that changed anything."""
-        changed, self.unsent = self.unsent, False
-        if changed and self.producer is not None:
-            self.producer.resumeProducing()
-        return changed
-
-
-class Client:
-    """A client of one connection: writes frames, and remembers what it may acknowledge."""
-
-    def __init__(
-        self, name: str, version: str, connection: Any, transport: Transport, joins: bool
-    ) -> None:
-        self.name = name
-        self.version = version
-        self.connection = connection
-        self.transport = transport
-        self.inbound: deque[bytes] = deque()
-        self.transaction = ""
-        #: Acknowledgements of any subscription may be in a transaction.
-        self._joins = joins
-        #: By id: the mode of acknowledgement, and whether the subscription is transacted.
-        self._subscriptions: dict[str, tuple[str, bool]] = {}
-        self._deliveries: list[dict[str, str]] = []
-        self._replies: list[str] = []
-        self._unread = b""
-
-    def hear(self, octets: bytes) -> None:
-        """Note the MESSAGEs of what was written to this client."""
-        self._unread += octets
-        while self._unread:
-            self._unread = self._unread.lstrip(b"\r\n")
-            head, found, rest = self._unread.partition(b"\n\n")
-            if not found:
-                return
-            lines = text(head).split("\n")
-            headers = dict(line.split(":", 1) for line in reversed(lines[1:]))
-            length = int(headers.get("content-length", rest.find(b"\0")))
-            if length < 0 or len(rest) <= length:
-                return
-            self._unread = rest[length + 1 :]
-            if lines[0] == "MESSAGE":
-                self._note(headers)
-
-    def _note(self, headers: dict[str, str]) -> None:
-        if "reply-to" in headers:
-            self._replies.append(headers["reply-to"])
-        mode, _ = self._subscriptions.get(headers.get("subscription", ""), ("auto", False))
-        if mode != "auto" and "browser" not in headers:
-            self._deliveries.append(headers)
-
-    def frame(self, command: str, given: dict[str, Any], body: str) -> bytes | None:
-        """Return a frame as it is sent, or None where it would be an error at this moment.
-
-        ``!`` among the headers sends it all the same. ``@`` names a delivery by its place among
-        those that may be acknowledged, or a destination to reply to.
-        """
-        headers = dict(given)
-        forced = headers.pop("!", False)
-        place = headers.pop("@", None)
-        if place is not None:
-            named = (
-                self._reply(place)
-                if command == "SEND"
-                else self._acknowledged(command, place, headers)
-            )
-            if named is None:
-                return None
-            headers |= named
-        begin = b""
-        if not forced:
-            legal = self._legal(command, headers)
-            if legal is None:
-                return None
-            begin = legal
-        self._follow(command, headers)
-        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-        return begin + f"{command}\n{lines}\n".encode() + body.encode() + b"\0"
-
-    def _reply(self, place: int) -> dict[str, str] | None:
-        return {"destination": self._replies[place % len(self._replies)]} if self._replies else None
-
-    def _acknowledged(
-        self, command: str, place: int, headers: dict[str, Any]
-    ) -> dict[str, str] | None:
-        if not self._deliveries:
-            return None
-        chosen = self._deliveries[place % len(self._deliveries)]
-        subscription = chosen.get("subscription", "")
-        mode, transacted = self._subscriptions.get(subscription, ("client", False))
-        if transacted and not self.transaction:
-            return None
-        if not transacted and not self._joins:
-            headers.pop("transaction", None)
-        settled = self._deliveries.index(chosen)
-        self._deliveries = [
-            each
-            for index, each in enumerate(self._deliveries)
-            if each is not chosen
-            and not (
-                mode == "client" and index < settled and each.get("subscription") == subscription
-            )
-        ]
-        if self.version == "1.2":
-            return {"id": chosen.get("ack", chosen["message-id"])}
-        named = {"message-id": chosen["message-id"]}
-        return named | ({"subscription": subscription} if self.version == "1.1" else {})
-
-    def _legal(self, command: str, headers: dict[str, Any]) -> bytes | None:
-        """Return what must be sent before the frame; None if it would be an error."""
-        transaction, subscription = headers.get("transaction"), headers.get("id")
-        if command == "BEGIN":
-            return None if self.transaction else b""
-        if command in ("COMMIT", "ABORT"):
-            return b"" if transaction == self.transaction else None
-        if command == "SUBSCRIBE" and subscription in self._subscriptions:
-            return None
-        if command == "UNSUBSCRIBE" and "durable-subscriber-name" not in headers:
-            return b"" if subscription in self._subscriptions else None
-        if transaction and transaction != self.transaction:
-            if self.transaction:
-                return None
-            self.transaction = transaction
-            return f"BEGIN\ntransaction:{transaction}\n\n\0".encode()
-        return b""
-
-    def _follow(self, command: str, headers: dict[str, Any]) -> None:
-        subscription = headers.get("id", "")
-        if command == "BEGIN":
-            self.transaction = headers.get("transaction", "")
-        elif command in ("COMMIT", "ABORT"):
-            self.transaction = ""
-        elif command == "SUBSCRIBE":
-            mode = headers.get("ack", "auto")
-            self._subscriptions[subscription] = (mode, "transaction" in headers)
-        elif command == "UNSUBSCRIBE":
-            self._subscriptions.pop(subscription, None)
 
 
 class Gateway:
@@ -496,13 +119,44 @@ class Gateway:
         )
         rules.load()
         principal = tree.find("Principal", below="gateway/broker")
-        provider = tree.find("EmbeddedProvider", below="gateway/broker")(
-            self.broker, _Everyone(principal), rules, self._octets
+        self.provider = tree.find("EmbeddedProvider", below="gateway/broker")(
+            self.broker, Everyone(principal), rules, self._octets
         )
         self.service = tree.find("StompService", below="gateway/stomp")(
-            self.clock, turn, provider, self._configuration.stomp, random=self._octets
+            self.clock, turn, self.provider, self._configuration.stomp, random=self._octets
         )
         self._done(self.service.start())
+        self._coordinator: Coordinator | None = None
+        self.operator = Operator(
+            tree.find("BrokerAdministration", below="gateway/broker")(self.provider, tuple),
+            tree.find("BranchAdministration", below="gateway/broker")(self.provider),
+            lambda: self.turn,
+        )
+
+    def coordinator(self) -> Coordinator:
+        """Return the coordinator, connecting it first if it is not."""
+        if self._coordinator is None:
+            headers = self._tree.find("Headers", below="gateway/messaging")
+            module = sys.modules[headers.__module__]
+            destination = self._tree.find("Destination", below="gateway/messaging")
+            kind = self._tree.find("Kind", below="gateway/messaging")
+
+            def queue(name: str) -> Any:
+                return destination(kind.QUEUE, name)
+
+            def message(name: str, persistent: bool) -> Any:
+                headers = module.Headers(queue(name), persistent=persistent)
+                return module.Message(headers, b"branch work")
+
+            seam = sys.modules[self._tree.find("Xid", below="gateway/messaging").__module__]
+            self._coordinator = Coordinator(seam, self.provider, message, queue, lambda: self.turn)
+        return self._coordinator
+
+    def leave(self) -> None:
+        """The coordinator closes its connection."""
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
 
     def _record_journal(self) -> None:
         """Have the journal's lines recorded in place of being written."""
@@ -652,19 +306,6 @@ class Gateway:
         self.crash()
 
 
-class _Everyone:
-    """Lets everyone in, who belongs to the group of their own name and to ``admin`` if so called."""
-
-    def __init__(self, principal: Any) -> None:
-        self._principal = principal
-
-    def authenticate(self, credentials: Any) -> Any:
-        return succeed(self._principal(credentials.username, frozenset({credentials.username})))
-
-    def readmit(self, principal: Any, address: str) -> Any:
-        return principal
-
-
 class Player:
     """Plays scripts."""
 
@@ -727,6 +368,16 @@ class Player:
                 gateway._guarded(gateway.store.answer, arguments[0])
             case "draining":
                 gateway._guarded(gateway.store.drain, arguments[0])
+            case "operate":
+                gateway.operator.operate(*arguments)
+            case "decide":
+                gateway.operator.decide(*arguments)
+            case "work":
+                gateway.coordinator().work(*arguments)
+            case "branch":
+                gateway.coordinator().call(*arguments)
+            case "recover":
+                gateway.coordinator().recover()
             case "pause":
                 gateway.pause(True)
             case "resume":

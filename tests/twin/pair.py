@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from tests.twin.scripts import scripts
 
-CHILD: Final = Path(__file__).with_name("child.py")
+ROOT: Final = Path(__file__).parents[2]
 #: Seconds that one script may take.
 _PATIENCE: Final = 120
 Turn = Mapping[str, Any]
@@ -47,12 +47,21 @@ class Allowance:
 
 
 _FRAME: Final = re.compile(r"([A-Z]+)\n(.*?)\n\n(.*?)\0\n?", re.DOTALL)
+#: What was asked, or what came to the coordinator.
+_CALL: Final = re.compile(r"^[a-z]+(?: [a-z_]+)?", re.MULTILINE)
+#: What was asked, and the name of the error that it failed with.
+_ANSWER: Final = re.compile(r"^([^:]*: \w+): .*", re.DOTALL)
 _TEXTS: Final = re.compile(r"^(?:message|content-length):.*\n?", re.MULTILINE)
 
 
 def _frames_changed(turn: Turn, change: Callable[[re.Match[str]], str]) -> Turn:
     out = {name: _FRAME.sub(change, text) for name, text in turn.get("out", {}).items()}
     return {**turn, "out": out} if out else turn
+
+
+def _answers_changed(turn: Turn) -> Turn:
+    answers = [_ANSWER.sub(r"\1", answer) for answer in turn.get("answers", ())]
+    return {**turn, "answers": answers} if answers else turn
 
 
 def _without_error_text(frame: re.Match[str]) -> str:
@@ -74,8 +83,8 @@ def _without(stream: str) -> Callable[[Turn], Turn]:
 
 ALLOWANCES: Final[dict[str, Allowance]] = {
     "error-texts": Allowance(
-        "texts of ERROR frames may become plainer",
-        lambda turn: _frames_changed(turn, _without_error_text),
+        "texts of ERROR frames, and of what an operator is answered, may become plainer",
+        lambda turn: _answers_changed(_frames_changed(turn, _without_error_text)),
     ),
     "header-order": Allowance(
         "headers of one frame come in any order; since 6d4a2d8 those of the message come last",
@@ -102,7 +111,8 @@ class Child:
     def __init__(self, tree: Path, folder: str) -> None:
         self.tree = tree
         self._process = subprocess.Popen(
-            [sys.executable, str(CHILD), str(tree), folder],
+            [sys.executable, "-m", "tests.twin.child", str(tree), folder],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -153,6 +163,7 @@ class Tally:
                     again = "\nredelivered:true" in f"\n{frame[2]}"
                     self.counts[f"{frame[1]} again" if again else frame[1]] += 1
             self.counts.update(kind for kind, _ in turn.get("store", ()))
+            self.counts.update(_CALL.findall("\n".join(turn.get("answers", ()))))
             for line in turn.get("journal", ()):
                 self.counts.update(json.loads(line)["steps"])
 

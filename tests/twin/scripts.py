@@ -13,6 +13,12 @@ A script is ``{"options": ..., "operations": [[verb, ...], ...]}``, in values of
 ``["settle"]``                        the disk does all there is
 ``["pause"]``, ``["resume"]``         of the STOMP bridge
 ``["crash"]``, ``["stop"]``           and a new start over the same disk
+``["operate", VERB, ...]``            an operator's command, a method of ``BrokerAdministration``
+``["work", N, QUEUES, P, A]``         a coordinator sends, persistently or not, and acknowledges
+                                      what it has got, or not, in branch N of an XA transaction
+``["branch", VERB, N, ...]``          it has that branch prepared, committed or rolled back
+``["recover"]``, ``["leave"]``        it asks what is prepared; it goes
+``["decide", VERB, PLACE]``           an operator ends a prepared branch
 ====================================  ============================================================
 
 A FRAME is ``[command, headers, body]``. The header ``@`` names a delivery to acknowledge, or to
@@ -285,6 +291,75 @@ _RARE: Final = _one(
     *(("drain",), ("drain",), ("pause",), ("resume",), ("resume",), ("crash",), ("stop",)),
     *(("drop", client) for client in range(3)),
 )
+_TYPED: Final = (("queue", "q1"), ("queue", "q2"), ("topic", "t1"), ("queue", "mq.sys.dmq"))
+_PROPERTIES: Final = (
+    {"maxNumMsgs": "2"},
+    {"maxNumMsgs": "2", "limitBehavior": "REMOVE_OLDEST"},
+    {"maxNumMsgs": "-1"},
+    {"limitBehavior": "FLOW_CONTROL", "maxNumMsgs": "1"},
+    {"useDMQ": "false"},
+    {"maximumRedeliveries": "0"},
+)
+_OPERATE: Final = _weighted(
+    (
+        2,
+        st.builds(
+            lambda verb, place, given: ["operate", verb, *place, given],
+            st.sampled_from(("create", "update", "update")),
+            st.sampled_from((*_TYPED, ("queue", "new"))),
+            st.sampled_from(_PROPERTIES),
+        ),
+    ),
+    (
+        3,
+        st.builds(
+            lambda place, more: ["operate", "purge", *place, *more],
+            st.sampled_from(_TYPED),
+            st.sampled_from(((), (), ("color = 'red'",), ("", True))),
+        ),
+    ),
+    (
+        1,
+        st.builds(
+            lambda place, more: ["operate", "destroy", *place, *more],
+            st.sampled_from(_TYPED),
+            st.sampled_from(((), (True,))),
+        ),
+    ),
+    (
+        1,
+        st.builds(
+            lambda name, client: ["operate", "destroy_durable", name, f"client-{client}"],
+            st.sampled_from(("d1", "d2")),
+            _CLIENTS,
+        ),
+    ),
+)
+_BRANCHES: Final = st.integers(1, 3)
+_COORDINATE: Final = _weighted(
+    (
+        4,
+        st.tuples(
+            st.just("work"),
+            _BRANCHES,
+            st.lists(st.sampled_from(("q1", "q2", "q3")), max_size=3),
+            st.booleans(),
+            st.booleans(),
+        ),
+    ),
+    (3, st.tuples(st.just("branch"), st.just("prepare"), _BRANCHES)),
+    (3, st.tuples(st.just("branch"), st.just("commit"), _BRANCHES, st.booleans())),
+    (2, st.tuples(st.just("branch"), st.sampled_from(("rollback", "forget")), _BRANCHES)),
+    (1, _one(("recover",), ("leave",), ("recover",))),
+    (
+        1,
+        st.tuples(
+            st.just("decide"),
+            st.sampled_from(("commit", "rollback", "forget")),
+            st.integers(0, 2),
+        ),
+    ),
+)
 _FULL: Final = _one(("disk", "full"), ("draining", True), ("draining", False), ("draining", False))
 _FAILED: Final = _one(("disk", "failed"))
 
@@ -305,6 +380,10 @@ def scripts(draw: st.DrawFn, operations: int = 30, without: frozenset[str] = fro
     disk = draw(st.sampled_from(("well",) * 7 + ("full", "full", "failed")))
     if disk not in without:
         choices += [(1, _FULL)] if disk == "full" else [(1, _FAILED)] if disk == "failed" else []
+    if draw(st.integers(0, 2)) == 2:
+        choices.append((2, _OPERATE))
+    if draw(st.integers(0, 3)) == 3:
+        choices.append((8, _COORDINATE))
     subscribe = st.tuples(st.just("say"), _CLIENTS, st.lists(_SUBSCRIBE, min_size=1, max_size=1))
     first = draw(st.lists(subscribe, max_size=3))
     many = st.lists(_weighted(*choices), min_size=(operations + 1) // 2, max_size=operations)
