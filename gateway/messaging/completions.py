@@ -1,4 +1,6 @@
-"""Answers in the order in which they were asked for, such as completions and RECEIPTs.
+"""Answers in the order in which they were asked for.
+
+Such as completions and RECEIPTs.
 
 What each answer waits for may come in any order; the answers may not. Owns the line they wait in.
 """
@@ -24,7 +26,10 @@ class Pending:
         self.error: MessagingError | None = None
 
     def complete(self) -> None:
-        """Give the answer. Called once, when it is ready and all before it were given."""
+        """Give the answer.
+
+        Called once, when it is ready and all before it were given.
+        """
         raise NotImplementedError
 
 
@@ -42,7 +47,10 @@ class Completion(Pending):
 
 
 class Completions:
-    """The line of one session. What it calls may add to it and finish what is in it."""
+    """The line of one session.
+
+    What it calls may add to it and finish what is in it.
+    """
 
     __slots__ = ("_line",)
 
@@ -67,7 +75,9 @@ class Completions:
         """What it waits for has come: give it, once those before it were given."""
         pending.ready = True
         pending.error = error
-        self.release()
+        line = self._line
+        while line and line[0].ready:
+            line.popleft().complete()
 
     def settle(self, pending: Pending, error: MessagingError | None = None) -> None:
         """As :meth:`finish`, but calls nothing before :meth:`release`."""
@@ -81,7 +91,10 @@ class Completions:
             line.popleft().complete()
 
     def fail_all(self, error: MessagingError) -> None:
-        """Nothing more will come: give all, those that are not ready with this error."""
+        """Give all, those that are not ready with this error.
+
+        Nothing more will come.
+        """
         line = self._line
         while line:
             pending = line.popleft()
