@@ -1,4 +1,6 @@
-"""Two clocks: one for timers, which never jumps, and the wall clock, for expiry and time-stamps.
+"""Two clocks: timers that never jump, and the wall clock.
+
+The wall clock is for expiry and time-stamps.
 
 Twisted's reactor has one clock for both, which is the wall clock: set back an hour, it stops all
 timers for an hour; set ahead, it has all of them run at once. The composition root gives the
@@ -13,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall
 
-#: A timer that is so many seconds late tells that this process did not run: it was stopped, or
+#: A timer that is this many seconds late tells that this process did not run: it was stopped, or
 #: starved, or in one long turn of the reactor.
 AWAY_S: Final = 0.5
 #: Where a reactor has its wall clock, once its timers have another.
@@ -35,8 +37,9 @@ class Timers(Clock, Protocol):
 
 
 class TimeLimit:
-    """How long somebody else may take for something, such as an answer over a socket. This
-    process's own pauses are not blamed on them:
+    """How long another party may take, for an answer over a socket say.
+
+    This process's own pauses are not blamed on them:
 
     1. Before the limit has passed, the reactor serves all sockets once more. An answer that lies
        there is read, and cancels the limit.
@@ -64,8 +67,10 @@ class TimeLimit:
         return self._call.active()
 
     def cancel(self) -> None:
-        """It does not matter any more. :raises AlreadyCalled: it has passed. :raises
-        AlreadyCancelled: this was said before.
+        """It does not matter any more.
+
+        :raises AlreadyCalled: it has passed.
+        :raises AlreadyCancelled: this was said before.
         """
         self._call.cancel()
 
@@ -81,7 +86,9 @@ class TimeLimit:
 
 
 def make_monotonic(reactor: Any) -> None:
-    """Have a reactor's timers, and its ``seconds``, follow the monotonic clock. Idempotent.
+    """Have a reactor's timers follow the monotonic clock. Idempotent.
+
+    And its ``seconds``, too.
 
     It goes on from the present time of day, for two reasons: calls that are pending already keep
     their times, and whatever takes ``reactor.seconds()`` for the time of day, such as a service
@@ -96,8 +103,9 @@ def make_monotonic(reactor: Any) -> None:
 
 
 def wall_clock(clock: Clock) -> Callable[[], float]:
-    """The time of day, in seconds since the epoch, beside a reactor's timers; any other clock, such
-    as one that tests advance, is both.
+    """Return the clock for the time of day beside a reactor's timers.
+
+    In seconds since the epoch. Any other clock, such as one that tests advance, is both.
     """
     wall: Callable[[], float] = getattr(clock, _WALL, clock.seconds)
     return wall

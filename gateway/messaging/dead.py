@@ -16,8 +16,9 @@ DMQ: Final[Destination] = Queue("mq.sys.dmq")
 
 
 class DeadReason(Enum):
-    """Why the broker gave a message up; the values are those of
-    ``JMS_SUN_DMQ_UNDELIVERED_REASON``.
+    """Why the broker gave a message up.
+
+    The values are those of ``JMS_SUN_DMQ_UNDELIVERED_REASON``.
     """
 
     OLDEST = "OLDEST"
@@ -46,8 +47,9 @@ TRUNCATE_MSG_BODY: Final = "JMS_SUN_TRUNCATE_MSG_BODY"
 
 
 class BridgeDeadReason(Enum):
-    """Why a link gave a message up; the values are those of ``JMS_SUN_JMSBRIDGE_DMQ_REASON`` (seed
-    table 12-1).
+    """Why a link gave a message up.
+
+    The values are those of ``JMS_SUN_JMSBRIDGE_DMQ_REASON`` (seed table 12-1).
     """
 
     MESSAGE_EXPIRED = "MESSAGE_EXPIRED"

@@ -11,14 +11,19 @@ from typing import NamedTuple
 
 
 class Kind(IntEnum):
-    """The two domains of JMS (JMS 1.1, section 2.3); the numbers are those of the store."""
+    """The two domains of JMS (JMS 1.1, section 2.3).
+
+    The numbers are those of the store.
+    """
 
     QUEUE = 0
     TOPIC = 1
 
 
 class Destination(NamedTuple):
-    """A queue or topic by name; a value, equal to every other of the same kind and name.
+    """A queue or topic by name.
+
+    A value, equal to every other of the same kind and name.
 
     ``temporary`` destinations belong to the connection that created them and are gone with it.
     """
@@ -28,7 +33,10 @@ class Destination(NamedTuple):
     temporary: bool = False
 
     def __str__(self) -> str:
-        """``queue:NAME`` or ``topic:NAME``, the form of seed table 12-1's properties."""
+        """Return ``queue:NAME`` or ``topic:NAME``.
+
+        The form of seed table 12-1's properties.
+        """
         return f"{'queue' if self.kind is Kind.QUEUE else 'topic'}:{self.name}"
 
 

@@ -1,5 +1,7 @@
-"""What a message says, as two short hashes: so that what a link received and what it sent, or what
-lies at its target, can be compared without being kept.
+"""What a message says, as two short hashes.
+
+So that what a link received and what it sent, or what lies at its target, can be compared without
+being kept.
 
 Owns the two formats, which any language can compute. Knows nothing of who compares them, or where
 they are written.
@@ -31,7 +33,7 @@ Octets  What
 1       version of this format, 1
 1       JMSDeliveryMode: 1 NON_PERSISTENT, 2 PERSISTENT
 1       JMSPriority, 0 to 9
-…       JMSCorrelationID, a value: a string, or null where there is none
+…       JMSCorrelationID, a value: a string, or null where it has no such ID
 …       JMSType, likewise
 …       properties, in the order of their names, without those below
 ======  ========================================================================================================
@@ -105,7 +107,9 @@ def digest_of_body(kind: BodyType, body: bytes) -> str:
 
 
 def digest_of_headers(headers: Headers, like: Headers | None = None) -> str:
-    """The same as :func:`headers_digest`. It is computed once and kept in ``memo``. On any thread.
+    """Return :func:`headers_digest`, computed once and kept in ``memo``.
+
+    On any thread.
 
     :param like: headers that may say the same, as those that these were made of do mostly: then it
         is theirs.

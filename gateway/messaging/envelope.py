@@ -1,5 +1,6 @@
-"""A whole message as octets, to be read by any language, now and by later versions: dead messages,
-archive, replay, and the store.
+"""A whole message as bytes, for any language and later versions.
+
+For dead messages, archive, replay, and the store.
 
 Owns the two formats, the *head* (a message without its body, as the embedded broker stores it
 beside the body) and the *envelope* (a whole message, checked and self-contained). Knows nothing of
@@ -117,8 +118,7 @@ _KNOWN_LONGEST: Final = 16 << 10
 
 
 class EnvelopeError(MessagingError):
-    """Octets that are no head or envelope of a version known here, or a message that cannot be put
-    into one.
+    """Bytes that are no known envelope, or a message that does not fit in one.
 
     :param reason: what is wrong, and where.
     """
@@ -204,7 +204,7 @@ def encode(message: Message) -> bytes:
 def decode(envelope: bytes) -> Message:
     """The message in an envelope.
 
-    :raises EnvelopeError: it is none, is damaged, or is of an unknown version.
+    :raises EnvelopeError: it is not one, is damaged, or is of an unknown version.
     """
     if envelope[:4] != _MAGIC:
         raise EnvelopeError(

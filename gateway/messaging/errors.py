@@ -27,7 +27,7 @@ class MessagingError(Exception):
         return ""
 
     def told(self, spell: Callable[[Destination], str]) -> str:
-        """The sentence, with destinations spelt as whoever reads it knows them.
+        """Return the sentence, with destinations as its reader spells them.
 
         :param spell: the spelling, such as STOMP's ``/queue/NAME``; ``str`` of the error has
             ``queue:NAME``.
@@ -53,7 +53,7 @@ class DestinationError(MessagingError):
 
 
 class AuthenticationFailed(MessagingError):
-    """The credentials are not those of an active user, or may not be used from this address."""
+    """The credentials are not an active user's, or not from this address."""
 
     def __init__(self, username: str, reason: str = "unknown user or wrong passcode") -> None:
         super().__init__(f"user '{username}' is refused: {reason}")
@@ -79,8 +79,9 @@ class InvalidDestination(DestinationError):
 
 
 class DestinationStopped(DestinationError):
-    """The store holds a message of it that is damaged: nothing is delivered from it or taken for it
-    until an operator has dealt with that.
+    """The store holds a damaged message of the destination.
+
+    Nothing is delivered from it or taken for it until an operator has dealt with that.
     """
 
     def __init__(self, destination: Destination) -> None:
@@ -107,7 +108,7 @@ class DestinationFull(DestinationError):
 
 
 class MessageTooLarge(DestinationError):
-    """The message is above a limit on the size of one message; waiting would not help."""
+    """The message is above a limit of size; waiting would not help."""
 
     def __init__(self, destination: Destination, size: int, limit: str, value: int) -> None:
         super().__init__(
@@ -139,8 +140,9 @@ class MessageRejected(MessagingError):
 
 
 class InvalidSelector(MessagingError):
-    """The selector is not a JMS selector. The sentence quotes no more of it than 100 characters
-    around the place.
+    """The selector is not a JMS selector.
+
+    The sentence quotes no more of it than 100 characters around the place.
 
     :param column: where reading failed, from 1; 0 when the whole is meant.
     """
@@ -185,7 +187,7 @@ class ClientIdInUse(MessagingError):
 
 
 class ClientIdRequired(MessagingError):
-    """A durable subscription was named on a connection that has no client identifier."""
+    """A durable subscription on a connection without client identifier."""
 
     def __init__(self, durable_name: str) -> None:
         super().__init__(
@@ -215,7 +217,10 @@ class UnknownSubscription(MessagingError):
 
 
 class UnknownDelivery(MessagingError):
-    """The delivery is not outstanding: settled before, given back, or never made."""
+    """The delivery is not outstanding.
+
+    It was settled before, given back, or never made.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(f"delivery {number} is not outstanding")
@@ -252,7 +257,10 @@ class NoRoom(DestinationError):
 
 
 class TransactionTooLarge(MessagingError):
-    """A transaction holds more than a limit allows; it can only be rolled back."""
+    """A transaction holds more than a limit allows.
+
+    It can only be rolled back.
+    """
 
     def __init__(self, limit: str, value: int) -> None:
         super().__init__(f"the transaction is too large: {limit} is {value}")
@@ -294,7 +302,10 @@ class ProviderUnavailable(MessagingError):
 
 
 class OutcomeUnknown(MessagingError):
-    """The connection was lost while a commit was under way; it may or may not have happened."""
+    """The connection was lost while a commit was under way.
+
+    It may or may not have happened.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the outcome of the commit is unknown: {reason}")
@@ -302,7 +313,10 @@ class OutcomeUnknown(MessagingError):
 
 
 class NotSupported(MessagingError):
-    """The provider does not have this capability, and says so in its ``capabilities``."""
+    """The provider does not have this capability.
+
+    It says so in its ``capabilities``.
+    """
 
     def __init__(self, capability: str) -> None:
         super().__init__(f"the provider does not support {capability}")
@@ -310,9 +324,7 @@ class NotSupported(MessagingError):
 
 
 class InvalidDuplicateId(MessagingError):
-    """The message has a property that names it for duplicate detection, and no message can have
-    that name.
-    """
+    """A message names itself for duplicate detection by an impossible name."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the duplicate id is invalid: {reason}")
@@ -320,8 +332,10 @@ class InvalidDuplicateId(MessagingError):
 
 
 class DuplicateInDoubt(MessagingError):
-    """Another message with the same duplicate id is in a transaction branch that is prepared, so
-    nobody knows yet whether this is a repetition.
+    """Another message with the same duplicate id is in doubt.
+
+    It is in a transaction branch that is prepared, so whether this is a repetition is not decided
+    yet.
     """
 
     def __init__(self) -> None:
@@ -331,7 +345,10 @@ class DuplicateInDoubt(MessagingError):
 
 
 class XAError(MessagingError):
-    """An XA call failed, with the code of the X/Open CAE Specification, section 3.2."""
+    """An XA call failed.
+
+    With the code of the X/Open CAE Specification, section 3.2.
+    """
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"XA error {code}: {reason}")

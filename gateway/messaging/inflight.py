@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 
 class InFlight(Generic[T]):
-    """Unsettled deliveries by number. Numbers rise from 1; a consumer never uses one again.
+    """Unsettled deliveries by number.
+
+    Numbers rise from 1; a consumer never uses one again.
 
     All ways to take deliveries out go through :meth:`pop`, so that a subclass can keep an index.
 
@@ -37,7 +39,10 @@ class InFlight(Generic[T]):
         return number in self._open
 
     def __getitem__(self, number: int) -> T:
-        """Return a delivery, which stays in flight. :raises UnknownDelivery: it is not in flight."""
+        """Return a delivery, which stays in flight.
+
+        :raises UnknownDelivery: it is not in flight.
+        """
         try:
             return self._open[number]
         except KeyError:
@@ -48,7 +53,10 @@ class InFlight(Generic[T]):
         return sorted(self._open.items(), key=_number_of)
 
     def add(self, first: int, deliveries: Sequence[T]) -> None:
-        """Add the deliveries ``first``, ``first + 1`` and so on, which follow the last added."""
+        """Add the deliveries ``first``, ``first + 1`` and so on.
+
+        They follow the last added.
+        """
         self.next = first + len(deliveries)
         self._open.update(zip(range(first, self.next), deliveries, strict=True))
 

@@ -1,5 +1,6 @@
-"""The message as a transformer's author sees it: what ``jakarta.jms.Message`` and its subtypes are
-in Java.
+"""The message as a transformer's author sees it.
+
+It is what ``jakarta.jms.Message`` and its subtypes are in Java.
 
 One class for all types of body, with accessors that refuse what the type does not have. Owns the
 conversion from and to :class:`~gateway.messaging.message.Message`, what JMS allows in properties,
@@ -29,7 +30,7 @@ from gateway.messaging.values import (
 
 
 class MessageNotWriteable(MessagingError):
-    """A read-only message was to be changed (``MessageNotWriteableException``).
+    """A change to a read-only message (``MessageNotWriteableException``).
 
     :param what: the part of it, in words.
     """
@@ -40,8 +41,7 @@ class MessageNotWriteable(MessagingError):
 
 
 class MessageFormatInvalid(MessagingError):
-    """A name or value that a message cannot have, or a body of another type than was asked for
-    (``MessageFormatException``).
+    """A wrong name, value or type of body (``MessageFormatException``).
 
     :param reason: what is wrong.
     """
@@ -52,11 +52,11 @@ class MessageFormatInvalid(MessagingError):
 
 
 class Entries(MutableMapping[str, Value]):
-    """Properties, or the body of a MapMessage: a dictionary that checks what is put into it.
+    """Properties, or a MapMessage's body: a dictionary that checks.
 
     Setting raises :class:`MessageNotWriteable`, or :class:`MessageFormatInvalid` for what JMS does
     not allow: a property whose name is not a Java identifier or is a word of selectors, an empty
-    name, a value that is none of :mod:`gateway.messaging.values` or out of its range, ``bytes`` or
+    name, a value that is not of :mod:`gateway.messaging.values` or out of its range, ``bytes`` or
     a ``Char`` as a property.
     """
 
@@ -65,8 +65,10 @@ class Entries(MutableMapping[str, Value]):
     def __init__(
         self, values: dict[str, Value], write: Callable[[str], None], *, properties: bool
     ) -> None:
-        """:param write: called with the name of what is about to change, and raises if it must not.
-        :param properties: they are those.
+        """Wrap these values.
+
+        :param write: called with the name of what is about to change, and raises if it must not.
+        :param properties: they are properties.
         """
         self._values = values
         self._write = write
@@ -101,8 +103,9 @@ class Entries(MutableMapping[str, Value]):
 
 
 class Items(MutableSequence[Value]):
-    """The body of a StreamMessage: a list that checks what is put into it. Raises as
-    :class:`Entries` does.
+    """The body of a StreamMessage: a list that checks what is put into it.
+
+    Raises as :class:`Entries` does.
     """
 
     __slots__ = ("_values", "_write")
@@ -194,7 +197,10 @@ class JMSMessage:
     )
 
     def __init__(self, body_type: BodyType) -> None:
-        """An empty message, to be written. :param body_type: the type of its body; it stays."""
+        """Make an empty message, to be written.
+
+        :param body_type: the type of its body; it stays.
+        """
         self._original: Message | None = None
         self._read_only = False
         self._changed = True
@@ -213,8 +219,9 @@ class JMSMessage:
 
     @classmethod
     def of(cls, message: Message, *, read_only: bool) -> JMSMessage:
-        """A view of this message; changes are made to the view alone, and :meth:`to_message` gives
-        the outcome.
+        """Make a view of this message.
+
+        Changes are made to the view alone, and :meth:`to_message` gives the outcome.
         """
         view = cls(BodyType.MESSAGE)
         headers = message.headers
@@ -232,7 +239,10 @@ class JMSMessage:
         return view
 
     def copy(self) -> JMSMessage:
-        """A message with the same content that can be changed, whether or not this one can."""
+        """Make a message with the same content that can be changed.
+
+        Whether or not this one can.
+        """
         other = JMSMessage(BodyType.MESSAGE)
         other._original = self._original
         other._changed = self._changed
@@ -286,14 +296,18 @@ class JMSMessage:
 
     @property
     def destination(self) -> Destination | None:
-        """JMSDestination (``getJMSDestination``); None on a new message. To send elsewhere there is
-        ``MessageTransformer.branch_to``.
+        """JMSDestination (``getJMSDestination``); None on a new message.
+
+        To send elsewhere there is ``MessageTransformer.branch_to``.
         """
         return self._original.headers.destination if self._original else None
 
     @property
     def persistent(self) -> bool | None:
-        """Whether JMSDeliveryMode is PERSISTENT (``getJMSDeliveryMode``); None on a new message."""
+        """Whether JMSDeliveryMode is PERSISTENT (``getJMSDeliveryMode``).
+
+        None on a new message.
+        """
         return self._original.headers.persistent if self._original else None
 
     @property
@@ -303,21 +317,26 @@ class JMSMessage:
 
     @property
     def expires(self) -> int | None:
-        """JMSExpiration in epoch milliseconds, 0 for never (``getJMSExpiration``); None on a new
-        message.
+        """JMSExpiration in epoch milliseconds (``getJMSExpiration``).
+
+        0 for never; None on a new message.
         """
         return self._original.expires if self._original else None
 
     @property
     def timestamp(self) -> int | None:
-        """JMSTimestamp in epoch milliseconds, 0 before it was sent (``getJMSTimestamp``); None on a
-        new message.
+        """JMSTimestamp in epoch milliseconds (``getJMSTimestamp``).
+
+        0 before it was sent; None on a new message.
         """
         return self._original.timestamp if self._original else None
 
     @property
     def message_id(self) -> str | None:
-        """JMSMessageID, "" before it was sent (``getJMSMessageID``); None on a new message."""
+        """JMSMessageID (``getJMSMessageID``).
+
+        "" before it was sent; None on a new message.
+        """
         return self._original.message_id if self._original else None
 
     @property
@@ -353,7 +372,10 @@ class JMSMessage:
 
     @property
     def type(self) -> str | None:
-        """JMSType (``getJMSType``, ``setJMSType``); the type of the body is :attr:`body_type`."""
+        """JMSType (``getJMSType``, ``setJMSType``).
+
+        The type of the body is :attr:`body_type`.
+        """
         return self._type
 
     @type.setter
@@ -363,15 +385,17 @@ class JMSMessage:
 
     @property
     def properties(self) -> Entries:
-        """The properties with their types, as a dictionary (``getObjectProperty``,
-        ``setObjectProperty``, ``getPropertyNames``, ``clearProperties``).
+        """The properties with their types, as a dictionary.
+
+        ``getObjectProperty``, ``setObjectProperty``, ``getPropertyNames``, ``clearProperties``.
         """
         return self._properties
 
     @property
     def extras(self) -> tuple[tuple[str, str], ...]:
-        """Headers whose names are not JMS property names, as ``content-type``, in order; they go
-        where the message goes.
+        """Headers whose names are not JMS property names, in order.
+
+        Such as ``content-type``; they go where the message goes.
         """
         return self._extras
 
@@ -393,8 +417,9 @@ class JMSMessage:
 
     @property
     def text(self) -> str:
-        """The body of a TextMessage (``getText``, ``setText``). Java's null text is "", and
-        :attr:`null_text` tells it from an empty one; None sets it.
+        """The body of a TextMessage (``getText``, ``setText``).
+
+        Java's null text is "", and :attr:`null_text` tells it from an empty one; None sets it.
 
         :raises MessageFormatInvalid: of a message of another type; or the body is not UTF-8.
         """
@@ -429,8 +454,9 @@ class JMSMessage:
 
     @property
     def octets(self) -> bytes:
-        """The body of a BytesMessage (``readBytes``, ``writeBytes``), or the serialised object of
-        an ObjectMessage, which is never unpacked here.
+        """The body of a BytesMessage (``readBytes``, ``writeBytes``).
+
+        Or the serialised object of an ObjectMessage, which is never unpacked here.
 
         :raises MessageFormatInvalid: of a message of another type.
         """
@@ -449,8 +475,9 @@ class JMSMessage:
 
     @property
     def entries(self) -> Entries:
-        """The body of a MapMessage, as a dictionary (``getObject``, ``setObject``, ``getMapNames``,
-        ``itemExists``).
+        """The body of a MapMessage, as a dictionary.
+
+        ``getObject``, ``setObject``, ``getMapNames``, ``itemExists``.
 
         :raises MessageFormatInvalid: of a message of another type.
         :raises ~gateway.messaging.values.MalformedValues: the body is damaged.
@@ -462,7 +489,9 @@ class JMSMessage:
 
     @property
     def items(self) -> Items:
-        """The body of a StreamMessage, as a list (``readObject``, ``writeObject``, ``reset``).
+        """The body of a StreamMessage, as a list.
+
+        ``readObject``, ``writeObject``, ``reset``.
 
         :raises MessageFormatInvalid: of a message of another type.
         :raises ~gateway.messaging.values.MalformedValues: the body is damaged.

@@ -37,8 +37,9 @@ MEMO_ENVELOPED: Final = 5
 
 
 class BodyType(IntEnum):
-    """The message types of JMS (JMS 1.1, section 3.11.1); the numbers are those of store and
-    envelope.
+    """The message types of JMS (JMS 1.1, section 3.11.1).
+
+    The numbers are those of store and envelope.
     """
 
     MESSAGE = 0
@@ -50,8 +51,9 @@ class BodyType(IntEnum):
 
 
 def text_of_body(body: bytes) -> str | None:
-    """The text that a body is; None where it is none: not UTF-8, as what Java writes of half a
-    surrogate.
+    """Return the text that a body is.
+
+    None where it is not UTF-8, as what Java writes of half a surrogate.
     """
     try:
         return body.decode()
@@ -67,7 +69,9 @@ class DeliveryMode(IntEnum):
 
 
 class Headers:
-    """What a producer says about a message; never changed once made, so it may be shared.
+    """What a producer says about a message.
+
+    Never changed once made, so it may be shared.
 
     :param destination: where the message is sent.
     :param persistent: JMSDeliveryMode PERSISTENT.
@@ -135,7 +139,7 @@ class Headers:
         )
 
     def _count(self) -> int:
-        # An encoder says of a value that is none of JMS's where it is; compiled, Mapping[str,
+        # An encoder says of a value that is not one of JMS's where it is; compiled, Mapping[str,
         # Value] would be refused here, without that.
         given: Mapping[str, object] = self.properties
         properties = [
@@ -153,7 +157,10 @@ class Headers:
         )
 
     def replace(self, **changes: object) -> Headers:
-        """A copy with some fields changed; the arguments are those of the constructor."""
+        """Return a copy with some fields changed.
+
+        The arguments are those of the constructor.
+        """
         fields = self._fields()
         unknown = changes.keys() - fields.keys()
         if unknown:
@@ -260,8 +267,9 @@ class Message:
 
 
 class Unreadable(Message):
-    """A message that its provider has and cannot read: it is delivered in place of the whole one,
-    and must not be sent on as if it were that.
+    """A message that its provider has and cannot read.
+
+    It is delivered in place of the whole one, and must not be sent on as if it were that.
 
     :param known: what could be read of it. Its body is the octets that the provider's client shows,
         in no form that is known here, or empty.

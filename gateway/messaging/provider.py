@@ -43,8 +43,9 @@ Done: TypeAlias = Callable[[MessagingError | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a provider can do. What it cannot raises :class:`~gateway.messaging.errors.NotSupported`
-    when asked.
+    """What a provider can do.
+
+    What it cannot raises :class:`~gateway.messaging.errors.NotSupported` when asked.
 
     :param transacted: sessions of mode TRANSACTED, atomic over sends and acknowledgements.
     :param joined: an acknowledgement of any consumer may be made ``within`` a transacted session of
@@ -55,7 +56,7 @@ class Capabilities:
     :param browse: queue browsers.
     :param individual: sessions of mode INDIVIDUAL, :meth:`Consumer.acknowledge` and
         :meth:`Consumer.reject`; where these are to take effect in a transaction, they may raise
-        NotSupported all the same.
+        NotSupported anyway.
     :param delivery_count: the ``attempts`` of a delivery are counted, not only known to be more
         than one.
     :param duplicate_ids: a message sent twice to one destination with one duplicate id
@@ -137,7 +138,7 @@ class Subscription:
 
 
 class Waiting(NamedTuple):
-    """What waits for the consumers of a subscription, apart from what they have.
+    """What waits for a subscription's consumers, besides what they have.
 
     :param messages: how many; -1 when unknown. :param oldest_ms: the JMSTimestamp of the oldest; 0
         when none waits, -1 when unknown.
@@ -159,7 +160,10 @@ class Provider(Protocol):
 
     @property
     def resource(self) -> str:
-        """Names the resource manager: equal strings, same resource manager (XA's ``isSameRM``)."""
+        """The name of the resource manager.
+
+        Equal strings, same resource manager (XA's ``isSameRM``).
+        """
 
     def connect(
         self,
@@ -182,41 +186,50 @@ class Connection(Protocol):
 
     @property
     def client_id(self) -> str | None:
-        """Its JMS client identifier: the one asked for, or the one that the provider's own
-        configuration gave it; None if it has none.
+        """Its JMS client identifier, None if it has none.
+
+        The one asked for, or the one that the provider's own configuration gave it.
         """
 
     @property
     def product(self) -> str:
-        """What the provider calls itself (``ConnectionMetaData.getJMSProviderName``), or the next
-        best name of it; never empty.
+        """What the provider calls itself; never empty.
+
+        ``ConnectionMetaData.getJMSProviderName``, or the next best name of it.
         """
 
     @property
     def administers(self) -> bool:
-        """Whether its user is known to be an administrator of the provider; where the provider does
-        not say, False. May change while it is open.
+        """Whether its user is known to be an administrator of the provider.
+
+        Where the provider does not say, False. May change while it is open.
         """
 
     def session(self, mode: Mode) -> Session:
-        """A new session; cheap. What is wrong with it may show later, in its completions."""
+        """Make a session; cheap.
+
+        What is wrong with it may show later, in its completions.
+        """
 
     def xa_session(self) -> XASession:
         """A new session that takes part in XA transactions. :raises NotSupported:"""
 
     def temporary(self, kind: Kind) -> Destination:
-        """A new temporary destination with a random name; only this connection may consume from it,
-        and it goes with it.
+        """Make a temporary destination with a random name.
+
+        Only this connection may consume from it, and it goes with it.
         """
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
-        """Remove a durable subscription; durable when it fires. Fails with ClientIdRequired,
-        UnknownSubscription, DurableInUse.
+        """Remove a durable subscription; durable when it fires.
+
+        Fails with ClientIdRequired, UnknownSubscription, DurableInUse.
         """
 
     def close(self) -> Deferred[None]:
-        """Close sessions, then the connection: unacknowledged deliveries go back, open transactions
-        roll back, temporary destinations go.
+        """Close sessions, then the connection.
+
+        Unacknowledged deliveries go back, open transactions roll back, temporary destinations go.
 
         Idempotent, and as good after a loss, also from inside ``lost``: fires, and never with an
         error.
@@ -227,8 +240,9 @@ class Session(Protocol):
     """A single-threaded context for sending and receiving."""
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Take all, or raise for none. What was taken is in force at once, and durable at a later
-        completion or commit.
+        """Take all, or raise for none.
+
+        What was taken is in force at once, and durable at a later completion or commit.
 
         The messages are the provider's from now on. It sets each one's ``message_id`` and
         ``timestamp`` unless they are set, at the latest when the next completion fires without an
@@ -245,13 +259,15 @@ class Session(Protocol):
         """
 
     def writable(self) -> bool:
-        """False: stop sending until :meth:`on_writable` says so. What is sent all the same is
-        taken.
+        """Return False to stop the sender until :meth:`on_writable` says so.
+
+        What is sent anyway is taken.
         """
 
     def on_writable(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once when the session can take more; at the end of this turn if it can
-        now.
+        """Call ``resume`` once when the session can take more.
+
+        At the end of this turn if it can now.
         """
 
     def consumer(
@@ -270,8 +286,9 @@ class Session(Protocol):
         """
 
     def completion(self, done: Done) -> None:
-        """Call ``done`` once all that this session was asked before (sends, consumers,
-        acknowledgements, commits) is durable, or has failed.
+        """Call ``done`` once all asked before is durable, or has failed.
+
+        All that this session was asked: sends, consumers, acknowledgements, commits.
 
         Completions of one session, commits and rollbacks among them, fire in the order asked, never
         from inside this call. Each fires once, also when the session is closed or the connection
@@ -291,23 +308,27 @@ class Session(Protocol):
         """
 
     def commit(self, done: Done) -> None:
-        """Make sends and acknowledgements since the last boundary durable, together or not at all.
+        """Make durable, together or not at all, what followed the last boundary.
+
+        That is sends and acknowledgements.
 
         A failure, one of those of :meth:`completion`, means rolled back, unless it is
         OutcomeUnknown. Deliveries not acknowledged stay outstanding.
         """
 
     def rollback(self, done: Done) -> None:
-        """Forget the sends and acknowledgements since the last boundary, and give outstanding
-        deliveries back, as :meth:`recover` does elsewhere.
+        """Forget sends and acknowledgements since the last boundary.
+
+        Outstanding deliveries are given back, as :meth:`recover` does elsewhere.
 
         Acknowledgements of other sessions' consumers that were made ``within`` this one become
         outstanding again instead.
         """
 
     def recover(self) -> None:
-        """Give all outstanding deliveries of the session's own consumers back, to be delivered
-        again in order, as redelivered.
+        """Give back all outstanding deliveries of the session's own consumers.
+
+        They are delivered again in order, as redelivered.
 
         Their numbers are void; numbering goes on.
 
@@ -316,8 +337,9 @@ class Session(Protocol):
         """
 
     def close(self) -> None:
-        """Close the consumers, give outstanding deliveries back, roll an open transaction back.
-        Idempotent.
+        """Close the consumers, give back, roll back. Idempotent.
+
+        Outstanding deliveries are given back, an open transaction is rolled back.
         """
 
 
@@ -345,8 +367,9 @@ class Deliver(Protocol):
 
 
 class Consumer(Protocol):
-    """Receives messages of one subscription, as far as credit was granted. Deliveries are numbered
-    from 1 without gaps.
+    """Receives messages of one subscription, as far as credit was granted.
+
+    Deliveries are numbered from 1 without gaps.
     """
 
     def start(self) -> None:
@@ -372,8 +395,9 @@ class Consumer(Protocol):
         """
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
-        """Settle these, all or none. :raises UnknownDelivery: for the first that is not
-        outstanding.
+        """Settle these, all or none.
+
+        :raises UnknownDelivery: for the first that is not outstanding.
         """
 
     def reject(
@@ -392,7 +416,9 @@ class Consumer(Protocol):
         """
 
     def close(self, requeue: bool = True) -> None:
-        """Receive no more. Idempotent, also when the session or the connection is closed or lost.
+        """Receive no more. Idempotent.
+
+        Also when the session or the connection is closed or lost.
 
         :param requeue: outstanding deliveries go back at once; if False they may still be settled,
             and go back with the session, or when this is called again with True.
@@ -400,7 +426,10 @@ class Consumer(Protocol):
 
 
 class Flags(IntFlag):
-    """Flags of XA calls, with the values of the X/Open CAE Specification, section 4.2."""
+    """Flags of XA calls.
+
+    With the values of the X/Open CAE Specification, section 4.2.
+    """
 
     NOFLAGS = 0x0
     JOIN = 0x200000
@@ -453,33 +482,39 @@ class XASession(Session, Protocol):
 
 
 class XAResource(Protocol):
-    """The resource manager's side of XA. Every failure is an
-    :class:`~gateway.messaging.errors.XAError` with its code.
+    """The resource manager's side of XA.
+
+    Every failure is an :class:`~gateway.messaging.errors.XAError` with its code.
     """
 
     def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
         """Associate the session's work with the branch."""
 
     def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
-        """End or suspend the association; the session may then start another branch."""
+        """End or suspend the association.
+
+        The session may then start another branch.
+        """
 
     def prepare(self, xid: Xid) -> Deferred[Vote]:
-        """Promise to commit or roll back as told, whatever happens; durable when it fires."""
+        """Promise to commit or roll back as told; durable when it fires."""
 
     def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]: ...
 
     def rollback(self, xid: Xid) -> Deferred[None]: ...
 
     def recover(self) -> Deferred[Sequence[Xid]]:
-        """All prepared and heuristically completed branches; the scan's flags are the provider's
-        business.
+        """Return all prepared and heuristically completed branches.
+
+        The scan's flags are the provider's business.
         """
 
     def forget(self, xid: Xid) -> Deferred[None]: ...
 
     def is_same_rm(self, other: XAResource) -> Deferred[bool]:
-        """Whether the other's session is known to have the same resource manager, so that both may
-        take part in one branch.
+        """Whether the other's session is known to have the same resource manager.
+
+        Then both may take part in one branch.
 
         :param other: of a session, of whatever provider, that was asked something before.
         """

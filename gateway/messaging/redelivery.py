@@ -1,4 +1,4 @@
-"""How often, and after which pause, a message that a consumer refused is tried again.
+"""How often, and after which pause, a refused message is tried again.
 
 Owns the policy's arithmetic. Used by the broker for NACK and undeliverable bodies, and by bridge
 links.
@@ -11,8 +11,9 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryPolicy:
-    """Six attempts, one second apart, doubled each time, at most a minute: then the message is
-    dead.
+    """Six attempts, one second apart, doubled each time, at most a minute.
+
+    Then the message is dead.
 
     :param maximum_redeliveries: deliveries after the first; -1 is no limit. The default makes six
         attempts in all.
@@ -33,8 +34,10 @@ class RedeliveryPolicy:
     maximum_redelivery_delay: int = 60_000
 
     def delay(self, attempts: int) -> int | None:
-        """Milliseconds to wait after the delivery numbered ``attempts`` (from 1) was refused; None:
-        the message is dead.
+        """Return the milliseconds to wait after a refused delivery.
+
+        :param attempts: the number of that delivery, from 1.
+        :returns: None: the message is dead.
         """
         if 0 <= self.maximum_redeliveries < attempts:
             return None
@@ -56,8 +59,9 @@ class RedeliveryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryChanges:
-    """What one consumer wants other than the policy of its destination has it: the fields of
-    :class:`RedeliveryPolicy`, None for those that it leaves.
+    """What one consumer changes in the policy of its destination.
+
+    The fields of :class:`RedeliveryPolicy`, None for those that it leaves.
     """
 
     maximum_redeliveries: int | None = None

@@ -1,4 +1,4 @@
-"""Message transformers: classes of the operator's own that a bridge calls for each message.
+"""Message transformers: the operator's classes, called for each message.
 
 Owns what users subclass, and the one way in which both bridges call it. Finding a class by its
 name, and what a link does when a transformer fails, sends a message elsewhere or drops it, belong
@@ -41,8 +41,7 @@ class BridgeType(Enum):
 
 
 class UnsupportedOperation(MessagingError):
-    """A transformer asked for what the bridge that calls it does not have
-    (``UnsupportedOperationException``).
+    """What the bridge does not have (``UnsupportedOperationException``).
 
     :param operation: the method that was called.
     """
@@ -55,8 +54,9 @@ class UnsupportedOperation(MessagingError):
 
 
 class TransformFailed(MessagingError):
-    """A transformer raised, or did not return a message. Its ``__cause__`` is what it raised, if it
-    did; that is for the log.
+    """A transformer raised, or did not return a message.
+
+    Its ``__cause__`` is what it raised, if it did; that is for the log.
 
     :param transformer: the name of its class. :param source: where the message came from. :param
         target: where it was going.
@@ -74,7 +74,9 @@ class TransformFailed(MessagingError):
 
 
 class MessageTransformer(ABC):
-    """What users subclass: implement :meth:`transform`; the constructor takes no arguments.
+    """What users subclass: implement :meth:`transform`.
+
+    The constructor takes no arguments.
 
     There is one instance for each bridge, link target or dead message queue that names the class.
     It is called on the thread that serves all connections, so it computes and returns: it must not
@@ -101,7 +103,9 @@ class MessageTransformer(ABC):
         target: str,
         properties: Mapping[str, str] | None,
     ) -> JMSMessage | None:
-        """Give the message to use in place of ``message``, which may be ``message`` itself.
+        """Give the message to use in place of ``message``.
+
+        It may be ``message`` itself.
 
         :param message: the message on its way. If ``read_only``, change a ``copy()`` of it or a
             message of :meth:`create_message`.
@@ -128,8 +132,9 @@ class MessageTransformer(ABC):
         return JMSMessage(body_type)
 
     def create_queue(self, name: str) -> Destination:
-        """The queue of that name at the target, for :meth:`branch_to` and ``reply_to``
-        (``createQueue``).
+        """The queue of that name at the target (``createQueue``).
+
+        For :meth:`branch_to` and ``reply_to``.
         """
         return Queue(name)
 
@@ -138,7 +143,7 @@ class MessageTransformer(ABC):
         return Topic(name)
 
     def branch_to(self, destination: Destination | str) -> None:
-        """Send this message there and not to the target's own destination (``branchTo``).
+        """Send this message there, not to the target's own (``branchTo``).
 
         :param destination: a destination, or the ``ref-name`` of a ``destination`` element in the
             bridge's XML file.
@@ -154,8 +159,9 @@ class MessageTransformer(ABC):
         self._branch_to = destination
 
     def no_transfer(self) -> None:
-        """Consume this message from its source and send it nowhere (``noTransfer``);
-        :meth:`transform` must return a message all the same.
+        """Consume this message and send it nowhere (``noTransfer``).
+
+        :meth:`transform` must return a message anyway.
 
         :raises UnsupportedOperation: the bridge is no JMS bridge.
         """
@@ -164,19 +170,26 @@ class MessageTransformer(ABC):
         self._no_transfer = True
 
     def init(self, bridge_type: BridgeType) -> None:
-        """Called by the bridge before each message; forgets what was asked for the one before."""
+        """Called by the bridge before each message.
+
+        Forgets what was asked for the one before.
+        """
         self._bridge_type = bridge_type
         self._branch_to = None
         self._no_transfer = False
 
     def get_branch_to(self) -> Destination | str | None:
-        """What :meth:`branch_to` was given for this message; None when it was not called
-        (``getBranchTo``).
+        """What :meth:`branch_to` was given for this message (``getBranchTo``).
+
+        None when it was not called.
         """
         return self._branch_to
 
     def is_no_transfer(self) -> bool:
-        """Whether :meth:`no_transfer` was called for this message (``isNoTransfer``)."""
+        """Whether :meth:`no_transfer` was called (``isNoTransfer``).
+
+        For this message.
+        """
         return self._no_transfer
 
 
@@ -204,8 +217,9 @@ def transformed(
     target: str,
     properties: Mapping[str, str] | None,
 ) -> Transformed:
-    """Have a transformer at a message; the arguments are those of
-    :meth:`MessageTransformer.transform`.
+    """Call a transformer for a message.
+
+    The arguments are those of :meth:`MessageTransformer.transform`.
 
     ``message`` itself is never changed, whatever the transformer does.
 

@@ -3,7 +3,7 @@
 What a turn of the reactor causes is collected and done once, at its end: deliveries, then one write
 per connection, then one hand-off to the store, which need not be troubled with what the writes have
 settled. Whoever starts a turn (a transport that received bytes) brackets it with
-:meth:`Turn.begin` and :meth:`Turn.end`; whoever is called outside of one need not care, the end is
+:meth:`Turn.begin` and :meth:`Turn.end`; code called outside of one need not care, the end is
 then scheduled.
 
 Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
@@ -69,8 +69,9 @@ class Turn:
             self._finish()
 
     def leave(self) -> None:
-        """As :meth:`end`, but let the reactor first serve the other sockets that are ready now:
-        what they cause is done in the same ending.
+        """As :meth:`end`, but serve other sockets that are ready now first.
+
+        What they cause is done in the same ending.
         """
         self._depth -= 1
         if self._depth or self._ending or not (self._dispatch or self._write or self._hand_off):
@@ -82,8 +83,9 @@ class Turn:
             self._finish()
 
     def dispatch(self, work: Work) -> None:
-        """Deliver something at the end of the turn. Callers see to it that one piece of work is
-        asked for once.
+        """Deliver something at the end of the turn.
+
+        Callers see to it that one piece of work is asked for once.
         """
         self._dispatch.append(work)
         if not self._depth and not self._ending and self._scheduled is None:
@@ -102,7 +104,10 @@ class Turn:
             self._schedule()
 
     def later(self, seconds: float, work: Work) -> IDelayedCall:
-        """Do ``work`` in a turn of its own after so many seconds; 0 is the reactor's next pass."""
+        """Do ``work`` in a turn of its own after this many seconds.
+
+        0 is the reactor's next pass.
+        """
 
         def run() -> None:
             self.begin()
@@ -114,7 +119,10 @@ class Turn:
         return self._clock.callLater(seconds, run)
 
     def refresh(self) -> int:
-        """The time of day now, in epoch milliseconds, for callers that may be outside of a turn."""
+        """Return the time of day now, in epoch milliseconds.
+
+        For callers that may be outside of a turn.
+        """
         if not self._depth and not self._ending:
             self._look()
         return self.now_ms

@@ -1,12 +1,13 @@
-"""The value types of JMS properties, map entries and stream items (JMS 1.1, sections 3.5.4 and
-3.11.3), and their octets.
+"""The value types of JMS properties, map entries and stream items.
+
+JMS 1.1, sections 3.5.4 and 3.11.3; and their bytes.
 
 Python has fewer number types than Java, and a bridge must give each back as it came. A plain
 ``int`` is a Java long, a plain ``float`` a double; the others are subclasses, so that they compute
 as numbers and still know what they are.
 
 Owns the types and their encoding. Knows nothing of messages, nor of which names and types JMS
-allows where: whoever makes a message sees to that, and everything that is a :data:`Value` can be
+allows where: the maker of a message checks that, and everything that is a :data:`Value` can be
 encoded.
 
 The encoding
@@ -127,7 +128,7 @@ def encode_properties(properties: Mapping[str, Value]) -> bytes:
 
     :raises ValueError: a number is outside of its Java type, a :class:`Char` is not one UTF-16
         unit, or a text is 2 GiB or longer.
-    :raises TypeError: a value is none of the types of :data:`Value`, or a name is not a ``str``.
+    :raises TypeError: a value is not of the types of :data:`Value`, or a name is not a ``str``.
     """
     parts = [_LENGTH.pack(len(properties))]
     for name, value in properties.items():
@@ -145,8 +146,9 @@ def encode_properties(properties: Mapping[str, Value]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, Value]:
-    """The properties that :func:`encode_properties` made these octets from, each with its exact
-    type.
+    """Return the properties that :func:`encode_properties` encoded.
+
+    Each with its exact type.
 
     :raises MalformedValues: it did not.
     """
@@ -179,26 +181,34 @@ def decode_properties(data: bytes) -> dict[str, Value]:
 
 
 def encode_map(entries: Mapping[str, Value]) -> bytes:
-    """The body of a MAP message with these entries. :raises ValueError, TypeError: as
-    :func:`encode_properties` does.
+    """Return the body of a MAP message with these entries.
+
+    :raises ValueError, TypeError: as :func:`encode_properties` does.
     """
     return encode_properties(entries)
 
 
 def decode_map(body: bytes) -> dict[str, Value]:
-    """The entries of a MAP message's body. :raises MalformedValues: it is not one."""
+    """Return the entries of a MAP message's body.
+
+    :raises MalformedValues: it is not one.
+    """
     return decode_properties(body)
 
 
 def encode_stream(items: Sequence[Value]) -> bytes:
-    """The body of a STREAM message with these items. :raises ValueError, TypeError: as
-    :func:`encode_properties` does.
+    """Return the body of a STREAM message with these items.
+
+    :raises ValueError, TypeError: as :func:`encode_properties` does.
     """
     return _LENGTH.pack(len(items)) + b"".join(map(encode_value, items))
 
 
 def decode_stream(body: bytes) -> list[Value]:
-    """The items of a STREAM message's body. :raises MalformedValues: it is not one."""
+    """Return the items of a STREAM message's body.
+
+    :raises MalformedValues: it is not one.
+    """
     items: list[Value] = []
     position = 4
     for _ in range(_count(body)):
@@ -209,7 +219,10 @@ def decode_stream(body: bytes) -> list[Value]:
 
 
 def encode_value(value: Value) -> bytes:
-    """One value with its type. :raises ValueError, TypeError: as :func:`encode_properties` does."""
+    """Return one value with its type.
+
+    :raises ValueError, TypeError: as :func:`encode_properties` does.
+    """
     encode = _ENCODERS.get(type(value))
     if encode is None:
         encode = _encoder_of(value)
@@ -268,8 +281,9 @@ _ENCODERS: Final[dict[type, Callable[..., bytes]]] = {
 
 
 def _encoder_of(value: object) -> Callable[..., bytes]:
-    """For subclasses, as an IntEnum is one of int: they travel as the nearest class that is a
-    value.
+    """Find the encoder of a subclass, as an IntEnum is one of int.
+
+    It travels as the nearest class that is a value.
     """
     for base in type(value).__mro__:
         encode = _ENCODERS.get(base)

@@ -34,7 +34,7 @@ XAER_DUPID: Final = -8
 
 
 def is_rolled_back(code: int) -> bool:
-    """Whether the code is one of XA_RB*: the resource manager has rolled the branch back."""
+    """Whether the code says that the branch was rolled back (XA_RB*)."""
     return XA_RBBASE <= code <= XA_RBEND
 
 
@@ -48,8 +48,9 @@ def code_of(error: MessagingError) -> int:
 
 
 def xid_text(xid: Xid) -> str:
-    """Format a branch for logs and operators: format id, global id and qualifier, in
-    hexadecimal.
+    """Format a branch for logs and operators.
+
+    Format id, global id and qualifier, in hexadecimal.
     """
     return f"{xid.format_id:x}.{xid.gtrid.hex()}.{xid.bqual.hex()}"
 

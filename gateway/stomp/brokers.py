@@ -1,5 +1,4 @@
-"""What STOMP brokers do differently, as values: header names, what they can do, and what can be
-relied on.
+"""The table of STOMP brokers: header names, abilities, guarantees.
 
 Owns the table of brokers, how a broker is recognised by the ``server`` header of CONNECTED, and the
 header names that clients written for other brokers use. A leaf for the gateway, the bridge and the
@@ -125,7 +124,7 @@ class Dialect:
     :param own_ids: the header in which the broker keeps a message id of the sender's; "" where it
         makes its own.
     :param id_after: what precedes the message's own id in ``message-id``, "" for nothing.
-    :param duplicate_id: the header of SEND for a duplicate id, "" where there is none or where a
+    :param duplicate_id: the header of SEND for a duplicate id, "" where there is no such header or a
         duplicate fails the transaction.
     :param decimals: selectors compare a String with a whole number only if it is one, too.
     :param refuses_schedules: a SEND with one of :data:`SCHEDULES` is refused.
@@ -202,7 +201,7 @@ ACTIVEMQ: Final = Dialect(
     # A commit frees a subscription and fills another at the same time, and then they overtake each
     # other.
     ordered_slices=True,
-    # It pages no more in after some hundreds that nobody acknowledges, however many it may send.
+    # It pages no more in after some hundreds that are not acknowledged, however many it may send.
     # Few are to go back when a task of the pipeline's has enough.
     prefetch_limit=1000,
     temporary=("/remote-temp-queue/", "/remote-temp-topic/"),
@@ -317,7 +316,7 @@ BROKERS: Final = {
 
 
 def recognise(server: str) -> Dialect:
-    """Return the dialect of a broker that calls itself this, :data:`GENERIC` for an unknown one.
+    """Return the dialect of a broker, :data:`GENERIC` for an unknown one.
 
     :param server: the ``server`` header of CONNECTED, "" without one.
     """
@@ -329,8 +328,9 @@ def recognise(server: str) -> Dialect:
 
 
 def product(server: str) -> str:
-    """Return what a broker calls itself, without the version and comment of STOMP's form
-    ``NAME/VERSION COMMENT``.
+    """Return what a broker calls itself, without version and comment.
+
+    STOMP's form is ``NAME/VERSION COMMENT``.
 
     :param server: the ``server`` header of CONNECTED. :returns: "" where that says nothing.
     """

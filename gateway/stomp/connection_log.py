@@ -1,5 +1,6 @@
-"""What the bridge's log says of a connection: who is CONNECTED, how it ended, and, at FINE, what it
-asked for besides messages.
+"""The log of one connection: who is CONNECTED, and how it ended.
+
+At FINE also what it asked for besides messages.
 
 Owns the sentences and their levels. A connection that goes well has two lines at INFO, each
 formatted once, whatever it does between. The address comes before all that a client chooses, so
@@ -35,7 +36,7 @@ _WARNINGS: Final = (
 
 
 class Detail(Protocol):
-    """Tells what the log takes, so that what it does not take need not be made."""
+    """Says which lines the log takes, so that others need not be made."""
 
     @property
     def fine(self) -> bool:
@@ -97,7 +98,7 @@ class ConnectionLog:
         self._write(LogLevel.info, f"is CONNECTED: STOMP {version} over {self.transport}{known}")
 
     def asked(self, head: Head) -> None:
-        """The client sent a frame that is to be carried out, and that is no message's."""
+        """The client sent a legal frame other than a message."""
         headers = " ".join([f"{name}:{value}" for name, value in head.headers.items()])
         if len(headers) > _LONGEST_HEADERS:
             headers = f"{headers[:_LONGEST_HEADERS]}..."
@@ -119,8 +120,9 @@ class ConnectionLog:
                 self._write(level, f"ends with ERROR: {text}")
 
     def ended(self, how: str) -> None:
-        """The connection has ended without an ERROR. Of one that asked for nothing, such as a
-        probe's, only FINE tells.
+        """The connection has ended without an ERROR.
+
+        Only FINE tells of one that asked for nothing, such as a probe's.
         """
         if not self._over:
             self._over = True
@@ -167,8 +169,9 @@ class ConnectionLog:
 
 
 def _kind(error: BaseException) -> str:
-    """For the number of lines that were left out: what became of clients that were never
-    CONNECTED.
+    """Name what became of clients that were never CONNECTED.
+
+    For the number of lines that were left out.
     """
     if isinstance(error, (AuthenticationFailed, AccessDenied)):
         return "refused logins"

@@ -1,4 +1,4 @@
-"""Frames to messages and back (seed table 12-11, and the STOMP JMS bindings).
+"""Frames to messages and back (seed table 12-11, STOMP JMS bindings).
 
 Owns what each header means to JMS and which headers a consumer sees. What depends on the headers
 alone is worked out once for all messages that share them: a :class:`SendPlan` for each header block
@@ -82,7 +82,7 @@ _UNSENDABLE: Final = b""
 
 
 class UnsendableBody(Exception):
-    """A message of a JMS type that STOMP has no frame for: all but text and bytes."""
+    """A message of a JMS type other than text and bytes: STOMP has no frame."""
 
     def __init__(self, body_type: BodyType, destination: Destination) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class SendPlan:
     :ivar expires: JMSExpiration where the client gave a point in time, else 0.
     :ivar ttl: milliseconds to live where it gave a duration, else 0.
     :ivar text: the body must be UTF-8.
-    :ivar expiring: there is a header about the time to live, even if it says that there is none.
+    :ivar expiring: there is a header about the time to live, even if it says that it is unlimited.
     :ivar envelope: the body claims to be a message in an envelope.
     :ivar copies: the headers for the other destinations, where SEND names several.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
@@ -224,21 +224,23 @@ _SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
 
 
 def _is_envelope(content_type: str) -> bool:
-    """Whether it is the media type of envelopes, in any case and with any parameters (RFC 9110,
-    section 8.3.1).
+    """Return whether this is the media type of envelopes.
+
+    In any case and with any parameters (RFC 9110, section 8.3.1).
     """
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
 
 
 def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
-    """The message in an envelope, for a destination of the SEND that brought it: identity, times,
-    headers, properties and body as they were.
+    """Return the message in an envelope, for a destination of its SEND.
+
+    Identity, times, headers, properties and body are as they were.
 
     Only its duplicate id is gone: there it may have come before it died, and who sends it again
     means it. That of the SEND takes its place.
 
     :param headers: those of the plan for that destination. :param expires: JMSExpiration by the
-        SEND; heeded only where that says anything about it.
+        SEND; used only where that says anything about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
     """
     try:
@@ -310,7 +312,9 @@ def _priority(text: str) -> int:
 
 
 def check_text(body: bytes) -> None:
-    """See to it that a body without ``content-length`` is UTF-8, since it becomes a TextMessage.
+    """Check that a body without ``content-length`` is UTF-8.
+
+    It becomes a TextMessage.
 
     :raises CommandRefused: it is not.
     """
@@ -342,8 +346,9 @@ def text_of(value: Value) -> str:
 
 
 class MessageEncoder:
-    """Messages as the part of a MESSAGE frame that all its receivers share. One for each version,
-    for all connections.
+    """Messages as the part of a MESSAGE frame that all receivers share.
+
+    One for each version, for all connections.
 
     :param tell_user: whether ``JMSXUserID`` is shown.
     """
@@ -362,8 +367,10 @@ class MessageEncoder:
         self._clear_asked = False
 
     def tail(self, message: Message) -> bytes:
-        """All that follows the headers of the subscription: the message's headers, blank line,
-        body, NUL, and the line end without which PHP's client loses frames that arrive together.
+        """Return all that follows the headers of the subscription.
+
+        That is the message's headers, blank line, body, NUL, and a line end. PHP's client loses
+        frames that arrive together without it.
 
         :raises UnsendableBody: it is neither text nor bytes.
         """
@@ -391,8 +398,9 @@ class MessageEncoder:
         )
 
     def fanned(self, message: Message) -> bytes:
-        """As :meth:`tail`, remembered until the end of the turn: for messages that other
-        subscriptions will get, too.
+        """Return :meth:`tail`, and remember it until the end of the turn.
+
+        For messages that other subscriptions will get, too.
         """
         tail = self._fanned.get(message)
         if tail is None:
@@ -405,8 +413,9 @@ class MessageEncoder:
         return tail
 
     def enveloped(self, message: Message) -> bytes:
-        """As :meth:`tail`, for a subscription with ``envelope:true``: the body is the whole message
-        in an envelope, of whatever type it is.
+        """Return :meth:`tail` for a subscription with ``envelope:true``.
+
+        The body is the whole message in an envelope, of whatever type it is.
 
         :raises EnvelopeError: it does not fit into one.
         """
@@ -423,8 +432,9 @@ class MessageEncoder:
         return self.fanned(outer)
 
     def browsed(self, message: Message) -> bytes:
-        """As :meth:`tail`, for a browser, which no single message ends. One that STOMP cannot carry
-        is shown in an envelope.
+        """Return :meth:`tail` for a browser, which no single message ends.
+
+        One that STOMP cannot carry is shown in an envelope.
         """
         try:
             return self.tail(message)
@@ -433,8 +443,9 @@ class MessageEncoder:
             return self._because(text, self.browsed_enveloped(message))
 
     def browsed_enveloped(self, message: Message) -> bytes:
-        """As :meth:`enveloped`, for a browser. One that does not fit into an envelope is shown
-        without a body.
+        """Return :meth:`enveloped` for a browser.
+
+        One that does not fit into an envelope is shown without a body.
         """
         try:
             return self.enveloped(message)
@@ -442,8 +453,9 @@ class MessageEncoder:
             return self.without_contents(message, str(error))
 
     def without_contents(self, message: Message, reason: str) -> bytes:
-        """What a browser shows of a message that it cannot show: where it is and which one it is,
-        and why there is no more.
+        """Return what a browser shows of a message that it cannot show.
+
+        That is where it is, which one it is, and why the rest is missing.
         """
         headers = message.headers.replace(
             body_type=BodyType.BYTES,
@@ -469,8 +481,9 @@ class MessageEncoder:
         )
 
     def _in_envelope(self, message: Message) -> Message:
-        """A BytesMessage that is sent as any other: what is remembered of its headers is beside
-        that of the message's own.
+        """Return a BytesMessage around the message, to be sent as any other.
+
+        What is remembered of its headers is beside that of the message's own.
         """
         known = message.headers.memo.get(MEMO_ENVELOPED)
         if isinstance(known, Headers):
@@ -514,7 +527,7 @@ class MessageEncoder:
 
 
 def _headers_around(headers: Headers) -> Headers:
-    """The headers of a MESSAGE whose body is an envelope with a message of these."""
+    """Return the headers of a MESSAGE whose body is an envelope."""
     marks = (("content-type", CONTENT_TYPE), (ENVELOPE, "true"))
     names = ("content-type", ENVELOPE)
     return headers.replace(

@@ -1,6 +1,4 @@
-"""Counts of the STOMP bridge, for metrics. Changed where things happen, read by whoever shows
-them.
-"""
+"""Counts of the STOMP bridge, for metrics."""
 
 from __future__ import annotations
 
@@ -9,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """All rise from 0 at the start of the process but ``connections``, which is how many there are
-    now.
+    """Counts since the start of the process.
+
+    ``connections`` alone is how many there are now.
 
     :ivar connections_total: connections accepted. :ivar frames_in: frames of clients. :ivar
         frames_out: frames to them.

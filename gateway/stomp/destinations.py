@@ -1,5 +1,6 @@
-"""How STOMP spells destinations (seed table 12-11): ``/queue/NAME``, ``/topic/NAME`` and the two
-forms of temporary ones; and several in one text.
+"""How STOMP spells destinations (seed table 12-11).
+
+``/queue/NAME``, ``/topic/NAME`` and the two forms of temporary ones; and several in one text.
 
 Owns the spelling, and the temporary destinations that a connection names. Whether a name is any
 good is the provider's to say.
@@ -46,8 +47,9 @@ _MOST_KNOWN: Final = 4096
 
 
 class LocalTemporary(NamedTuple):
-    """``/temp-queue/NAME`` or ``/temp-topic/NAME``: a temporary destination by the name that this
-    connection gave it.
+    """A temporary destination by the name that this connection gave it.
+
+    ``/temp-queue/NAME`` or ``/temp-topic/NAME``.
     """
 
     kind: Kind
@@ -55,8 +57,9 @@ class LocalTemporary(NamedTuple):
 
 
 def split(text: str) -> list[str]:
-    """The destinations that a SEND names, each as a text of its own: more than one where it is
-    ``/queue/a,/queue/b``.
+    """Return the destinations that a SEND names, each as a text.
+
+    There are several where it is ``/queue/a,/queue/b``.
 
     :raises CommandRefused: they are too many.
     """
@@ -110,7 +113,10 @@ def parse(text: str, header: str) -> Destination | LocalTemporary:
 
 
 def spell(destination: Destination) -> str:
-    """How ``destination`` is told to clients; any of them may send to that string."""
+    """Return how clients are told of ``destination``.
+
+    Any of them may send to that string.
+    """
     known = _spelt.get(destination)
     if known is not None:
         return known
@@ -135,8 +141,9 @@ def _spell(destination: Destination) -> str:
 
 
 class Temporaries:
-    """The destinations that one client names, temporary ones included (seed table 12-11,
-    ``destination`` and ``reply-to``).
+    """The destinations that one client names, temporary ones included.
+
+    Seed table 12-11, ``destination`` and ``reply-to``.
 
     ``/temp-queue/NAME`` is made when it is first named, wherever that is, and means the same in
     every frame of the connection. Other connections see the string that the provider's random name

@@ -1,5 +1,6 @@
-"""The headers of SUBSCRIBE and SEND that set prefetch, durable subscriptions, expiry and
-redelivery, under the names of all brokers.
+"""The headers of SUBSCRIBE and SEND, under the names of all brokers.
+
+Prefetch, durable subscriptions, expiry and redelivery.
 
 Owns the reading of their values, so that clients written for ActiveMQ, Artemis, RabbitMQ or Apollo
 need no change. Knows neither sessions nor messages.
@@ -57,7 +58,7 @@ def durable_name(headers: Headers) -> str | None:
 
 
 def check_durable(headers: Headers, queue: bool) -> None:
-    """See to it that a SUBSCRIBE that asks for a durable subscription gets one.
+    """Check that a SUBSCRIBE for a durable subscription will get one.
 
     :raises CommandRefused: it is for a queue, or asks in RabbitMQ's way, by ``durable:true``. The
         sentence has the remedy.
@@ -79,7 +80,7 @@ def check_durable(headers: Headers, queue: bool) -> None:
 
 
 def selector(headers: Headers) -> str | None:
-    """The selector of SUBSCRIBE, None where there is none.
+    """Return the selector of SUBSCRIBE, None where it has no selector.
 
     :raises CommandRefused: it is blank.
     """
@@ -112,7 +113,7 @@ def enveloped(headers: Headers) -> bool:
 
 
 def prefetch(headers: Headers) -> int | None:
-    """Messages that may be on their way unacknowledged, None where the client does not say.
+    """Return how many messages may be unacknowledged, None if not given.
 
     Apollo's ``credit`` may have a second number, octets, which is not used. RabbitMQ's and
     ActiveMQ's 0 means no bound there; here it leaves the default, so that no client is flooded.
@@ -132,8 +133,9 @@ def prefetch(headers: Headers) -> int | None:
 
 
 def expiry(headers: Headers) -> tuple[int, int]:
-    """When a message expires: a point in time and a duration in milliseconds, at least one of them
-    0; both 0 is never.
+    """Return when a message expires.
+
+    A point in time and a duration in milliseconds, at least one of them 0; both 0 is never.
 
     ``expires`` is both: 0 never, from :data:`ABSOLUTE` a point in time (one in the past means
     expired), below it a duration.
@@ -156,8 +158,9 @@ def _milliseconds(name: str, value: str) -> int:
 
 
 def redelivery(headers: Headers) -> RedeliveryChanges | None:
-    """What SUBSCRIBE wants of the redelivery policy, in ActiveMQ's headers; None where it has none
-    of them.
+    """Return what SUBSCRIBE wants of the redelivery policy.
+
+    It says so in ActiveMQ's headers; None where it has none of them.
 
     What is not given is the destination's to say.
 

@@ -1,6 +1,6 @@
-"""From errors to ERROR frames: the only place where one is turned into the other.
+"""From errors to ERROR frames.
 
-Owns which text a client may see. An error that nobody expected becomes "internal error" and an
+Owns which text a client may see. An unexpected error becomes "internal error" and an
 incident identifier which the log has too. So does what an error says of the server's own files.
 """
 
@@ -23,14 +23,17 @@ _SUMMARY: Final = 200
 
 
 def withheld(error: BaseException) -> str:
-    """What :func:`describe` leaves out of an error that clients understand otherwise, such as the
-    path of a file; for the log. "" for nothing.
+    """Return what :func:`describe` leaves out of an error, for the log.
+
+    For errors that clients understand otherwise: the path of a file, for example. "" for nothing.
     """
     return error.withheld if isinstance(error, MessagingError) else ""
 
 
 def describe(error: BaseException, incident: str) -> tuple[str, bool]:
-    """What a client may be told of ``error``, and whether it is one that the client can understand.
+    """Return what a client may be told of ``error``.
+
+    And whether it is one that the client can understand.
 
     :param incident: identifies an unexpected error in the text and in the log.
     """

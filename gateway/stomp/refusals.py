@@ -1,5 +1,4 @@
-"""Why a frame is not carried out, or a connection ends, where STOMP itself or the operator has it
-so.
+"""Why STOMP or the operator refuses a frame or ends a connection.
 
 Owns these errors, whose sentences are fit for clients. What becomes of them is
 :mod:`gateway.stomp.errors`' to say.
@@ -35,7 +34,7 @@ class BridgeStopped(Exception):
 
 
 class CertificateRevoked(Exception):
-    """The certificate that the client has shown was revoked while it was connected."""
+    """The client's certificate was revoked while it was connected."""
 
     def __init__(self) -> None:
         super().__init__("the client's certificate was revoked")
@@ -46,10 +45,14 @@ class FrameTooSlow(CommandRefused):
 
 
 class MemoryShort(CommandRefused):
-    """There is not the memory for what a client sends, or others have waited too long for what it
-    holds.
+    """Memory is short for what a client sends or holds.
+
+    What it holds counts once others have waited too long for it.
     """
 
 
 class TooManyConnections(CommandRefused):
-    """There are as many connections as there may be: in all, from that address, or of that user."""
+    """The limit of connections is reached.
+
+    In all, from that address, or of that user.
+    """

@@ -1,4 +1,4 @@
-"""The STOMP bridge as a service: its listeners, and what an operator does to it.
+"""The STOMP bridge as a service: its listeners and its operations.
 
 Owns which ports are open and in which state the bridge is. Sockets are
 :mod:`gateway.stomp.transport`'s, frames the sessions'.
@@ -38,8 +38,9 @@ _BACKLOG: Final = 511
 
 
 class RegisterPort(Protocol):
-    """The port mapper's ``register``: announces a port, and gives the function that takes it
-    back.
+    """The port mapper's ``register``.
+
+    It announces a port, and gives the function that takes it back.
     """
 
     def __call__(self, name: str, protocol: str, type: str, port: int) -> Callable[[], None]: ...
@@ -231,7 +232,9 @@ class StompService:
         await DeferredList([maybeDeferred(port.stopListening) for port in ports])
 
     def stop(self, reason: str = "the STOMP bridge was stopped") -> Deferred[None]:
-        """Accept no more, tell each client by ERROR, roll back and close; leave the port mapper.
+        """Stop accepting, end each connection by ERROR, leave the port mapper.
+
+        What is unacknowledged and uncommitted is rolled back.
 
         :param reason: a sentence for the clients.
         :returns: fires when the last connection is closed, at the latest after :data:`STOP_S`
@@ -277,16 +280,18 @@ class StompService:
         ]
 
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
-        """End the connections of clients whose certificates are revoked by now: ERROR, roll back,
-        close.
+        """End the connections of clients whose certificates are revoked.
+
+        By ERROR; what they have under way is rolled back.
 
         :param is_revoked: tells of a verified certificate whether it is.
         """
         self._factory.end_revoked(is_revoked)
 
     def pause(self) -> Deferred[None]:
-        """Accept no connections and deliver nothing; those that are connected stay, and may send
-        and acknowledge.
+        """Accept no connections and deliver nothing.
+
+        Those that are connected stay, and may send and acknowledge.
 
         :returns: fails with WrongState.
         """

@@ -1,4 +1,4 @@
-"""The settings of the STOMP bridge: seed table 12-10, and those that it needed and did not have.
+"""The settings of the STOMP bridge: seed table 12-10, and new ones.
 
 Owns their names, defaults and meaning. Certificates and the transformer's class are settings of the
 bridge too, but what they name is made by the composition root. Those that every bridge has, its log
@@ -254,7 +254,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a session needs to know of the settings; the fields are those of the constants above.
+    """What a session needs of the settings, named as the constants above.
 
     Durations are in the settings' own units.
     """

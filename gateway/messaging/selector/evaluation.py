@@ -1,4 +1,6 @@
-"""What a selector decides about a message (JMS 1.1, sections 3.8.1.2 and 3.8.1.3).
+"""What a selector decides about a message.
+
+JMS 1.1, sections 3.8.1.2 and 3.8.1.3.
 
 Makes nested functions from a tree, once, so that a message costs one call for each node that
 matters. Owns the values' side of selectors:
@@ -118,8 +120,9 @@ def condition(node: Node) -> Condition:
 
 
 def cost(node: Node) -> int:
-    """How many microseconds a message may take, about, whose properties are 10 KiB long and as bad
-    for this as can be. Typical ones take a tenth.
+    """Return about how many microseconds a message may take.
+
+    One whose properties are 10 KiB long and as bad for this as can be. Typical ones take a tenth.
     """
     match node:
         case And(terms) | Or(terms):
@@ -191,7 +194,7 @@ def _flag(operand: _Operand) -> Condition:
 
 
 def _as_boolean(value: Value) -> bool | None:
-    """A value of a message as the boolean it counts as; None if it is none."""
+    """A value of a message as the boolean it counts as, None if it does not."""
     if isinstance(value, bool):
         return value
     return (

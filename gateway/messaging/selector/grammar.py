@@ -96,7 +96,7 @@ _GRAMMAR: Final = r"""
 def read(text: str) -> Node:
     """The tree of a selector.
 
-    :raises InvalidSelector: the text is none, with the column where reading failed; or it is longer
+    :raises InvalidSelector: the text is not a selector, with the column where reading failed; or it is longer
         or nested deeper than is read.
     """
     # lark is imported, and its tables are made, by prepare or when the first selector comes: nobody
@@ -123,8 +123,9 @@ def read(text: str) -> Node:
 
 
 def prepare() -> None:
-    """Make now what the first selector needs, which takes a tenth of a second. May be called on any
-    thread, also while selectors are read.
+    """Make now what the first selector needs: a tenth of a second.
+
+    May be called on any thread, also while selectors are read.
     """
     _parser()
 
@@ -169,7 +170,10 @@ class _Kind(Enum):
 
 
 class _Term(NamedTuple):
-    """A node under construction, with the column where its text begins and the depth it has."""
+    """A node under construction, with its column and its depth.
+
+    The column is where its text begins.
+    """
 
     node: Node
     kind: _Kind
@@ -178,8 +182,9 @@ class _Term(NamedTuple):
 
 
 class _Builder:
-    """Makes nodes when lark has read what they consist of, from the inside to the outside; so no
-    text makes it recurse.
+    """Makes nodes when lark has read what they consist of.
+
+    From the inside to the outside; so no text makes it recurse.
 
     The methods carry the names of the grammar's alternatives; each is given what lark read, without
     the tokens that say nothing more.
@@ -384,7 +389,10 @@ def _in_range(term: _Term) -> _Term:
 
 
 def _expect(term: _Term, kind: _Kind) -> _Term:
-    """The term, if it is of this kind or may turn out to be when there is a message."""
+    """Return the term, if it is or may turn out to be of this kind.
+
+    Which one it is may show only when there is a message.
+    """
     if term.kind is not kind and term.kind is not _Kind.ANY:
         raise _Refused(term.column, f"{kind.value} is expected here, and this is {term.kind.value}")
     return _in_range(term)

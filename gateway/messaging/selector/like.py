@@ -1,5 +1,4 @@
-"""The LIKE of selectors (JMS 1.1, section 3.8.1.1), in time that grows with the text and not with
-its square.
+"""The LIKE of selectors, in linear time (JMS 1.1, section 3.8.1.1).
 
 One client chooses the pattern and another the text, so neither may make the broker slow. A pattern
 is cut at its ``%`` into pieces. The first and the last piece are compared at the ends of the text,
@@ -104,8 +103,9 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
 
 
 def cost(pattern: str, escape: str | None = None) -> int:
-    """How many microseconds a text of 10 KiB may take, about. :raises ValueError: as
-    :func:`like`.
+    """Return about how many microseconds a text of 10 KiB may take.
+
+    :raises ValueError: as :func:`like`.
     """
     total = _COST_OF_LITERAL
     for piece in _pieces(pattern, escape)[1:-1]:
@@ -131,8 +131,9 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def _core(piece: _Piece) -> _Piece:
-    """The piece from its first character to its last; without the ``_`` at its ends, which only ask
-    for room.
+    """Return the piece from its first character to its last.
+
+    Without the ``_`` at its ends, which only ask for room.
     """
     given = [index for index, character in enumerate(piece) if character is not None]
     return piece[given[0] : given[-1] + 1] if given else ()

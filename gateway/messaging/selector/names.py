@@ -1,4 +1,6 @@
-"""Which names selectors can speak of (JMS 1.1, sections 3.5.1 and 3.8.1.1).
+"""Which names selectors can speak of.
+
+JMS 1.1, sections 3.5.1 and 3.8.1.1.
 
 Owns the rules for identifiers and the reserved words. A header of another protocol whose name
 breaks them is not a JMS property.
@@ -43,8 +45,9 @@ def is_reserved(word: str) -> bool:
 
 
 def is_identifier_start(character: str) -> bool:
-    """Whether an identifier may begin with this character: Java's letters, ``_`` and ``$`` among
-    them.
+    """Whether an identifier may begin with this character.
+
+    Java's letters may, ``_`` and ``$`` among them.
     """
     return unicodedata.category(character) in _START
 
@@ -56,9 +59,11 @@ def is_identifier_part(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_property_name(name: str) -> bool:
-    """Whether a JMS property may have this name: a Java identifier that is no reserved word.
+    """Whether a JMS property may have this name.
 
-    ``content-type`` is none, because of its hyphen; ``type`` is one. Whether a name that begins
+    A Java identifier that is not a reserved word.
+
+    ``content-type`` is not one, because of its hyphen; ``type`` is one. Whether a name that begins
     with ``JMS`` may be set is for others to say.
     """
     if not name or is_reserved(name):

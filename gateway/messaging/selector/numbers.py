@@ -1,4 +1,6 @@
-"""Numbers as selectors compute with them: Java's long and double (JMS 1.1, section 3.8.1.2).
+"""Numbers as selectors compute with them: Java's long and double.
+
+JMS 1.1, section 3.8.1.2.
 
 Owns reading a number from a String property, promotion, and results that do not exist. What has no
 result is None; nothing raises.
@@ -40,7 +42,10 @@ COMPARISONS: Final[dict[str, Callable[[Number, Number], bool]]] = {
 def compared(
     compare: Callable[[Number, Number], bool], left: Number, right: Number | None
 ) -> bool | None:
-    """Compares by Java's numeric promotion: a long beside a double becomes one."""
+    """Compare by Java's numeric promotion.
+
+    A long beside a double becomes one.
+    """
     if right is None:
         return None
     if isinstance(left, float) is not isinstance(right, float):
@@ -84,8 +89,9 @@ def double(number: Number) -> float:
 
 
 def as_number(value: Value) -> Number | None:
-    """A value of a message as the number it counts as; None if it is unknown, not-a-number if it is
-    of a type that never is a number.
+    """Return a value of a message as the number it counts as.
+
+    None if it is unknown, not-a-number if it is of a type that never is a number.
     """
     if value is None:
         return None
@@ -97,8 +103,9 @@ def as_number(value: Value) -> Number | None:
 
 
 def _read_number(text: str) -> Number | None:
-    """The number that this text is, all of it; None if it is none, or is beyond the range of a
-    double.
+    """Return the number that this text is, all of it.
+
+    None if it is not a number, or is beyond the range of a double.
     """
     if _NUMBER.fullmatch(text) is None:
         return None

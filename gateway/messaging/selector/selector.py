@@ -1,5 +1,6 @@
-"""Message selectors (JMS 1.1, section 3.8; Jakarta Messaging 3.1, section 3.8): parsed once, asked
-often.
+"""Message selectors: parsed once, asked often.
+
+JMS 1.1, section 3.8; Jakarta Messaging 3.1, section 3.8.
 
 The grammar is in :mod:`gateway.messaging.selector.grammar`, what operands and results mean in
 :mod:`gateway.messaging.selector.evaluation`. No text is ever handed to Python's compiler. Of a LIKE
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Selector", "is_property_name", "parse", "prepare"]
 
-#: A selector that costs no more is cheap: whoever asks it may look at the clock once for many
+#: A selector that costs no more is cheap: its caller may look at the clock once for many
 #: messages.
 _CHEAP: Final = 20
 #: How many messages a cheap selector may be asked about between two looks at the clock.
@@ -35,8 +36,9 @@ _MANY: Final = 32
 
 
 class Selector:
-    """A condition on messages; made by :func:`parse`, never changed, equal to every other of the
-    same text.
+    """A condition on messages, made by :func:`parse`.
+
+    Never changed, equal to every other of the same text.
     """
 
     __slots__ = ("_condition", "cost", "stride", "text")
@@ -51,8 +53,9 @@ class Selector:
         self._condition: Final = condition
 
     def matches(self, message: Message) -> bool:
-        """Whether the condition is true of this message; false and unknown are both no. Never
-        raises.
+        """Whether the condition is true of this message. Never raises.
+
+        False and unknown are both no.
         """
         return self._condition(message.headers.properties, message) is True
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A string, an exact number (``int``), an approximate one (``float``), or TRUE or FALSE."""
+    """A string, a number (``int`` exact, ``float`` not), TRUE or FALSE."""
 
     value: str | int | float | bool
 
@@ -34,7 +34,10 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``first`` and then, from left to right, each operator (``+ - * /``) with its operand."""
+    """``first``, then each operator (``+ - * /``) with its operand.
+
+    From left to right.
+    """
 
     first: Node
     rest: tuple[tuple[str, Node], ...]

@@ -1,3 +1,4 @@
-"""What frames mean: the state of a STOMP connection, its subscriptions, transactions, temporaries
-and receipts. No sockets here.
+"""What frames mean: a connection's state, subscriptions and transactions.
+
+No sockets here.
 """

@@ -1,5 +1,6 @@
-"""What CONNECT asks for: version, heart-beats, identity (STOMP 1.2, "Connecting" and
-"Heart-beating").
+"""What CONNECT asks for: version, heart-beats, identity.
+
+STOMP 1.2, "Connecting" and "Heart-beating".
 
 Pure: from a head to values. Whether the user may connect is the provider's to say.
 """
@@ -20,7 +21,7 @@ _SPOKEN = ",".join(_VERSIONS)
 
 
 class Heartbeat(NamedTuple):
-    """What was agreed, in milliseconds; 0 is none.
+    """What was agreed, in milliseconds; 0 is no heart-beat.
 
     :param send: octets go to the client at least so often. :param receive: the client sends some at
         least so often.
@@ -31,10 +32,11 @@ class Heartbeat(NamedTuple):
 
 
 def negotiate(head: Head) -> Version:
-    """The highest version that both sides speak, in whatever order the client lists them; 1.0 where
-    it lists none.
+    """Return the highest version that both sides speak.
 
-    :raises CommandRefused: there is none; the ERROR has a ``version`` header with ours.
+    The client may list them in any order; 1.0 where it lists none.
+
+    :raises CommandRefused: they share no version; the ERROR has a ``version`` header with ours.
     """
     accepted = head.headers.get("accept-version")
     if accepted is None:
@@ -75,7 +77,7 @@ def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
 def credentials(head: Head, address: str, certificate: str | None) -> Credentials:
     """Who wants to connect.
 
-    :param certificate: the name that stands in for login and passcode; None where there is none, or
+    :param certificate: the name that stands in for login and passcode; None where there is no such name, or
         the operator does not accept it.
     :raises CommandRefused: ``login`` or ``passcode`` is missing (seed table 12-11).
     """

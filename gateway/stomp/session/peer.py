@@ -1,5 +1,6 @@
-"""What a session asks of the connection that it lives on. Implemented by
-:mod:`gateway.stomp.transport`, and by a recorder in the tests.
+"""What a session asks of the connection that it lives on.
+
+Implemented by :mod:`gateway.stomp.transport`, and by a recorder in the tests.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ class Peer(Protocol):
 
     @property
     def parts(self) -> list[bytes]:
-        """Octets to send, in order; whoever appends to it sees to it that :attr:`flagged` is set,
-        by :meth:`flag`.
+        """Bytes to send, in order.
+
+        Who appends to it sets :attr:`flagged` by :meth:`flag`.
         """
 
     @property
@@ -29,16 +31,18 @@ class Peer(Protocol):
 
     @property
     def certificate(self) -> str | None:
-        """The common name of the client's verified certificate; None without TLS, or without a
-        certificate.
+        """The common name of the client's verified certificate.
+
+        None without TLS, or without a certificate.
         """
 
     def flag(self) -> None:
         """Write :attr:`parts` to the transport at the end of this turn."""
 
     def when_drained(self, done: Callable[[], None]) -> None:
-        """Call ``done`` once all that was written is in the kernel; at once if it is now. Never, if
-        the connection is lost before.
+        """Call ``done`` once all that was written is in the kernel.
+
+        At once if it is now; never, if the connection is lost before.
         """
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
@@ -49,21 +53,24 @@ class Peer(Protocol):
         """
 
     def claim_user(self, username: str) -> None:
-        """Count the connection for that user. :raises CommandRefused: the user has all the
-        connections that one may have.
+        """Count the connection for that user.
+
+        :raises CommandRefused: the user has all the connections that one may have.
         """
 
     def pause_input(self) -> None:
-        """Read nothing more until :meth:`resume_input`. What was read may still come, if the
-        session asks for it.
+        """Read nothing more until :meth:`resume_input`.
+
+        What was read may still come, if the session asks for it.
         """
 
     def resume_input(self) -> None:
         """Read on, beginning with what was read already."""
 
     def transaction_holds(self, octets: int) -> None:
-        """The open transaction holds so many bytes of messages; 0 when it is over. Where memory is
-        short, reading may pause.
+        """The open transaction holds this many bytes of messages.
+
+        0 when it is over. Where memory is short, reading may pause.
 
         :raises CommandRefused: there is not so much memory for all transactions.
         """
@@ -72,14 +79,16 @@ class Peer(Protocol):
         """Frames that waited until the provider takes messages wait no longer."""
 
     def finish(self) -> None:
-        """All has been said: close once the octets are out. The session hears of it by ``lost``."""
+        """Close once the output is out. The session hears of it by ``lost``."""
 
     def ending(self) -> None:
-        """An ERROR or a last RECEIPT is under way: nothing more is read, and a time limit runs,
-        after which ``hurry`` is called.
+        """An ERROR or a last RECEIPT is under way.
+
+        Nothing more is read, and a time limit runs, after which ``hurry`` is called.
         """
 
     def wake(self, at_ms: int) -> None:
-        """Call the session's ``tick`` at that time, in milliseconds of the clock of timers, or soon
-        after.
+        """Call the session's ``tick`` at that time, or soon after.
+
+        In milliseconds of the clock of timers.
         """

@@ -1,4 +1,6 @@
-"""RECEIPTs, in the order in which they were asked for, each when what it tells of is durable.
+"""RECEIPTs, in the order in which they were asked for.
+
+Each is sent when what it tells of is durable.
 
 Owns the frames and how many bytes of them may wait. An ERROR stands in the same line, so that it
 does not overtake the RECEIPTs of what went well.
@@ -78,8 +80,9 @@ class Receipts:
         return len(self._line)
 
     def open(self, receipt: str | None, then: Callable[[], None] | None = None) -> Ticket:
-        """Take a place for a RECEIPT; without a receipt asked for, for the moment when it would
-        have been sent.
+        """Take a place for a RECEIPT.
+
+        Without a receipt asked for, it is for the moment when it would have been sent.
         """
         return self.open_frame(
             b"" if receipt is None else receipt_frame(receipt, self.version), then
@@ -95,7 +98,7 @@ class Receipts:
         return ticket
 
     def release(self, ticket: Ticket) -> None:
-        """What the ticket stands for is done: send its frame, once it is the first in the line."""
+        """What the ticket stands for is done: send its frame in its turn."""
         self._line.finish(ticket)
         self._look()
 
@@ -111,7 +114,7 @@ class Receipts:
             self._relieved()
 
     def completing(self, ticket: Ticket, receipt: str | None) -> Done:
-        """What a provider calls to release the ticket, or to fail what asked for it."""
+        """Return what a provider calls to release or to fail the ticket."""
 
         def done(error: MessagingError | None) -> None:
             if error is None:
@@ -123,8 +126,9 @@ class Receipts:
         return done
 
     def drop(self, ticket: Ticket) -> None:
-        """What the ticket stands for failed: nothing is sent for it, and those behind it need not
-        wait.
+        """What the ticket stands for failed: send nothing for it.
+
+        Those behind it need not wait.
         """
         self._octets -= len(ticket.octets)
         ticket.octets, ticket.then = b"", None

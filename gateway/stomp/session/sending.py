@@ -1,5 +1,6 @@
-"""SEND: messages gather in a list and go to the provider as one run; frames wait while the provider
-takes no messages.
+"""SEND: messages gather in a list and go to the provider as one run.
+
+Frames wait while the provider takes no messages.
 
 Owns the run, which session of the provider it is for, and the receipts that were asked for in it. A
 run ends when another command comes, or the turn's input. Owns the order and the size of the frames
@@ -65,7 +66,7 @@ class Sending:
         self._target: ProviderSession = self.session
         #: The run is for the plain session, and nothing is to be done to a message but to make it.
         self.direct = transforming is None
-        #: The provider asked to wait; what is sent all the same is taken.
+        #: The provider asked to wait; what is sent anyway is taken.
         self.blocked = False
 
     def add(self, head: Head, body: bytes, now_ms: int) -> bool:
@@ -118,8 +119,9 @@ class Sending:
         return True
 
     def flush(self) -> bool:
-        """Give the run to the provider; False if it refused one of the messages, and the connection
-        has failed over it.
+        """Give the run to the provider.
+
+        :returns: False if it refused a message, and the connection has failed over it.
         """
         run = self.pending
         if not run:

@@ -118,7 +118,7 @@ class Session:
 
     @property
     def held_octets(self) -> int:
-        """Bytes of frames that were taken and wait until the provider takes messages again."""
+        """Bytes of frames that wait until the provider takes messages again."""
         return self._held.octets
 
     @property
@@ -132,7 +132,9 @@ class Session:
         return self.state in _OPEN or self.state is State.OPENED
 
     def receive(self, frames: Iterable[Frame]) -> None:
-        """Carry frames out, in order. What follows one that ends the connection is dropped.
+        """Carry frames out, in order.
+
+        What follows one that ends the connection is dropped.
 
         The caller calls :meth:`input_ended` before its turn ends.
         """
@@ -332,8 +334,9 @@ class Session:
         self.log.connected(self.version, client_id)
 
     def _stop_connecting(self) -> None:
-        """The client is gone, or was told why it cannot connect: its passcode need not be looked at
-        any more.
+        """Stop verifying the passcode.
+
+        The client is gone, or was told why it cannot connect.
         """
         connecting, self._connecting = self._connecting, None
         if connecting is not None:
@@ -377,8 +380,9 @@ class Session:
     # Endings. What the client is told comes last, and the socket closes after it.
 
     def _disconnect(self, head: Head) -> None:
-        """Everything asked before is made durable and what was sent is read; then the provider's
-        connection closes, then RECEIPT.
+        """Make everything asked before durable, close the provider, RECEIPT.
+
+        What was sent is read before the provider's connection closes.
         """
         assert self._subscriptions is not None
         receipt = head.headers.get("receipt")
@@ -396,7 +400,7 @@ class Session:
         self._receipts.release(self._receipts.open(receipt, self._finish))
 
     def fail(self, error: BaseException, receipt: str | None = None) -> None:
-        """End the connection with an ERROR, after the RECEIPTs of what was asked before.
+        """End the connection with an ERROR, after the RECEIPTs that are due.
 
         :param receipt: the ``receipt`` header of the frame that failed.
         """
@@ -440,8 +444,9 @@ class Session:
         self._close_provider(self._finish)
 
     def input_closed(self, how: str) -> bool:
-        """The client sends no more, and may still read: end as after a DISCONNECT, once the
-        RECEIPTs that are due are on their way.
+        """The client sends no more, and may still read.
+
+        End as after a DISCONNECT, once the RECEIPTs that are due are on their way.
 
         :param how: for the log. :returns: whether the client is still to be told something; the
             session then finishes by itself.
@@ -466,7 +471,7 @@ class Session:
         return True
 
     def lost(self, how: str) -> None:
-        """The socket is gone: what is unacknowledged goes back, an open transaction is rolled back.
+        """The socket is gone: give back and roll back.
 
         :param how: for the log, where the client has not asked for it.
         """
@@ -553,8 +558,10 @@ class Session:
 
 
 def _drop_traceback(error: BaseException) -> None:
-    """Forget where an error was raised: its traceback and the frames of the stack refer to each
-    other, and hold the messages of the client.
+    """Forget where an error was raised.
+
+    Its traceback and the frames of the stack refer to each other, and hold the messages of the
+    client.
     """
     cause: BaseException | None = error
     while cause is not None and cause.__traceback__ is not None:

@@ -70,8 +70,9 @@ class Settlement:
         self._carry_out("ACK", given, subscription, number)
 
     def nack(self, head: Head) -> None:
-        """Carry NACK out: the redelivery policy decides what becomes of it, unless
-        ``requeue:false`` says that it is dead.
+        """Carry NACK out: the redelivery policy decides what follows.
+
+        Unless ``requeue:false`` says that the message is dead.
 
         For ``ack:client`` and transacted subscriptions it rejects all that ACK would acknowledge.
 
@@ -88,8 +89,9 @@ class Settlement:
             self._subscriptions.settled(subscription)
 
     def _give(self) -> Subscription | None:
-        """As :meth:`flush`, but leave it to the caller to tell the subscriptions: that may end the
-        session that a receipt waits on.
+        """As :meth:`flush`, but the caller tells the subscriptions.
+
+        That may end the session that a receipt waits on.
         """
         subscription = self._of
         if subscription is not None:

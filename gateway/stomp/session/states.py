@@ -1,5 +1,6 @@
-"""Which command is legal when: the table that the session obeys, the documentation shows and the
-tests walk.
+"""Which command is legal when.
+
+The session obeys this table, the documentation shows it, and the tests walk it.
 
 Everything that decides legality by state stands here. What a legal command needs besides (a known
 subscription, the right transaction identifier) is its own business.
@@ -79,12 +80,15 @@ _COMMANDS: Final = {command.value: command for command in Command}
 
 
 def command_of(name: str) -> Command | None:
-    """The command of that name, None for one that clients do not have (``MESSAGE``, ``sends``)."""
+    """Return the command of that name.
+
+    None for one that clients do not have (``MESSAGE``, ``sends``).
+    """
     return _COMMANDS.get(name)
 
 
 def illegal(state: State, command: Command) -> str:
-    """Why ``command`` is not legal in ``state``: a sentence for the ERROR frame."""
+    """Say, for an ERROR, why ``command`` is not legal in ``state``."""
     name = command.value
     if state is State.OPENED:
         return f"{name} before CONNECT: the first frame must be CONNECT or STOMP"

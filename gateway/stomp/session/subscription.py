@@ -1,4 +1,4 @@
-"""One subscription: its deliveries become MESSAGE frames, and its credit bounds them.
+"""One subscription: its MESSAGE frames, and the credit that bounds them.
 
 Owns what was delivered, what of it is settled, and why the consumer may not deliver just now. An
 auto delivery counts as acknowledged when its octets are in the kernel; that is also when its credit
@@ -60,18 +60,22 @@ class Owner(Protocol):
         """Where messages are counted."""
 
     def fresh(self, subscription: Subscription) -> None:
-        """It has added frames to the output, and has not been told of a flush since."""
+        """It has added frames to the output since the last flush."""
 
     def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
-        """Delivery ``number`` cannot be sent to this client. Those after it were not looked at."""
+        """Delivery ``number`` cannot be sent to this client.
+
+        Those after it were not looked at.
+        """
 
     def ended(self, subscription: Subscription, error: MessagingError) -> None:
         """The provider ended the consumer."""
 
 
 class Outstanding(InFlight[Message]):
-    """The unsettled deliveries of one subscription, which ACK and NACK name by number or by
-    message identifier.
+    """The unsettled deliveries of one subscription.
+
+    ACK and NACK name them by number or by message identifier.
     """
 
     __slots__ = ("_index",)
@@ -82,7 +86,10 @@ class Outstanding(InFlight[Message]):
         self._index: dict[str, int] | None = None
 
     def octets(self) -> int:
-        """Roughly what their messages take in memory, in bytes. Looks at all of them."""
+        """Return roughly the bytes of their messages in memory.
+
+        Looks at all of them.
+        """
         return sum([message.weight for message in self._open.values()])
 
     def number_of(self, message_id: str) -> int | None:
@@ -222,15 +229,16 @@ class Subscription:
         self._written = 0
         self._written_octets = 0
         self._in_kernel = 0
-        #: Settlements that were undone after they had made room: so many to come make none.
+        #: Settlements that were undone after they had made room: as many to come make no room.
         self._overdrawn = 0
         self._holds = Hold.STARTING
         self._running = False
         self.consumer: Consumer
 
     def attach(self) -> None:
-        """Make the provider's consumer, stopped. :raises MessagingError: as
-        ``Session.consumer``.
+        """Make the provider's consumer, stopped.
+
+        :raises MessagingError: as ``Session.consumer``.
         """
         self.consumer = self.session.consumer(self.spec, self.deliver, self._failed)
         self.consumer.grant(self._window, self._octets)
@@ -349,8 +357,9 @@ class Subscription:
         self._fresh_octets = 0
 
     def drained(self) -> None:
-        """All that was written is in the kernel: acknowledge auto deliveries, and let as much
-        follow as was taken.
+        """All that was written is in the kernel.
+
+        Acknowledge auto deliveries, and let as much follow as was taken.
         """
         octets, self._written_octets = self._written_octets, 0
         count = self._written - self._in_kernel
@@ -372,7 +381,10 @@ class Subscription:
         return self.delivered - self._in_kernel if self.outstanding is None else 0
 
     def settled(self, count: int) -> None:
-        """So many were settled: let as many follow, unless they have followed already."""
+        """Let as many deliveries follow as were settled.
+
+        Unless they have followed already.
+        """
         if self._overdrawn:
             paid = min(count, self._overdrawn)
             self._overdrawn -= paid
@@ -381,11 +393,11 @@ class Subscription:
             self.consumer.grant(count)
 
     def unsettled(self, count: int) -> None:
-        """Of those settled, so many are outstanding again."""
+        """Count settled deliveries that are outstanding again."""
         self._overdrawn += count
 
     def given_back(self) -> None:
-        """The provider has taken all outstanding deliveries back; their numbers are void."""
+        """The provider has taken all deliveries back: their numbers are void."""
         if self.outstanding is not None:
             self.acked = self.delivered
             self.settled(len(self.outstanding.clear()))

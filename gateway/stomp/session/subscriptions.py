@@ -1,4 +1,6 @@
-"""SUBSCRIBE and UNSUBSCRIBE: the subscriptions of one connection (seed table 12-11).
+"""SUBSCRIBE and UNSUBSCRIBE: a connection's subscriptions.
+
+Seed table 12-11.
 
 Owns which there are and what all of them do together: stop while the client does not read, be told
 when it did, pause for the operator.
@@ -300,8 +302,9 @@ class Subscriptions:
             subscription.session.close()
 
     def settled(self, subscription: Subscription) -> None:
-        """A settlement was made; a subscription that is over and holds nothing more is
-        forgotten.
+        """A settlement was made.
+
+        A subscription that is over and holds nothing more is forgotten.
         """
         if (
             subscription.closed
@@ -327,8 +330,9 @@ class Subscriptions:
         self._fresh.append(subscription)
 
     def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
-        """Reject what cannot be sent, so that it counts against the redelivery policy, and end the
-        connection.
+        """Reject what cannot be sent, and end the connection.
+
+        The rejection counts against the redelivery policy.
         """
         if isinstance(error, (UnsendableBody, TransformFailed, EnvelopeError)):
             if not subscription.transacted:

@@ -56,8 +56,9 @@ class Transaction:
 
     @property
     def session(self) -> ProviderSession:
-        """The transacted session, made when it is first needed. :raises MessagingError: the
-        provider has none.
+        """The transacted session, made when it is first needed.
+
+        :raises MessagingError: the provider has no transactions.
         """
         if self._session is None:
             self._session = self._connection.session(Mode.TRANSACTED)
@@ -69,14 +70,14 @@ class Transaction:
         self._holds(self.octets)
 
     def settled(self, messages: Sequence[Message]) -> None:
-        """Deliveries of these were settled in it: they are in memory until it ends."""
+        """Count settled deliveries, which are in memory until it ends."""
         self.octets += sum([message.weight for message in messages]) + _ACKNOWLEDGEMENT * len(
             messages
         )
         self._holds(self.octets)
 
     def require(self, identifier: str, command: str) -> None:
-        """See to it that the ``transaction`` header of ``command`` names the open transaction.
+        """Check that ``transaction`` of ``command`` names the open transaction.
 
         :raises CommandRefused: it does not.
         """
@@ -90,8 +91,9 @@ class Transaction:
             )
 
     def begin(self, identifier: str, receipt: str | None) -> None:
-        """Open it: transacted subscriptions are delivered to from now on. :raises MessagingError:
-        the provider has no transactions.
+        """Open it: transacted subscriptions are delivered to from now on.
+
+        :raises MessagingError: the provider has no transactions.
         """
         _ = self.session
         self.current = identifier
@@ -100,8 +102,9 @@ class Transaction:
             subscription.free(Hold.NO_TRANSACTION)
 
     def commit(self, identifier: str, receipt: str | None) -> None:
-        """Make all that was sent and acknowledged durable, together; the RECEIPT follows when it
-        is.
+        """Make all that was sent and acknowledged durable, together.
+
+        The RECEIPT follows when it is.
 
         Deliveries not acknowledged stay outstanding for the next transaction.
         """
@@ -117,8 +120,9 @@ class Transaction:
         self._joined = []
 
     def abort(self, identifier: str, receipt: str | None) -> None:
-        """Forget all that was sent and acknowledged. What transacted subscriptions had received
-        comes again after the next BEGIN.
+        """Forget all that was sent and acknowledged.
+
+        What transacted subscriptions had received comes again after the next BEGIN.
         """
         self.require(identifier, "ABORT")
         self._close()
@@ -133,8 +137,9 @@ class Transaction:
         self._joined = []
 
     def reject_alone(self, subscription: Subscription, number: int) -> bool:
-        """Reject a delivery of a transacted subscription for good, although the connection is
-        ending and the transaction with it.
+        """Reject a delivery for good, although the transaction is ending.
+
+        The delivery is a transacted subscription's, and the connection is ending, too.
 
         That takes a commit, so it is possible only while the transaction holds nothing else.
         Otherwise all comes again, and sooner or later this delivery does so first.
@@ -148,31 +153,26 @@ class Transaction:
         return True
 
     def join(self, subscription: Subscription, number: int, message: Message) -> None:
-        """A delivery of a subscription that is not transacted was settled within this
-        transaction.
-        """
+        """Note a settlement of a subscription that is not transacted."""
         self.touched = True
         self._joined.append((subscription, number, message))
         self._numbers[subscription, message.message_id] = number
 
     def cover(self, subscription: Subscription, number: int) -> None:
-        """All deliveries of a subscription up to ``number`` were acknowledged within this
-        transaction.
-        """
+        """Note a cumulative acknowledgement up to ``number``."""
         self._covered[subscription] = max(number, self._covered.get(subscription, 0))
 
     def covers(self, subscription: Subscription, number: int) -> bool:
-        """Whether an acknowledgement of that delivery, or of a later one, in this transaction has
-        acknowledged it cumulatively.
+        """Return whether this transaction has acknowledged it cumulatively.
+
+        By an acknowledgement of that delivery or of a later one.
         """
         return 0 < number <= self._covered.get(subscription, 0)
 
     def covered(
         self, candidates: Iterable[Subscription], message_id: str
     ) -> tuple[Subscription, int] | None:
-        """The latest delivery of that message to one of the subscriptions which this transaction
-        :meth:`covers`.
-        """
+        """Return the latest delivery of a message that it :meth:`covers`."""
         for subscription in candidates:
             number = self._numbers.get((subscription, message_id), 0)
             if self.covers(subscription, number):
@@ -196,4 +196,4 @@ class Transaction:
 
 
 def _ignore(error: MessagingError | None) -> None:
-    """The rejection could not be stored: the message comes again, and is rejected again."""
+    """The rejection was not stored: the message comes, and is rejected, again."""

@@ -1,5 +1,6 @@
-"""The operator's message transformer, as the STOMP bridge calls it (seed, "Message Transformation
-During Message Processing").
+"""The operator's message transformer, as the STOMP bridge calls it.
+
+Seed, "Message Transformation During Message Processing".
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Transforming:
         self._transformer: Final = transformer
 
     def incoming(self, message: Message) -> Message:
-        """What to send to the provider in place of a client's message; ``properties`` are its
-        headers that are not JMS properties.
+        """Return what to send to the provider for a client's message.
+
+        ``properties`` are its headers that are not JMS properties.
 
         :raises TransformFailed: the SEND fails.
         """

@@ -1,1 +1,1 @@
-"""STOMP over sockets: the Twisted protocols, their output and the wheel that times them."""
+"""STOMP over sockets: Twisted protocols, their output and their timing."""

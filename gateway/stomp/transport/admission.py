@@ -1,4 +1,4 @@
-"""How many connections there may be: in all, from one address, and of one user.
+"""How many connections there may be: in all, by address, by user.
 
 Owns the counts, and the list of those that are open. Over TCP and TLS alike.
 """
@@ -64,8 +64,9 @@ class Admission(Generic[ConnectionT]):
             )
 
     def claim_user(self, connection: ConnectionT, username: str) -> None:
-        """Count a connection for its user. :raises TooManyConnections: the user has as many as one
-        may have.
+        """Count a connection for its user.
+
+        :raises TooManyConnections: the user has as many as one may have.
         """
         limit = self._options.max_connections_per_user
         if 0 <= limit <= self._by_user[username]:
@@ -95,7 +96,7 @@ class Admission(Generic[ConnectionT]):
 
 
 def _decrease(counts: Counter[str], key: str | None) -> None:
-    """Count one less; nobody's names are kept for ever."""
+    """Count one less; names without connections are forgotten."""
     if key is not None:
         counts[key] -= 1
         if not counts[key]:

@@ -1,9 +1,8 @@
-"""One client's socket: bytes in and out, time limits, and how the socket is closed.
+"""One client's socket: bytes in and out, time limits, and its closing.
 
 It reads in slices, so that no client has the reactor to itself, and writes once a turn. It closes so
 that the last words arrive: once they are in the kernel it sends no more, reads on for a moment,
-since closing over unread bytes would destroy them, and then closes. Of STOMP it knows the rhythm
-only.
+since closing over unread bytes would destroy them, and then closes.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
 #: How much is read from the socket at once from a client that sends little: Twisted's own measure.
 _READ_OCTETS: Final = 64 * 1024
-#: Unfinished frames and unread output count in the memory budget from so many bytes on; smaller
+#: Unfinished frames and unread output count in the memory budget from these bytes on; smaller
 #: ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
@@ -103,8 +102,9 @@ class Shared:
 
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
 class StompConnection(Protocol):
-    """The protocol of one client; see :class:`~gateway.stomp.session.peer.Peer` for what the
-    session uses of it.
+    """The protocol of one client.
+
+    See :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it.
     """
 
     def __init__(self, shared: Shared, address: str, port: int) -> None:
@@ -196,8 +196,9 @@ class StompConnection(Protocol):
             turn.leave()
 
     def readConnectionLost(self) -> None:
-        """The client has closed its side, or all of the connection: what it is owed goes out, then
-        this side closes. Never with TLS.
+        """The client has closed its side, or all of the connection.
+
+        What it is owed goes out, then this side closes. Never with TLS.
         """
         if self._input_closed:
             return
@@ -209,7 +210,7 @@ class StompConnection(Protocol):
                     return
             finally:
                 self._turn.end()
-        # As Twisted does where nobody asks for half of a connection.
+        # As Twisted does where half of a connection is not asked for.
         self._raw.connectionLost(Failure(ConnectionDone()))  # type: ignore[no-untyped-call]
 
     def writeConnectionLost(self) -> None:
@@ -237,7 +238,7 @@ class StompConnection(Protocol):
     # Reading.
 
     def _read(self) -> None:
-        """Give the session what has been read, for as long as a turn may last. Within a turn."""
+        """Give the session what was read, for as long as a turn may last."""
         session = self.session
         parser = self._parser
         if self._reading or (self._pauses and self._pauses & ~Pause.CONNECTING):
@@ -285,8 +286,7 @@ class StompConnection(Protocol):
             self.transport.pauseProducing()  # type: ignore[union-attr]
 
     def _weigh(self, taken: bool) -> None:
-        """Count the unfinished frame in the memory budget, with the bytes it has announced, and
-        start its time-out.
+        """Count the unfinished frame in the memory budget, and time it.
 
         :param taken: frames were taken just now, so the bytes that are left begin another one.
         """
@@ -385,9 +385,7 @@ class StompConnection(Protocol):
             self._shared.wheel.arm(self, at_ms)
 
     def was_away(self, late_ms: int, now_ms: int) -> None:
-        """This process did not run for so long: that is not the client's time. What happened before
-        moves nearer to the present.
-        """
+        """This process did not run for so long: that is not the client's time."""
         self._stage_due += late_ms
         self._beats.forgive(late_ms, now_ms)
         self._slow_reader.forgive(late_ms, now_ms)
@@ -456,8 +454,9 @@ class StompConnection(Protocol):
     # Closing.
 
     def end(self, error: Exception) -> None:
-        """End the session with an ERROR; in the TLS handshake, where no word could be read, close
-        at once.
+        """End the session with an ERROR.
+
+        In the TLS handshake, where no word could be read, close at once.
         """
         if not self._in_handshake:
             self.session.fail(error)
@@ -467,7 +466,7 @@ class StompConnection(Protocol):
             self.abort()
 
     def drop(self, reason: str) -> None:
-        """Close without a word, because words would not be read; the log has the reason."""
+        """Close without a word, which would not be read; log the reason."""
         if not self.is_gone:
             self._counters.dropped += 1
             self.session.log.dropped(reason)
@@ -517,7 +516,7 @@ class StompConnection(Protocol):
 
     @property
     def peer_certificate(self) -> Certificate | None:
-        """The client's verified certificate; None without TLS, or without a certificate."""
+        """The client's verified certificate, if it has shown one."""
         found = self.transport.getPeerCertificate() if self._tls else None  # type: ignore[union-attr]
         return None if found is None else found.to_cryptography()
 

@@ -1,4 +1,6 @@
-"""The time limits of one connection: its stages, heart-beats, slow readers and slow frames.
+"""The time limits of one connection.
+
+Of its stages, heart-beats, slow readers and slow frames.
 
 Does nothing by itself: each class is told what happened and when, judges by the time it is given,
 and says when to look again. Times are milliseconds of the clock of timers.
@@ -16,7 +18,7 @@ from gateway.stomp.transport.output import Output
 ENDING_MS: Final = 5000
 LINGER_MS: Final = 2000
 ABORT_MS: Final = 1000
-#: A slow reader has a second for so many bytes, where the system does not tell how much it has
+#: A slow reader has a second for this many bytes, where the system does not tell how much it has
 #: read.
 _SLOWEST: Final = 16 * 1024
 #: How often a slow reader is looked at within its time-out: how late it is found out at most.
@@ -24,8 +26,9 @@ _LOOKS: Final = 4
 
 
 class Stage(Enum):
-    """Where a connection is between its opening and its end; each but ``RUNNING`` has a time
-    limit.
+    """Where a connection is between its opening and its end.
+
+    Each but ``RUNNING`` has a time limit.
     """
 
     OPENED = "opened"
@@ -41,7 +44,10 @@ class Stage(Enum):
 
 
 class ClientSilent(Exception):
-    """The client does not send or does not read in time; the text says so for the log."""
+    """The client does not send or does not read in time.
+
+    The text says so for the log.
+    """
 
 
 class HeartBeats:
@@ -59,7 +65,7 @@ class HeartBeats:
         self.heard = self.spoke = now_ms
 
     def agree(self, send_ms: int, receive_ms: int, now_ms: int) -> None:
-        """Begin with what CONNECT and CONNECTED agreed upon; 0 is none."""
+        """Begin with what CONNECT and CONNECTED agreed upon; 0 is no heart-beat."""
         self._send_ms = send_ms
         self._receive_ms = receive_ms
         self.heard = self.spoke = now_ms
@@ -114,7 +120,10 @@ class SlowReader:
         self._taken = 0
 
     def begin(self, now_ms: int) -> int:
-        """Something is unread. :returns: when to look, 0 where that is arranged already."""
+        """Something is unread.
+
+        :returns: when to look, 0 where that is arranged already.
+        """
         if self._since:
             return 0
         self._since = now_ms
@@ -131,8 +140,9 @@ class SlowReader:
             self._since = min(self._since + late_ms, now_ms)
 
     def look(self, now_ms: int) -> list[int]:
-        """Return when to look again. :raises ClientSilent: the client has read nothing for too
-        long.
+        """Return when to look again.
+
+        :raises ClientSilent: the client has read nothing for too long.
         """
         if not self._since:
             return []
@@ -167,7 +177,7 @@ class SlowFrame:
         self._watching = False
 
     def note(self, left: int, is_new: bool, now_ms: int) -> int:
-        """So many bytes are left of an unfinished frame, 0 for none.
+        """``left`` bytes of an unfinished frame wait; 0 for no frame.
 
         :param is_new: frames were taken just now, so the bytes are another frame's.
         :returns: when to look, 0 where that is arranged already.

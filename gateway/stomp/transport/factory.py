@@ -1,4 +1,4 @@
-"""What makes connections, what they share, and what an operator does to all of them."""
+"""What makes connections, and what an operator does to all of them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ class StompFactory(ServerFactory):
             self._turn.end()
 
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
-        """Tell the clients that have shown such a certificate: ERROR, roll back, close."""
+        """End the connections of clients that have shown such a certificate.
+
+        By ERROR; what they have under way is rolled back.
+        """
         self._turn.begin()
         try:
             for connection in self.connections:

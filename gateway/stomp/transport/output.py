@@ -1,4 +1,6 @@
-"""What goes out to one client: gathered in a turn, written once, and known to be in the kernel.
+"""The output of one client.
+
+It is gathered in a turn, written once, and known to be in the kernel.
 
 Owns the octets on their way. While none wait they are given to the kernel at once: what it takes
 needs no pass of the reactor, and is known to be there when the turn's changes go to the store. What
@@ -23,7 +25,7 @@ from zope.interface import implementer
 from gateway.messaging.turn import Turn
 
 #: Parts that are longer than this on the average are not joined before they are sent, and at most
-#: so many go in one call.
+#: this many go in one call.
 _LONG: Final = 4096
 _MOST_PARTS: Final = 512
 #: Where ``tcpi_bytes_acked`` is in ``struct tcp_info`` (linux/tcp.h, since 4.1).
@@ -114,22 +116,27 @@ class Output:
             self._waiting.append(done)
 
     def taken(self) -> int:
-        """Bytes that the client's kernel has confirmed so far, TLS's own included; -1 where the
-        system does not tell.
+        """Return the bytes that the client's kernel has confirmed so far.
+
+        TLS's own included; -1 where the system does not tell.
         """
         raw = self._raw
         return _confirmed(raw.getHandle()) if isinstance(raw, Connection) else -1
 
     def end(self) -> None:
-        """Nothing more is told or pushed; the transport may close when its buffer is empty."""
+        """Nothing more is told or pushed.
+
+        The transport may close when its buffer is empty.
+        """
         self._socket = self._push = None
         if self._registered:
             self._registered = False
             self._raw.unregisterProducer()
 
     def gone(self) -> None:
-        """The connection is lost: forget what waits. The transport goes, too, for what it has not
-        sent is still in its buffer.
+        """The connection is lost: forget what waits.
+
+        The transport goes, too, for what it has not sent is still in its buffer.
         """
         self._closed = True
         self._socket = self._push = None
@@ -170,8 +177,10 @@ class Output:
 
 
 def _send(to: socket.socket, parts: list[bytes]) -> int:
-    """Give the kernel what it takes at once. :returns: the octets taken. A failure takes none; the
-    transport will meet it, too.
+    """Give the kernel what it takes at once.
+
+    A failure takes nothing; the transport will meet it, too.
+    :returns: the bytes taken.
     """
     sent = 0
     for first in range(0, len(parts), _MOST_PARTS):
@@ -198,7 +207,7 @@ def _confirmed(of: socket.socket) -> int:
 
 
 def _after(parts: list[bytes], sent: int) -> list[bytes]:
-    """What is left when so many octets were sent."""
+    """Return what is left when that many bytes were sent."""
     for index, part in enumerate(parts):
         if sent < len(part):
             return [part[sent:], *parts[index + 1 :]] if sent else parts[index:]

@@ -1,4 +1,7 @@
-"""TLS below STOMP, which notices clients that do not speak it, and why a handshake failed."""
+"""TLS below STOMP.
+
+It notices clients that do not speak it, and why a handshake failed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class SniffingTLS(TLSMemoryBIOProtocol):
     refused_certificate = ""
 
     def certificate_refused(self, name: str, serial: int, reason: str) -> None:
-        """The client has shown a certificate that cannot be accepted; the handshake fails.
+        """The client's certificate is not accepted; the handshake fails.
 
         :param name: the common name of its subject. :param reason: in OpenSSL's words.
         """
@@ -61,8 +64,9 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The TCP connection is gone. Drop its transport with the unsent output: this object lives
-        on in a cycle with OpenSSL.
+        """The TCP connection is gone.
+
+        Drop its transport with the unsent output: this object lives on in a cycle with OpenSSL.
         """
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self.transport = None
@@ -89,7 +93,7 @@ def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSM
 
 
 def description(transport: Any, certificate: str | None) -> str:
-    """For the log: what was agreed upon, and whose certificate the client has shown."""
+    """Say for the log what was agreed upon, and whose certificate came."""
     shown = (
         "without a certificate"
         if certificate is None
@@ -99,8 +103,9 @@ def description(transport: Any, certificate: str | None) -> str:
 
 
 def refusal(transport: Any, reason: Failure) -> tuple[str, bool] | None:
-    """For the log: why the handshake failed, and whether that is for the client's certificate; None
-    where the client just went away.
+    """Say for the log why the handshake failed.
+
+    And whether that is for the client's certificate; None where the client just went away.
 
     :param reason: with which the connection was lost.
     """

@@ -1,5 +1,6 @@
-"""One timing wheel for all connections: heart-beats, time-outs and what a session wants to be woken
-for.
+"""One timing wheel for all connections.
+
+For heart-beats, time-outs and what a session wants to be woken for.
 
 A connection is in one slot, that of the first thing it has to look at. Looking is cheap and being
 early does no harm, so what moves a deadline further away (octets that arrive) touches the wheel not
@@ -24,7 +25,7 @@ from gateway.messaging.clocks import AWAY_S
 
 #: How exact it is, in milliseconds: a connection is looked at so much late at most.
 TICK_MS: Final = 50
-#: A turn that comes so many milliseconds late tells that the process did not run.
+#: A turn that comes this many milliseconds late tells that the process did not run.
 AWAY_MS: Final = int(AWAY_S * 1000)
 #: Slots; what is due later than a turn of the wheel is looked at once a turn.
 _SLOTS: Final = 1024
@@ -37,13 +38,15 @@ class Timed(Protocol):
     due_tick: int
 
     def expire(self, now_ms: int) -> int:
-        """Do what is due at ``now_ms``; returns when to look next, in milliseconds of the same
-        clock, or 0 for not at all.
+        """Do what is due at ``now_ms``.
+
+        :returns: when to look next, in milliseconds of the same clock, or 0 for not at all.
         """
 
     def was_away(self, late_ms: int, now_ms: int) -> None:
-        """The process did not run for ``late_ms``, until ``now_ms``: that time counts for no
-        deadline of a client.
+        """The process did not run for ``late_ms``, until ``now_ms``.
+
+        That time counts for no deadline of a client.
         """
 
 
@@ -109,8 +112,10 @@ class Wheel:
         self._call = self._clock.callLater(max(self._due_ms - self._now_ms(), 0) / 1000, self._turn)
 
     def _turn(self) -> None:
-        """A tick has passed. What is due is looked at after the reactor has served the sockets once
-        more, and judged by the time now.
+        """A tick has passed.
+
+        What is due is looked at after the reactor has served the sockets once more, and judged by
+        the time now.
         """
         now_ms = self._now_ms()
         late_ms = now_ms - self._due_ms

@@ -1,4 +1,6 @@
-"""Octets to STOMP frames and back, without I/O. Imports the standard library only.
+"""Bytes to STOMP frames and back, without I/O.
+
+Imports the standard library only.
 
 Everything that others may use is named here; the modules behind are private to the package. Bytes
 go in and frames come out: a

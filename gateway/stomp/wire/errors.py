@@ -1,12 +1,13 @@
-"""What the other side sent that is no STOMP. Owns the one error of this package; knows nothing of
-connections or of ERROR frames.
+"""The error for what is not STOMP.
+
+The one error of this package; it knows nothing of connections or of ERROR frames.
 """
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """The octets received are not a STOMP frame, or are more than the limits allow.
+    """The bytes received are not a STOMP frame, or exceed the limits.
 
     After it nothing that follows on the connection can be trusted to begin where a frame begins:
     answer with ERROR and close.
@@ -24,8 +25,9 @@ class ProtocolError(Exception):
 
 
 def shown(text: str | bytes, most: int = 32) -> str:
-    """Text of the other side, made fit to be quoted: at most `most` characters and an ellipsis,
-    unprintable ones as ``?``.
+    """Make text of the other side fit to be quoted.
+
+    At most `most` characters and an ellipsis, unprintable ones as ``?``.
     """
     if isinstance(text, bytes):
         text = text[: 4 * most + 4].decode("utf-8", "replace")

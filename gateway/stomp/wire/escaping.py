@@ -1,4 +1,6 @@
-r"""Header text to wire text and back, version by version (STOMP 1.1 and 1.2, "Value Encoding"). Knows no frames.
+r"""Header text to wire text and back, version by version.
+
+STOMP 1.1 and 1.2, "Value Encoding". Knows no frames.
 
 ==========  =======================  ==================  ==================
 Character   1.0, and CONNECT frames  1.1                 1.2
@@ -37,8 +39,9 @@ _PLAIN_1_2: Final = {"n": "\n", "c": ":", "\\": "\\", "r": "\r"}
 
 
 class UndefinedEscape(ValueError):
-    """A backslash that is followed by nothing the version defines. Its text is the two characters,
-    fit to be quoted.
+    """A backslash that is followed by nothing the version defines.
+
+    Its text is the two characters, fit to be quoted.
     """
 
 
@@ -47,8 +50,10 @@ class UndefinedEscape(ValueError):
 
 
 def escape_1_0(text: str) -> str:
-    """A header value as a 1.0 peer takes it, and as CONNECT, STOMP and CONNECTED carry it in every
-    version. The same object if nothing changes.
+    """Return a header value as a 1.0 peer takes it.
+
+    CONNECT, STOMP and CONNECTED carry it like this in every version. The same object if nothing
+    changes.
     """
     if "\n" in text:
         text = text.replace("\n", " ")
@@ -60,15 +65,19 @@ def escape_1_0(text: str) -> str:
 
 
 def bare_name(name: str) -> str:
-    """A header name as readers that trim see it: without the blanks at its edges. The same object
-    if there are none.
+    """Return a header name as readers that trim see it.
+
+    Without the blanks at its edges; the same object if it has no such blanks.
     """
     start, end = _inner(name)
     return name if end - start == len(name) else name[start:end]
 
 
 def without_edge_blanks(name: str) -> str:
-    """A header name with ``_`` for each blank at its edges. The same object if there are none."""
+    """Return a header name with ``_`` for each blank at its edges.
+
+    The same object if it has no such blanks.
+    """
     start, end = _inner(name)
     return (
         name
@@ -92,8 +101,10 @@ def _is_blank(character: str) -> bool:
 
 
 def escape_name_1_0(text: str) -> str:
-    """A header name for a 1.0 peer: as `escape_1_0`, with ``_`` for blanks at the edges, and for a
-    colon, at which the peer would split.
+    """Return a header name for a 1.0 peer.
+
+    As `escape_1_0`, with ``_`` for blanks at the edges, and for a colon, at which the peer would
+    split.
     """
     text = without_edge_blanks(text)
     if ":" in text:
@@ -102,17 +113,26 @@ def escape_name_1_0(text: str) -> str:
 
 
 def escape_name_1_1(text: str) -> str:
-    """A header name for a 1.1 peer: as `escape_1_1`, with ``_`` for blanks at the edges."""
+    """Return a header name for a 1.1 peer.
+
+    As `escape_1_1`, with ``_`` for blanks at the edges.
+    """
     return escape_1_1(without_edge_blanks(text))
 
 
 def escape_name_1_2(text: str) -> str:
-    """A header name for a 1.2 peer: as `escape_1_2`, with ``_`` for blanks at the edges."""
+    """Return a header name for a 1.2 peer.
+
+    As `escape_1_2`, with ``_`` for blanks at the edges.
+    """
     return escape_1_2(without_edge_blanks(text))
 
 
 def escape_1_1(text: str) -> str:
-    """A header value for a 1.1 peer. The same object if there is nothing to escape."""
+    """Return a header value for a 1.1 peer.
+
+    The same object if there is nothing to escape.
+    """
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if ":" in text:
@@ -127,7 +147,10 @@ def escape_1_1(text: str) -> str:
 
 
 def escape_1_2(text: str) -> str:
-    """A header value for a 1.2 peer. The same object if there is nothing to escape."""
+    """Return a header value for a 1.2 peer.
+
+    The same object if there is nothing to escape.
+    """
     if "\\" in text:
         text = text.replace("\\", "\\\\")
     if ":" in text:
@@ -154,8 +177,9 @@ _NAMES: Final[dict[Version, Callable[[str], str]]] = {
 
 
 def escaper(version: Version) -> Callable[[str], str]:
-    """The function that escapes header values for `version`, to be kept by whoever serializes
-    much.
+    """Return the function that escapes header values for `version`.
+
+    For callers that serialize much.
     """
     return _VALUES[version]
 
@@ -166,12 +190,17 @@ def name_escaper(version: Version) -> Callable[[str], str]:
 
 
 def escape_header(text: str, version: Version) -> str:
-    """A header value as it is sent in `version`; the same object if there is nothing to escape."""
+    """Return a header value as it is sent in `version`.
+
+    The same object if there is nothing to escape.
+    """
     return _VALUES[version](text)
 
 
 def unescape_header(text: str, version: Version) -> str:
-    """A header name or value as it was meant; 1.0 has no escapes and gets the text back.
+    """Return a header name or value as it was meant.
+
+    1.0 has no escapes and gets the text back.
 
     :raises UndefinedEscape: an escape that `version` does not define (STOMP 1.2: "MUST be treated
         as a fatal protocol error").

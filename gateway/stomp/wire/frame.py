@@ -1,7 +1,9 @@
-"""Frames, as the parser gives them and the serializer takes them (STOMP 1.2, "STOMP Frames").
+"""Frames, as the parser gives them and the serializer takes them.
+
+STOMP 1.2, "STOMP Frames".
 
 A frame is a :class:`Head` (command and headers) and a body. Producers repeat their header blocks,
-so the parser gives the *same* head object again for the same octets; whoever interprets heads may
+so the parser gives the *same* head object again for the same octets; the interpreter of heads may
 keep what it made of one in ``Head.plan``.
 """
 

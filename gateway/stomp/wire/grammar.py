@@ -1,4 +1,6 @@
-r"""What a frame is made of: the grammar, its commands, where this gateway is stricter or milder than it, and how large the parts may be.
+r"""What a frame is made of: the grammar, its commands and its limits.
+
+And where this gateway is stricter or milder than the grammar.
 
 Parses nothing itself. The parser enforces the limits while octets arrive, not when a frame is whole.
 
@@ -74,8 +76,9 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest frame that is accepted, part by part. Exactly the limit is allowed; one more is a
-    ``ProtocolError``.
+    """The largest frame that is accepted, part by part.
+
+    Exactly the limit is allowed; one more is a ``ProtocolError``.
 
     The defaults: header lines as ActiveMQ and Open MQ have them, command and header count as
     RabbitMQ has them, bodies as Open MQ's ``imq.message.max_size``.

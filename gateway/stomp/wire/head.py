@@ -1,5 +1,7 @@
-"""One whole header block to a :class:`Head`: UTF-8, command, lines, escapes, repeats,
-``content-length``; and the heads of blocks that come again. Knows nothing of buffers and of limits.
+"""One whole header block to a :class:`Head`.
+
+UTF-8, command, lines, escapes, repeats, ``content-length``; and the heads of blocks that come
+again. Knows nothing of buffers and of limits.
 
 There are two readers. :func:`read_head` takes every block and says what is wrong with a bad one.
 :func:`read_plain_head` takes the blocks that nearly all clients send, several times faster, and
@@ -64,8 +66,9 @@ def read_head(block: bytes, version: Version) -> Head:
 
 
 def read_plain_head(block: bytes, version: Version, most: int) -> Head | None:
-    """Read a header block if it is plain: no CR, escape (1.0: padding) or repeated header, and
-    nothing wrong with it. Else None.
+    """Read a header block if it is plain, else return None.
+
+    Plain is: no CR, escape (1.0: padding) or repeated header, and nothing wrong with it.
 
     :param block: as `read_head` takes it, ending in two LF.
     :param most: the headers allowed.
@@ -101,8 +104,9 @@ def read_plain_head(block: bytes, version: Version, most: int) -> Head | None:
 
 
 def with_receipt(base: Head, receipt: bytes, before: int, version: Version) -> Head | None:
-    """The head of a plain block from which the line of its ``receipt`` was taken, with it again;
-    None if it must be read as a whole.
+    """Return the head of a plain block with its ``receipt`` added again.
+
+    The block had the line of its ``receipt`` taken out. None if it must be read as a whole.
 
     :param base: what the rest of the block says. :param receipt: the value as it came. :param
         before: how many headers come before it.
@@ -143,8 +147,9 @@ def content_length(headers: dict[str, str]) -> int:
 
 
 def receipt_of(lines: bytes, version: Version) -> str | None:
-    """The ``receipt`` header of a block that is bad elsewhere, or None if it has none that can be
-    read.
+    """Return the ``receipt`` header of a block that is bad elsewhere.
+
+    None if it has no such header that can be read.
 
     :param lines: the command line and header lines, whole ones only, each with its end.
     """
@@ -188,8 +193,9 @@ def _headers(lines: list[str], version: Version) -> dict[str, str]:
 
 
 def _forbids_trimming(lines: list[str]) -> bool:
-    """Whether a CONNECT offers, or a CONNECTED chooses, a version in which padding is part of the
-    text, while 1.0 is not yet left.
+    """Return whether padding is part of the text, while still in 1.0.
+
+    A CONNECT offers, or a CONNECTED chooses, a version that says so.
     """
     wanted = "version" if lines[0] == "CONNECTED" else "accept-version"
     for line in lines:
@@ -219,8 +225,9 @@ class RepeatedHeads:
         self._refused = 0
 
     def sight(self, block: bytes, head: Head) -> None:
-        """A whole frame with this block, which is not kept, has come; keep `head` for it, and mark
-        it so, if it is worth it.
+        """Keep `head` for a block that came, if it is worth it, and mark it.
+
+        A whole frame with this block, which is not kept, has come.
 
         :param block: header block with its blank line, read without fault and within the limits.
         """
@@ -248,7 +255,7 @@ class RepeatedHeads:
             self.heads[block] = head
 
     def forget(self) -> None:
-        """Keep nothing of what has been: by other rules the same octets are other heads."""
+        """Keep nothing: by other rules the same bytes are other heads."""
         self.heads.clear()
         self._seen.clear()
         self._refused = 0

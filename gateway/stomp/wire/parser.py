@@ -1,5 +1,6 @@
-"""Octets to frames, however they are cut. Owns the octets that wait, and the fast way through those
-that wait for nothing.
+"""Bytes to frames, however they are cut.
+
+Owns the bytes that wait, and the fast way through those that wait for nothing.
 
 Header blocks are read, and heads that come again are kept, by :mod:`gateway.stomp.wire.head`; a
 frame that comes in parts is read by :mod:`gateway.stomp.wire.partial`. This module knows no sockets
@@ -104,8 +105,9 @@ class FrameParser:
 
     @property
     def limits(self) -> Limits:
-        """The limits that hold for frames not yet returned. May be set between calls; what waits is
-        then read anew under them.
+        """The limits that hold for frames not yet returned.
+
+        May be set between calls; what waits is then read anew under them.
         """
         return self._limits
 
@@ -116,8 +118,9 @@ class FrameParser:
 
     @property
     def version(self) -> Version:
-        """The version whose rules hold for frames not yet returned. May be set between calls; what
-        waits is then read anew by them.
+        """The version whose rules hold for frames not yet returned.
+
+        May be set between calls; what waits is then read anew by them.
         """
         return self._version
 
@@ -128,14 +131,15 @@ class FrameParser:
 
     @property
     def buffered(self) -> int:
-        """Octets received and not yet returned in a frame or skipped between frames."""
+        """Bytes received and neither returned nor skipped between frames."""
         pending = self._pending
         return len(self._data) - self._at + self._queued + (0 if pending is None else len(pending))
 
     @property
     def needed(self) -> int:
-        """Bytes that what waits here takes once the frame at the front is whole, as far as its
-        ``content-length`` tells; at least `buffered`.
+        """Bytes that wait here once the frame at the front is whole.
+
+        As far as its ``content-length`` tells; at least `buffered`.
         """
         announced = self._partial.announced
         buffered = self.buffered
@@ -151,8 +155,9 @@ class FrameParser:
         return self._starved and self._error is None
 
     def receive(self, data: bytes) -> None:
-        """Take octets that have arrived, in order. Looks at none of them and raises nothing; after
-        a ``ProtocolError`` they are dropped.
+        """Take bytes that have arrived, in order.
+
+        Looks at none of them and raises nothing; after a ``ProtocolError`` they are dropped.
         """
         if self._error is None and data:
             self._chunks.append(data)
@@ -160,8 +165,9 @@ class FrameParser:
             self._starved = False
 
     def close(self) -> None:
-        """Let go of all that waits. What is received from now on is dropped, and there are no more
-        frames. Idempotent.
+        """Let go of all that waits. Idempotent.
+
+        What is received from now on is dropped, and no more frames come.
         """
         if self._error is None:
             self._drop(ProtocolError("the connection is over"))
@@ -215,8 +221,9 @@ class FrameParser:
     # The octets that wait
 
     def _pull(self) -> bool:
-        """Join the next octets received with what is left of those before; False if there are
-        none.
+        """Join the next bytes received with what is left of those before.
+
+        :returns: False if nothing was received.
         """
         if not self._chunks:
             return False
@@ -247,9 +254,7 @@ class FrameParser:
     # Whole frames, fast
 
     def _run(self, found: list[Frame], most: int) -> None:
-        """Append the frames that lie whole and plain at the front of the data, until there are
-        `most`.
-        """
+        """Append up to `most` whole and plain frames from the front of the data."""
         data = self._data
         size = len(data)
         start = at = self._at
@@ -364,8 +369,9 @@ class FrameParser:
             self._partial.restart()
 
     def _plain_head(self, block: bytes) -> Head | None:
-        """The head of a plain block that is within the limits, newly read; None if the careful
-        reader must look.
+        """Read the head of a plain block that is within the limits.
+
+        :returns: None if the careful reader must look.
         """
         head = read_plain_head(block, self._version, self._limits.header_count)
         if head is None:
@@ -382,8 +388,9 @@ class FrameParser:
     # One frame, carefully
 
     def _finish(self) -> Frame | None:
-        """The frame at the front once it is whole; None if the octets pulled so far do not
-        suffice.
+        """Return the frame at the front once it is whole.
+
+        None if the bytes pulled so far do not suffice.
         """
         partial = self._partial
         pending = self._pending
@@ -412,8 +419,9 @@ class FrameParser:
     # Rules and faults
 
     def _change_rules(self) -> None:
-        """The limits or the version are others: what was read by the old ones, and not returned, is
-        read again.
+        """Read again what was read by the old limits or version.
+
+        As far as it was not returned.
         """
         limits = self._limits
         # Blocks and frames up to these are within each limit, whatever they are made of. Longer
@@ -447,8 +455,9 @@ class FrameParser:
 
 
 def _skip(data: bytes, at: int) -> int:
-    """Where, from `at` on, the next command begins; the end of the data if there are only ends of
-    lines and NULs.
+    """Return where, from `at` on, the next command begins.
+
+    The end of the data if there are only ends of lines and NULs.
     """
     found = _find_command(data, at)
     return len(data) if found is None else found.start()

@@ -1,5 +1,6 @@
-"""One frame at any stage of its arrival. Owns how far it has been read, and every limit on the way;
-owns no octets.
+"""One frame at any stage of its arrival.
+
+Owns how far it has been read, and every limit on the way; owns no bytes.
 
 The octets are given at each call, as far as they have come, and each is looked at a bounded number
 of times however often that is: what was searched without success is not searched again. A fault is
@@ -20,8 +21,9 @@ _PADDING: Final = PADDING.encode()
 
 
 class PartialFrame:
-    """What is known of the frame at the front of a stream. All offsets count from the first octet
-    of its command.
+    """What is known of the frame at the front of a stream.
+
+    All offsets count from the first byte of its command.
 
     :param limits: what a frame may have.
     :param version: by whose rules it is read.
@@ -72,15 +74,17 @@ class PartialFrame:
 
     @property
     def announced(self) -> int:
-        """Bytes of the whole frame by its ``content-length``; 0 while the header block is not
-        whole.
+        """Bytes of the whole frame by its ``content-length``.
+
+        0 while the header block is not whole.
         """
         head = self._head
         return 0 if head is None else self.body_at + max(head.content_length, 0) + 1
 
     def find_end(self, octets: bytes | bytearray, start: int) -> int:
-        """Where in `octets` the NUL is that ends the frame which begins at `start`; -1 if it has
-        not come yet.
+        """Return where in `octets` the NUL that ends the frame is.
+
+        The frame begins at `start`; -1 if the NUL has not come yet.
 
         :param octets: what has come of the frame since the last `restart`, and may be more behind
             it.
@@ -97,8 +101,9 @@ class PartialFrame:
         return self._find_nul(octets, start, head)
 
     def take(self, body: bytes) -> Frame:
-        """The frame whose end has been found, with its body; then as after `restart`, for the
-        next.
+        """Return the frame whose end has been found, with its body.
+
+        Then all is as after `restart`, for the next.
         """
         head = self._head
         assert head is not None
@@ -110,7 +115,10 @@ class PartialFrame:
     # The header block
 
     def _find_block(self, octets: bytes | bytearray, start: int) -> int:
-        """Where the header block ends, blank line included; -1 if it has not come yet."""
+        """Return where the header block ends, blank line included.
+
+        -1 if it has not come yet.
+        """
         limits = self.limits
         most = min(limits.header_block, limits.frame - 1)  # and a NUL
         received = len(octets) - start
@@ -175,8 +183,9 @@ class PartialFrame:
         return f"the headers are longer than {limits.header_block} octets"
 
     def _fault(self, octets: bytes | bytearray, start: int, message: str) -> ProtocolError:
-        """The error for a block that cannot be read to its end, with the receipt among the lines
-        before the fault.
+        """Make the error for a block that cannot be read to its end.
+
+        With the receipt among the lines before the fault.
         """
         if self._lines == 0:
             opening = bytes(octets[start : start + 8])
@@ -189,8 +198,9 @@ class PartialFrame:
         )
 
     def _read_block(self, block: bytes) -> Head:
-        """The head of a whole block; raises for what is wrong in it, and for a body announced that
-        may not be.
+        """Read the head of a whole block.
+
+        Raises for what is wrong in it, and for a body announced that may not be.
         """
         known = self._repeated.heads.get(block)
         if known is not None:
@@ -237,7 +247,10 @@ class PartialFrame:
         raise ProtocolError(message, head.headers.get("receipt"))
 
     def _search_nul(self, octets: bytes | bytearray, start: int, head: Head) -> int:
-        """Where a body without ``content-length`` ends; -1 if its end has not come yet."""
+        """Return where a body without ``content-length`` ends.
+
+        -1 if its end has not come yet.
+        """
         limits = self.limits
         most_body = self.body_at + limits.body
         last = min(most_body, limits.frame - 1)

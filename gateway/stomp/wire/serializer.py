@@ -1,4 +1,6 @@
-"""Frames to octets. Owns what leaves; knows nothing of sockets, sessions or messages.
+"""Frames to bytes.
+
+Owns what leaves; knows nothing of sockets, sessions or messages.
 
 A message that goes to many subscribers is not encoded by :func:`serialize` each time: its shared
 headers are encoded once by
@@ -18,8 +20,9 @@ __all__ = ["header_lines", "serialize"]
 
 
 def header_lines(headers: Iterable[tuple[str, str]], version: Version) -> bytes:
-    """Header lines, each with its LF, escaped for `version`; nothing for no headers. For any frame
-    but CONNECT, STOMP and CONNECTED.
+    """Return header lines, each with its LF, escaped for `version`.
+
+    Nothing for no headers. For any frame but CONNECT, STOMP and CONNECTED.
 
     Names and values may be any text: what `version` cannot carry is replaced (see
     :mod:`gateway.stomp.wire.escaping`), a lone surrogate by ``?``.
@@ -42,7 +45,9 @@ def serialize(
     body: bytes = b"",
     version: Version = Version.V1_2,
 ) -> bytes:
-    """One whole frame as it is sent, with LF as end of line, its NUL included and no LF after it.
+    """Return one whole frame as it is sent.
+
+    With LF as end of line, its NUL included and no LF after it.
 
     The headers are sent in the order given. ``content-length`` is the caller's to give, because JMS
     peers tell text from bytes by it; only where a body has NUL octets and the caller gave none it
