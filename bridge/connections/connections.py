@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool, Way
+from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool
 from bridge.together import within
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
@@ -68,30 +68,47 @@ class SharedStatus:
     retry_interval_s: int
 
 
-class _PoolWay:
-    """A way that leads to a pool."""
+class Way:
+    """How a link's source, its target or a dead message queue borrows connections."""
 
     def __init__(self, connections: Connections, pool: Pool) -> None:
-        self.pool = pool
         self._connections = connections
+        self._pool = pool
         self._closed = False
         pool.ways += 1
 
     @property
     def kind(self) -> ConnectionKind | None:
-        return self.pool.kind
+        """Which kind of connection; None until a connection of the provider tells."""
+        return self._pool.kind
 
     def take(self, lost: Lost) -> Deferred[Lease]:
+        """Borrow a connection: one that is open, or else make one attempt to connect.
+
+        Trying again is up to the caller. A client identifier that is in use is tried a second time
+        after :data:`~bridge.connections.pool.CLIENT_ID_S` seconds, within this attempt. May be
+        cancelled; what comes of the attempt is then for others.
+
+        :param lost: called at most once, and not after the lease was given back, if the connection
+            ends.
+        :returns: fails as :meth:`gateway.messaging.provider.Provider.connect` does; with
+            ProviderUnavailable once this is closed.
+        """
         if self._closed:
-            return fail(self.pool.ended)
-        return self.pool.take(lost, self)
+            return fail(self._pool.ended)
+        return self._pool.take(lost, self)
 
     def close(self) -> Deferred[None]:
+        """Borrow no more; borrowing that is under way fails.
+
+        :returns: fires, never with an error, when connections that are not needed any more are
+            closed, a dedicated one among them.
+        """
         if not self._closed:
             self._closed = True
-            self.pool.ways -= 1
-            self.pool.dismiss(self, self.pool.ended)
-        return self._connections.left(self.pool)
+            self._pool.ways -= 1
+            self._pool.dismiss(self, self._pool.ended)
+        return self._connections.left(self._pool)
 
 
 class Connections:
@@ -176,7 +193,7 @@ class Connections:
     def _way(self, pool: Pool) -> Way:
         if self._closed is not None:
             pool.refuse(self._closed)
-        return _PoolWay(self, pool)
+        return Way(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
         """Close what is not needed any more, as a way to this pool was closed.

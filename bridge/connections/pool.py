@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults, succeed
 from twisted.internet.defer import fail as failed
@@ -41,7 +41,7 @@ class ConnectionKind(Enum):
 
     #: Its own.
     DEDICATED = "D"
-    #: Its own from :meth:`Way.take` until it is given back.
+    #: Its own from :meth:`~bridge.connections.connections.Way.take` until it is given back.
     POOLED = "P"
     #: One for all of a factory, because the factory has a client identifier.
     SHARED = "S"
@@ -78,37 +78,6 @@ class Lease:
         except Exception:  # noqa: BLE001
             # The others who have it must be told nevertheless.
             self._log.failure("who had a connection failed when told that it is lost")
-
-
-class Way(Protocol):
-    """How a link's source, its target or a dead message queue gets at connections."""
-
-    @property
-    def kind(self) -> ConnectionKind | None:
-        """Which kind of connection; None as long as that depends on the provider, which has not
-        been connected to.
-        """
-
-    def take(self, lost: Lost) -> Deferred[Lease]:
-        """Borrow a connection: one that is open, or else make one attempt to connect. Trying again
-        is up to the caller.
-
-        A client identifier that is in use is tried a second time after :data:`CLIENT_ID_S` seconds,
-        within this attempt. May be cancelled; what comes of the attempt is then for others.
-
-        :param lost: called at most once, and not after the lease was given back, if the connection
-            ends.
-        :returns: fails as :meth:`gateway.messaging.provider.Provider.connect` does; with
-            ProviderUnavailable once this is closed.
-        """
-
-    def close(self) -> Deferred[None]:
-        """Borrow no more.
-
-        Borrowing that is under way fails; a dedicated connection is closed.
-
-        :returns: fires, never with an error, when that is done.
-        """
 
 
 class Opened:
@@ -276,7 +245,7 @@ class Pool:
     # --- lending
 
     def take(self, lost: Lost, way: object) -> Deferred[Lease]:
-        """As :meth:`Way.take`. :param way: for :meth:`dismiss`."""
+        """As :meth:`~bridge.connections.connections.Way.take`. :param way: for :meth:`dismiss`."""
         if self._closed is not None:
             return failed(self._closed)
         found = self._available()
