@@ -1,5 +1,4 @@
-"""The bridge service manager: the bridges of an instance by name and type, and what an operator
-does with them.
+"""The bridges of an instance, and what an operator does with them.
 
 The failure of one bridge harms no other. What a bridge does belongs to the bridge; who may ask for
 what, and how it is presented, belongs to the admin service.
@@ -73,9 +72,7 @@ class Bridge(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the last start failed, one line for each reason; "" if it did not, or there was
-        none.
-        """
+        """Why the last start failed, a line for each reason; "" if it did not."""
 
     def start(self) -> Deferred[None]:
         """Start it, or resume it if it is paused; a failure leaves nothing open."""
@@ -91,7 +88,7 @@ class Bridge(Protocol):
     def resume(self) -> Deferred[None]: ...
 
     def links(self) -> Sequence[BridgeLink]:
-        """Its links, the disabled ones too; none of a bridge that has none or is stopped."""
+        """Return its links, also disabled ones; none while it is stopped."""
 
     def reload(self) -> Deferred[Changes]:
         """Read its configuration again, and restart only what changed.
@@ -230,7 +227,7 @@ class BridgeServiceManager:
         return Deferred.fromCoroutine(self._each("start", chosen, lambda bridge: bridge.start()))
 
     def start(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
-        """Start, or resume, the bridges of :meth:`matching`, and report what became of each.
+        """Start, or resume, the bridges of :meth:`matching`.
 
         :returns: fails as :meth:`matching` raises, and for nothing else.
         """
@@ -339,7 +336,7 @@ class BridgeServiceManager:
             raise
 
     def _log_failures(self, outcomes: Sequence[Outcome]) -> None:
-        """Log failures in the bridge's log, from which the instance's log has them."""
+        """Log failures in the bridge's log, and so in the instance's."""
         for outcome in outcomes:
             for line in outcome.lines:
                 self._log.error(

@@ -49,7 +49,7 @@ ROOMS: Final = ("gateway", "bridge", "certs", "pipeline", "benchmarks", "tests",
 ALLOWED: Final[dict[str, tuple[int, int, int]]] = {
     # begin
     "gateway": (250, 1053, 653),
-    "bridge": (87, 320, 194),
+    "bridge": (84, 256, 164),
     "certs": (12, 52, 30),
     "pipeline": (70, 224, 138),
     "benchmarks": (28, 121, 79),

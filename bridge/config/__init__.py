@@ -1,1 +1,1 @@
-"""The XML configuration of a JMS bridge: where it is, what it must look like, and what it says."""
+"""The XML configuration of a JMS bridge: its place, form and meaning."""

@@ -1,4 +1,7 @@
-"""Compare two configurations of one bridge, so that a reload restarts only the links that changed."""
+"""Compare two configurations of one bridge, for a reload.
+
+A reload restarts only the links that changed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from bridge.config.model import Bridge, ConnectionFactory, Destination, Dmq, Lin
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The names of what differs, in the order of the new file; of removed links in that of the old.
+    """The names of what differs, in the order of the new file.
+
+    Removed links are in the order of the old file.
 
     A link is unchanged only if all that it uses is: its connection factories and destinations too.
     A link with a message transformer, which can send anywhere by name, uses every destination of

@@ -91,7 +91,7 @@ class Element:
         return next(iter(self.all(tag)), None)
 
     def presentable(self, attribute: str) -> str | None:
-        """Return an attribute's value, hidden where it may be a secret; None where it is missing."""
+        """Return an attribute's value, hidden if it may be a secret, or None."""
         value = self.attributes.get(attribute)
         of_a_secret = (
             self.tag == "property"
@@ -121,7 +121,7 @@ class Report:
         severity: Severity = Severity.BRIDGE,
         value: str | None = None,
     ) -> None:
-        """Add a problem of an attribute, or of the element where ``attribute`` is empty.
+        """Add a problem of an attribute, or, where that is "", of the element.
 
         :param near: the nearest known name. :param value: shown in place of the attribute's own
             value, which is hidden where it may be a secret.

@@ -1,4 +1,4 @@
-"""Load the configuration of a bridge: from the settings that name its file or URL to its values.
+"""Load the configuration of a bridge from its file or URL.
 
 ``imq.bridge.NAME.xmlurl`` is a path, a ``file:`` URL, or where the operator has allowed it an
 ``http:`` or ``https:`` URL. Nothing here holds up the reactor but :func:`read_path` and

@@ -1,4 +1,6 @@
-"""What the configuration of a JMS bridge says, as values: the elements of its XML file with
+"""The configuration of a JMS bridge as values.
+
+They are the elements of its XML file with
 references resolved.
 
 Owns the names, the defaults and the units. Knows neither XML nor files, and no provider: what a
@@ -60,7 +62,9 @@ class QualityOfService(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFactory:
-    """Where connections come from: the element ``connection-factory``, seed table 12-8.
+    """Where connections come from.
+
+    The element ``connection-factory``, seed table 12-8.
 
     :param ref_name: what sources, targets and dead message queues call it.
     :param lookup_name: what its provider finds it by; None is the broker of this instance, if
@@ -92,9 +96,7 @@ class ConnectionFactory:
 
     @property
     def provider(self) -> str | None:
-        """The provider that the property ``provider`` names; None where the look-up name
-        decides.
-        """
+        """The value of the property ``provider``, or None."""
         return self.properties.get(PROVIDER_PROPERTY)
 
     @property
@@ -185,8 +187,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way from a source to a target: the element ``link``, seed table 12-4 and HornetQ's
-    parameters.
+    """A way from a source to a target.
+
+    The element ``link``, seed table 12-4 and HornetQ's parameters.
 
     :param enabled: whether it can be started.
     :param quality_of_service: what ``quality-of-service`` or else ``transacted`` says.
@@ -234,8 +237,9 @@ class Link:
 
     @property
     def batch_time_ms(self) -> int:
-        """How long the first message of a batch may wait for others, in milliseconds; -1 is until
-        the batch is full.
+        """Milliseconds that the first message of a batch may wait for others.
+
+        -1 is until the batch is full.
         """
         return 0 if self.max_batch_size is None else self.max_batch_time_ms
 
@@ -308,12 +312,13 @@ class Bridge:
     origin: str = field(default="", compare=False)
 
     def link(self, name: str) -> Link | None:
-        """The link of that name; None where there is none."""
+        """Return the link of that name, or None."""
         return next((link for link in self.links if link.name == name), None)
 
     def destination(self, ref_name: str) -> Destination | None:
-        """The destination of that ``ref-name``, for a transformer's ``branch_to``; None where there
-        is none.
+        """Return the destination of that ``ref-name``, or None.
+
+        For a transformer's ``branch_to``.
         """
         return next(
             (destination for destination in self.destinations if destination.ref_name == ref_name),
@@ -321,14 +326,16 @@ class Bridge:
         )
 
     def secrets(self) -> frozenset[str]:
-        """Every password in it, for the guard that keeps them out of the logs: those of users, and
-        properties named like one.
+        """Return every password, for the guard that keeps them out of the logs.
+
+        They are those of users, and properties that are named like one.
         """
         return frozenset(secret for secret in self._secrets() if secret)
 
     def usernames(self) -> frozenset[str]:
-        """The names of users in it, which the guard leaves readable: those of connection factories,
-        and of properties named like one.
+        """Return the names of users, which the guard of logs leaves readable.
+
+        They are those of connection factories, and of properties that are named like one.
         """
         given = [
             name for property, value in self._properties() for name in usernames_in(property, value)

@@ -1,4 +1,4 @@
-"""Problems of a bridge's configuration as values, and the sentence that operators see."""
+"""Problems of a bridge's configuration, and how operators see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a :class:`~bridge.config.model.Bridge` of the elements of an XML document.
+"""Read the model of a bridge from the elements of an XML document.
 
 The fields of the model's dataclasses say which attributes are read, of which type, and with which
 defaults. This module adds the rules that neither they nor the DTD can say: ranges, names that are
@@ -120,7 +120,7 @@ def read(
 
 
 class _Values:
-    """Reads single attributes, and all attributes that are fields of a dataclass.
+    """Reads attributes, one by one or all that a dataclass has.
 
     :param report: collects what is wrong with them. The others are those of :func:`read`.
     """
@@ -225,7 +225,7 @@ class _Values:
             return None
 
     def _properties(self, around: Element) -> Mapping[str, str]:
-        """Return the ``property`` elements in an element; of two of one name, the later."""
+        """Return the properties in an element; of two of one name, the later."""
         found: dict[str, str] = {}
         lines: dict[str, int] = {}
         for element in around.all("property"):
@@ -251,7 +251,7 @@ class _Values:
         return MappingProxyType(found) if found else NO_PROPERTIES
 
     def _resolved(self, element: Element, attribute: str, *, is_secret: bool) -> str | None:
-        """Return the value, or what it refers to in the passfile; None where that is missing."""
+        """Return the value, or what it refers to in the passfile, or None."""
         value = element.attributes[attribute]
         try:
             name = reference(value)
@@ -398,7 +398,7 @@ class _Reader:
         return Link(source=source, target=target, quality_of_service=quality, **values)
 
     def _quality_of_service(self, element: Element) -> QualityOfService:
-        """Read ``quality-of-service``, for which the original's files have ``transacted``."""
+        """Read ``quality-of-service`` and its older form ``transacted``."""
         word, written = (
             element.attributes.get(name) for name in ("quality-of-service", "transacted")
         )
@@ -521,7 +521,7 @@ class _Reader:
         return known.get(wanted)
 
     def _list_other_references(self) -> None:
-        """Add the lines of the other references to each problem of an unknown name."""
+        """Add the lines of other references to problems of unknown names."""
         problems = self._report.problems
         for index, others in self._unknown.values():
             if others:
@@ -538,8 +538,9 @@ class _Reader:
         clientid: str | None,
         enabled: bool,
     ) -> None:
-        """Warn where two connections to one provider would have one client identifier: the provider
-        refuses the second.
+        """Warn of a client identifier that another connection has.
+
+        The provider would refuse the second connection.
         """
         if clientid is None or not enabled:
             return
@@ -553,8 +554,9 @@ class _Reader:
 
 
 def _has_client_id(factory: ConnectionFactory) -> bool:
-    """Return whether the file gives the factory's connections a client identifier. A JMS provider's
-    own configuration may, which shows when it is connected.
+    """Return whether the file gives the factory a client identifier.
+
+    A JMS provider's own configuration may, which shows when it is connected.
     """
     names = (
         ("imqConfiguredClientID",) if factory.embedded else ("client-id", "imqConfiguredClientID")

@@ -1,6 +1,6 @@
-"""Read the XML configuration of a bridge from a web server, bounded in size and in time.
+"""Read the XML configuration of a bridge from a web server.
 
-The request is made by Twisted's client: it can be cancelled at any time, and leaves no thread
+The document is bounded in size and in time. The request is made by Twisted's client: it can be cancelled at any time, and leaves no thread
 behind with a server that does not answer. A redirection is an error that names where it leads,
 because a configuration that may hold passwords comes from where the operator says and from nowhere
 else.
@@ -128,7 +128,7 @@ def _discard(response: IResponse, url: str) -> None:
 
 
 def _timed_out(result: object, timeout_s: float) -> NoReturn:
-    """Raise TimeoutError in place of how Twisted's client wraps the cancellation."""
+    """Raise TimeoutError, as Twisted's client wraps the cancellation."""
     raise TimeoutError(timeout_s)
 
 

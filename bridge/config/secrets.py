@@ -1,4 +1,4 @@
-"""Passwords in the configuration: which values may be one, and references to the passfile.
+"""Passwords in the configuration, and references to the passfile.
 
 In the place of a password, and of any value of a ``property``, there may be ``${passfile:NAME}``:
 the value of the setting ``imq.bridge.config.password.NAME``, which belongs in the passfile. A
@@ -39,8 +39,9 @@ def sounds_secret(name: str) -> bool:
 
 
 def secrets_in(name: str, value: str) -> list[str]:
-    """Return the secrets in a property's value: all of it if its name says so, else the passwords
-    in a URL.
+    """Return the secrets in a property's value.
+
+    They are all of it if its name says so, else the passwords in a URL.
     """
     if sounds_secret(name):
         return [value]
@@ -49,8 +50,9 @@ def secrets_in(name: str, value: str) -> list[str]:
 
 
 def usernames_in(name: str, value: str) -> list[str]:
-    """Return the users' names in a property's value: all of it if its name says so, else those in a
-    URL.
+    """Return the users' names in a property's value.
+
+    They are all of it if its name says so, else those in a URL.
     """
     if _sounds_like_a_user(name):
         return [value]
@@ -64,7 +66,7 @@ def _sounds_like_a_user(name: str) -> bool:
 
 
 def reference(value: str) -> str | None:
-    """Return the NAME of a reference ``${passfile:NAME}``; None for any other value.
+    """Return the NAME of ``${passfile:NAME}``; None for any other value.
 
     :raises MalformedReference: it begins like a reference and is malformed.
     """

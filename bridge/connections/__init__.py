@@ -1,1 +1,1 @@
-"""Connection factories, and which connections links and dead message queues use."""
+"""Connection factories, and the connections that a bridge uses."""

@@ -113,14 +113,16 @@ class AdministeredFactory:
 
     @property
     def product(self) -> str:
-        """What the last connection called itself; before the first, the class of the provider's
-        factory, or else its kind. Never empty.
+        """What the last connection called itself. Never empty.
+
+        Before the first it is the class of the provider's factory, or else its kind.
         """
         return self._product or self._class_name() or self.kind
 
     def find(self) -> Deferred[None]:
-        """Learn what can be known of the provider without connecting: a JMS provider's connection
-        factory is looked up.
+        """Learn what can be known of the provider without connecting.
+
+        A JMS provider's connection factory is looked up.
 
         :returns: fails as that look-up does.
         """
@@ -145,8 +147,10 @@ class AdministeredFactory:
     def connect_without_client_id(
         self, lost: Callable[[MessagingError], None]
     ) -> Deferred[Connection]:
-        """As :meth:`connect`, without a client identifier, so that it takes none from another
-        connection; except where the provider's own configuration has one.
+        """As :meth:`connect`, without a client identifier.
+
+        So it takes none from another connection, except where the provider's own configuration has
+        one.
         """
         return Deferred.fromCoroutine(self._connect(None, True, lost))
 
@@ -175,8 +179,9 @@ class AdministeredFactory:
         return connection
 
     def destination(self, destination: model.Destination) -> Deferred[Destination]:
-        """Return the destination that an element of the file means at this provider. The result of
-        a look-up is kept.
+        """Return the destination that an element means at this provider.
+
+        The result of a look-up is kept.
 
         :returns: fails with FactoryError if the provider has no look-up, else as the provider's
             look-up does: with ProviderUnavailable.

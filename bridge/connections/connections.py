@@ -69,7 +69,7 @@ class SharedStatus:
 
 
 class Way:
-    """How a link's source, its target or a dead message queue borrows connections."""
+    """How one end of a link or a dead message queue borrows connections."""
 
     def __init__(self, connections: Connections, pool: Pool) -> None:
         self._connections = connections
@@ -79,11 +79,11 @@ class Way:
 
     @property
     def kind(self) -> ConnectionKind | None:
-        """Which kind of connection; None until a connection of the provider tells."""
+        """The kind of connection; None until the first connection tells."""
         return self._pool.kind
 
     def take(self, lost: Lost) -> Deferred[Lease]:
-        """Borrow a connection: one that is open, or else make one attempt to connect.
+        """Borrow an open connection, or else make one attempt to connect.
 
         Trying again is up to the caller. A client identifier that is in use is tried a second time
         after :data:`~bridge.connections.pool.CLIENT_ID_S` seconds, within this attempt. May be
@@ -131,10 +131,9 @@ class Connections:
     def dedicated(
         self, factory: AdministeredFactory, client_id: str | None, holder: str = ""
     ) -> Way:
-        """Make the way of a source: one connection, which stays until the way is closed or the
-        connection lost.
+        """Make the way of a source, to one connection.
 
-        Borrowing it several times at once gives several leases of one connection.
+        The connection stays until the way is closed or the connection lost. Borrowing it several times at once gives several leases of one connection.
 
         :param client_id: None is the factory's own one, if it has one. :param holder: whose it is,
             for operators.
@@ -214,8 +213,10 @@ class Connections:
         return succeed(None)
 
     def invalidate(self, ref_name: str) -> None:
-        """Lend no pooled or shared connection of this factory any more, as its configuration has
-        changed. Each is closed when it has been returned.
+        """Lend no open connection of this factory to several any more.
+
+        Its configuration has changed. Each pooled or shared connection is closed when it has been
+        returned.
         """
         for pool in list(self._common.values()):
             if pool.factory.config.ref_name == ref_name:
@@ -253,8 +254,9 @@ class Connections:
         ]
 
     def open(self) -> Sequence[tuple[Connection, str]]:
-        """Return the open connections, and for each its holder: a link's end, a dead message queue,
-        or the connection factory that lends it.
+        """Return the open connections, each with its holder.
+
+        That is a link's end, a dead message queue, or the connection factory that lends it.
         """
         pools = (*self._dedicated, *self._common.values(), *self._leaving)
         return [(connection, pool.holder) for pool in pools for connection in pool.open]

@@ -1,4 +1,4 @@
-"""Make the connection factories of a bridge, with the provider that each element means.
+"""Make the connection factories of a bridge, each with its provider.
 
 A ``connection-factory`` element means, in this order:
 
@@ -81,8 +81,9 @@ _log: Final = Logger(namespace="bridge")
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Return the providers of other packages by name; of two of one name, the first on Python's
-    path.
+    """Return the providers of other packages by name.
+
+    Of two of one name it is the first on Python's path.
     """
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
@@ -127,8 +128,9 @@ class Factories:
         self._made: dict[str, AdministeredFactory] = {}
 
     def get(self, config: model.ConnectionFactory) -> AdministeredFactory:
-        """Return the factory of this element: one for each ``ref-name``, and a new one when its
-        element has changed.
+        """Return the factory of this element.
+
+        There is one for each ``ref-name``, and a new one when its element has changed.
 
         :raises FactoryError: it cannot work.
         """

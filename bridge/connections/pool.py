@@ -1,5 +1,6 @@
-"""The connections of one factory and client identifier: opened on demand, lent, and closed when
-they have been idle for long enough.
+"""The connections of one factory and client identifier.
+
+They are opened on demand, lent, and closed when they have been idle for long enough.
 
 One pool is the connection of one link, the shared connection of a factory, or its pooled ones, by
 its :attr:`Pool.kind`. Which links use which pool is said in :mod:`bridge.connections.connections`.
@@ -35,8 +36,9 @@ Lost = Callable[[MessagingError], None]
 
 
 class ConnectionKind(Enum):
-    """How a link or a dead message queue has its connection (seed 003, "Pooled, Shared, and
-    Dedicated Connections").
+    """How a link or a dead message queue has its connection.
+
+    Seed 003, "Pooled, Shared, and Dedicated Connections".
     """
 
     #: Its own.
@@ -237,7 +239,7 @@ class Pool:
 
     @property
     def ended(self) -> ProviderUnavailable:
-        """The error for those who want a connection although they have closed their way."""
+        """The error of borrowing by a way that is closed."""
         return ProviderUnavailable(
             f"the use of connection-factory '{self.factory.config.ref_name}' has ended"
         )
@@ -270,7 +272,7 @@ class Pool:
             taker.errback(error)
 
     def invalidate(self) -> None:
-        """Lend no connection that is open now, or is being opened; close each when it is idle."""
+        """Lend no connection that is open or being opened; close idle ones."""
         for opened in list(self._opened):
             opened.sound = False
             if not opened.leases:
@@ -386,8 +388,9 @@ class Pool:
         return None
 
     def _connect(self) -> None:
-        """Make as many attempts as are needed: one for each who waits where each has a connection
-        of its own, else one for all.
+        """Make as many attempts as are needed.
+
+        That is one for each who waits where each has a connection of its own, else one for all.
         """
         # Counted anew each time: an attempt may have succeeded before it returns.
         while self._closed is None and len(self._attempts) < (

@@ -1,4 +1,6 @@
-"""The chain of dead message queues of one bridge (seed 003, "Dead Message Queue (DMQ) Processing").
+"""The chain of dead message queues of one bridge.
+
+Seed 003, "Dead Message Queue (DMQ) Processing".
 
 A message goes to the built-in queue first, always. Then it goes to the others that are enabled, in
 the order of the file, up to the first of these that takes it. It is kept if any queue has taken it,
@@ -170,9 +172,7 @@ class DeadMessageQueues:
     def _tell_last(
         self, burial: Burial, failures: Sequence[NotTaken], taken_by: Sequence[str]
     ) -> None:
-        """Log the properties and headers of the original, and the properties that the dead message
-        would have had: step 6 of the seed's sequence.
-        """
+        """Log all that is known of a message that no queue has: the seed's step 6."""
         dead = burial.dead
         everything = "; ".join(
             (

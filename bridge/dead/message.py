@@ -1,6 +1,6 @@
-"""The form of a dead message (seed 003, "Dead Message Queue (DMQ) Processing"), and of its text.
+"""The form of a dead message, and of its text.
 
-A dead message is a BytesMessage whose body is the original in an envelope, with the original's
+Seed 003, "Dead Message Queue (DMQ) Processing". A dead message is a BytesMessage whose body is the original in an envelope, with the original's
 properties and those of seed table 12-1. What cannot be put into an envelope is kept as text, which
 is for people to read; the log has headers and properties as text, too. Any message has a text, even
 one with what JMS does not allow.
@@ -146,7 +146,7 @@ def headers_of(
 
 
 def property_of(value: object) -> Value:
-    """Return the value if JMS allows it in a property, else its text; octets in hexadecimal."""
+    """Return the value if JMS allows it in a property, else its text."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Char):
@@ -163,7 +163,7 @@ def _text(destination: Destination | None) -> str | None:
 
 
 class Burial:
-    """A dead message on its way to its queues, with what is the same for all of them.
+    """A dead message, with what is the same for all its queues.
 
     :param now_ms: epoch milliseconds now.
     """
@@ -182,14 +182,14 @@ class Burial:
 
 
 def headers_line(message: Message) -> str:
-    """Return the JMS headers that it has and its extra headers, separated by commas."""
+    """Return JMS headers and extra headers, separated by commas."""
     return ", ".join(
         [f"{name}={value if name in _BARE else repr(value)}" for name, value in _headers(message)]
     )
 
 
 def properties_line(properties: Mapping[str, object]) -> str:
-    """Return the properties separated by commas, texts in quotes; ``none`` if there are none."""
+    """Return the properties separated by commas, or ``none``."""
     return ", ".join([f"{name}={value!r}" for name, value in properties.items()]) or "none"
 
 

@@ -1,4 +1,4 @@
-"""One dead message queue: its connection, its transformer, and its attempts to send.
+"""One dead message queue: connection, transformer, attempts to send.
 
 It does what the ``dmq`` element configures (seed table 12-7). The order of the queues is in
 :mod:`bridge.dead.chain`, the form of a dead message in :mod:`bridge.dead.message`.
@@ -311,8 +311,9 @@ class DeadMessageQueue:
         return message
 
     def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
-        """Return what the transformer made of the original, or else the original, as a body: steps
-        2 and 3 of the seed's sequence.
+        """Return the body: of what the transformer made, or of the original.
+
+        Steps 2 and 3 of the seed's sequence.
         """
         whole = not isinstance(burial.dead.message, Unreadable)
         content = (
@@ -369,7 +370,7 @@ class DeadMessageQueue:
         return result.message
 
     def _expires(self) -> int:
-        """Return when a dead message that is sent now expires, epoch milliseconds; 0 for never."""
+        """Return when a message sent now expires, epoch milliseconds, or 0."""
         lives_ms = self.config.time_to_live_ms
         return self._now_ms() + lives_ms if lives_ms > 0 else 0
 
@@ -432,12 +433,16 @@ async def _durably(lease: Lease, message: Message) -> None:
 
 
 def _ends_connection(error: MessagingError) -> bool:
-    """Return whether this error ends the connection; a queue that is full or denied does not."""
+    """Return whether this error ends the connection.
+
+    A queue that is full or denied does not.
+    """
     cause = error.cause if isinstance(error, MessageRejected) else error
     return isinstance(cause, ProviderUnavailable | OutcomeUnknown)
 
 
 def _completion_tells(error: MessagingError) -> None:
-    """Ignore the loss of a connection: the completion reports it to the message being sent, and the
-    next message borrows another.
+    """Ignore the loss of a connection.
+
+    The completion reports it for the message being sent; the next message borrows another.
     """
