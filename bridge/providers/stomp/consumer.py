@@ -81,6 +81,7 @@ class StompConsumer:
         self._pattern = (
             spec.destination.name if not queue and is_wild(spec.destination.name) else None
         )
+        self._filters_own = spec.no_local and not self._dialect.no_local
         self._redelivery: Redelivery[Delivery] = Redelivery(
             connection.clock.callLater,
             self._again,
@@ -92,8 +93,7 @@ class StompConsumer:
         self._in_flight: InFlight[Delivery] = InFlight()
         #: Settlements in transactions that are not over.
         self._held = 0
-        self._credit = 0
-        self._octets: int | None = None
+        self._credit = Credit()
         self._running = False
         self._browsed = False
         #: Ids of messages that an earlier consumer of the durable subscription was given and did
@@ -116,21 +116,17 @@ class StompConsumer:
             self._connection.turn.touch(self)
 
     def grant(self, messages: int, octets: int = 0) -> None:
-        if messages < 0 or octets < 0:
-            raise ValueError(f"credit is not negative: {messages} messages, {octets} octets")
-        self._credit += messages
-        if octets:
-            self._octets = octets + (self._octets or 0)
+        self._credit.grant(messages, octets)
         if not self.closed:
             self._connection.turn.touch(self)
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         transaction = self.session.transaction_for(within)
+        if transaction is None:
+            return self._acknowledge(self._in_flight.through(number))
         if number not in self._in_flight:
             raise UnknownDelivery(number)
-        numbers = self._in_flight.up_to(number)
-        self._settle(numbers, transaction)
-        return len(numbers)
+        return self._settle(self._in_flight.up_to(number), transaction)
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         if not self._dialect.individual:
@@ -177,7 +173,7 @@ class StompConsumer:
 
     def arrived(self, subscription: WireSubscription, frame: Received) -> None:
         """A MESSAGE arrived for one of its subscriptions."""
-        _, headers, body, head = frame
+        headers = frame.headers
         name = headers.get("ack") or headers.get("message-id", "")
         if subscription.over:
             subscription.arrived_late(name)
@@ -185,27 +181,21 @@ class StompConsumer:
         if headers.get("browser") == "end":
             self._browsed = True
         else:
-            received = from_headers(
-                headers, body, self._dialect, self.spec.destination.kind, self.spec.destination
+            destination = self.spec.destination
+            message, attempts, origin = from_headers(
+                headers, frame.body, self._dialect, destination.kind, destination
             )
-            attempts = received.attempts
-            if self._attempted and received.message.message_id in self._attempted:
+            if self._attempted and message.message_id in self._attempted:
                 attempts = max(attempts, 2)
-            size = len(body) + head + _MESSAGE_BYTES + _HEADER_BYTES * len(headers)
-            delivery = Delivery(subscription, name, received.message, attempts, size)
-            own = (
-                self.spec.no_local
-                and not self._dialect.no_local
-                and received.origin == self._connection.origin
-            )
-            covered = self._pattern is None or covers(
-                self._pattern, received.message.headers.destination.name
-            )
-            if own or not covered:
+            delivery = Delivery(subscription, name, message, attempts, _memory(frame))
+            own = self._filters_own and origin == self._connection.origin
+            if own or not (
+                self._pattern is None or covers(self._pattern, message.headers.destination.name)
+            ):
                 self._drop(delivery)
                 return
             self._buffer.append(delivery)
-            self._count(size)
+            self._count(delivery.size)
         self._connection.turn.touched(self)
 
     @property
@@ -218,17 +208,12 @@ class StompConsumer:
 
         Never called from inside a call.
         """
-        while (
-            self._running
-            and self._credit > 0
-            and self._buffer
-            and (self._octets is None or self._octets > 0)
-        ):
+        while self._running and self._buffer and self._credit.left:
             run = self._run()
             if not run:
                 continue
             first = self._in_flight.next
-            attempts = self._attempts(run)
+            attempts = _reported(run, self._dialect.delivery_count)
             self._in_flight.add(first, run)
             self._hand(first, run, attempts)
         if self._running and self._browsed and not self._buffer:
@@ -242,7 +227,7 @@ class StompConsumer:
 
         Delivers nothing.
         """
-        if self._running and self._credit > 0 and not self._connection.ending:
+        if self._running and self._credit.messages > 0 and not self._connection.ending:
             self._fit()
 
     def fail(self, error: MessagingError) -> None:
@@ -314,17 +299,6 @@ class StompConsumer:
 
     # --- within
 
-    def _attempts(self, run: list[Delivery]) -> list[int] | None:
-        """The attempts to report; None where all are first ones.
-
-        Where the broker does not count them, only the attempts on this side are known, and any
-        number above 1 is reported as 2.
-        """
-        if all(delivery.attempts == 1 for delivery in run):
-            return None
-        most = 0x7FFF_FFFF if self._dialect.delivery_count else 2
-        return [min(delivery.attempts, most) for delivery in run]
-
     def _hand(self, first: int, run: list[Delivery], attempts: list[int] | None) -> None:
         try:
             self._deliver(self, first, [delivery.message for delivery in run], attempts)
@@ -350,9 +324,9 @@ class StompConsumer:
         """
         now = self._connection.now_ms()
         run: list[Delivery] = []
-        while (
-            self._buffer and len(run) < self._credit and (self._octets is None or self._octets > 0)
-        ):
+        credit = self._credit
+        most, octets = credit.messages, credit.octets
+        while self._buffer and len(run) < most and (octets is None or octets > 0):
             delivery = self._buffer.popleft()
             size = len(delivery.message.body)
             self._count(-delivery.size)
@@ -363,9 +337,9 @@ class StompConsumer:
             delivery.again = False
             run.append(delivery)
             self._window.count(size)
-            if self._octets is not None:
-                self._octets -= size
-        self._credit -= len(run)
+            if octets is not None:
+                octets -= size
+        credit.messages, credit.octets = most - len(run), octets
         return run
 
     def _fit(self) -> None:
@@ -373,8 +347,8 @@ class StompConsumer:
 
         Have none when the waiting messages should go to others.
         """
-        if self._credit > 0 and self._running:
-            self._window.fit(self._unsettled, self._credit, self._octets)
+        if self._credit.messages > 0 and self._running:
+            self._window.fit(self._unsettled, self._credit.messages, self._credit.octets)
         elif (
             self._shared
             and not self._unsettled
@@ -402,15 +376,19 @@ class StompConsumer:
             raise NotSupported("acknowledgement one by one in a transaction, except in order")
         return taken
 
-    def _settle(self, numbers: Sequence[int], transaction: Transaction | None) -> None:
+    def _settle(self, numbers: Sequence[int], transaction: Transaction | None) -> int:
         taken = self._take(numbers, transaction)
         if transaction is None:
-            for delivery in taken:
-                delivery.acknowledge()
-            self._retire()
-            return
+            return self._acknowledge(taken)
         self._held += len(taken)
         transaction.acknowledge(self, list(zip(numbers, taken, strict=True)))
+        return len(taken)
+
+    def _acknowledge(self, deliveries: list[Delivery]) -> int:
+        for delivery in deliveries:
+            delivery.acknowledge()
+        self._retire()
+        return len(deliveries)
 
     def _again(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -454,3 +432,47 @@ class StompConsumer:
     def _count(self, octets: int) -> None:
         self._buffered += octets
         self._connection.buffered += octets
+
+
+class Credit:
+    """What may still be delivered to a consumer.
+
+    :ivar messages: their number. :ivar octets: bytes of their bodies; None where bytes do not
+        count.
+    """
+
+    __slots__ = ("messages", "octets")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.octets: int | None = None
+
+    def grant(self, messages: int, octets: int) -> None:
+        """Add to it. :raises ValueError: a number is negative."""
+        if messages < 0 or octets < 0:
+            raise ValueError(f"credit is not negative: {messages} messages, {octets} octets")
+        self.messages += messages
+        if octets:
+            self.octets = octets + (self.octets or 0)
+
+    @property
+    def left(self) -> bool:
+        """Whether another message may be delivered."""
+        return self.messages > 0 and (self.octets is None or self.octets > 0)
+
+
+def _memory(frame: Received) -> int:
+    """Estimate the bytes of memory of a message."""
+    return len(frame.body) + frame.head + _MESSAGE_BYTES + _HEADER_BYTES * len(frame.headers)
+
+
+def _reported(run: Sequence[Delivery], counted: bool) -> list[int] | None:
+    """The delivery attempts to report; None where all are first ones.
+
+    :param counted: by the broker. Otherwise only the attempts on this side are known, and any
+        number above 1 is reported as 2.
+    """
+    if all(delivery.attempts == 1 for delivery in run):
+        return None
+    most = 0x7FFF_FFFF if counted else 2
+    return [min(delivery.attempts, most) for delivery in run]

@@ -89,11 +89,14 @@ class Delivery:
 
     def acknowledge(self) -> None:
         """ACK it outside of a transaction."""
-        self.subscription.settle("ACK", self.name)
+        subscription = self.subscription
+        subscription.line.put("ACK", subscription.settling(self.name))
 
     def bury(self) -> None:
         """NACK it for good: the broker puts it among its dead messages."""
-        self.subscription.settle("NACK", self.name, self.subscription.dialect.dead_headers)
+        subscription = self.subscription
+        headers = [*subscription.settling(self.name), *subscription.line.dialect.dead_headers]
+        subscription.line.put("NACK", headers)
 
     def settling(self, transaction: str) -> Pairs:
         """The headers of an ACK or NACK of it in a transaction."""
@@ -121,9 +124,8 @@ class WireSubscription:
         self.receiver: Final = receiver
         self.id: Final = id
         self.prefetch: Final = prefetch
-        self.dialect: Final = line.dialect
+        self.line: Final = line
         self._spec: Final = spec
-        self._line: Final = line
         self._registry: Final = registry
         #: Nothing that arrives is for the consumer any more.
         self.over = False
@@ -139,7 +141,7 @@ class WireSubscription:
         :param transaction: for brokers whose transacted subscriptions begin in one. :param answer:
             called with the outcome.
         """
-        dialect, spec = self.dialect, self._spec
+        dialect, spec = self.line.dialect, self._spec
         destination = spec.destination
         queue = destination.kind is Kind.QUEUE
         if spec.browse:
@@ -164,14 +166,7 @@ class WireSubscription:
             headers += durable_headers(dialect, asked.client_id or "", asked.durable_name)
         if transaction is not None:
             headers.append(("transaction", transaction))
-        self._line.ask("SUBSCRIBE", headers, asked, answer)
-
-    def settle(self, command: str, name: str, more: Sequence[tuple[str, str]] = ()) -> None:
-        """Write ACK or NACK for the message of this name.
-
-        :param more: further headers.
-        """
-        self._line.put(command, [*self.settling(name), *more])
+        self.line.ask("SUBSCRIBE", headers, asked, answer)
 
     def settling(self, name: str) -> Pairs:
         """The headers of ACK and NACK that name a message, in every version."""
@@ -185,7 +180,7 @@ class WireSubscription:
         if not self._parked:
             self._parked = self.over = True
             self._unsubscribe(self._unsubscribed)
-            self._line.put("SUBSCRIBE", parking(self.id))
+            self.line.put("SUBSCRIBE", parking(self.id))
 
     def release(self, outstanding: Sequence[Delivery]) -> None:
         """Have the broker send no more, and give unsettled messages back.
@@ -193,9 +188,9 @@ class WireSubscription:
         These, and those that are on their way, return to the destination.
         """
         self.over = True
-        if self.dialect.gives_back:
+        if self.line.dialect.gives_back:
             self._unsubscribe(self._fell_quiet)
-            if self.dialect.gives_back_late:
+            if self.line.dialect.gives_back_late:
                 self._hurry()
             return
         self.park()
@@ -207,11 +202,11 @@ class WireSubscription:
 
     def arrived_late(self, name: str) -> None:
         """Return a message that arrived when the subscription was over."""
-        if not self.dialect.gives_back:
+        if not self.line.dialect.gives_back:
             self._give_back(name)
 
     def _unsubscribe(self, answer: Answer) -> None:
-        self._line.ask("UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), answer)
+        self.line.ask("UNSUBSCRIBE", [("id", self.id)], Asked(Operation.UNSUBSCRIBE), answer)
 
     def _hurry(self) -> None:
         """Subscribe once more, to nothing.
@@ -223,16 +218,16 @@ class WireSubscription:
             id = f"{self.id}-"
             headers = [
                 ("id", id),
-                ("destination", pattern(self.dialect, destination)),
+                ("destination", pattern(self.line.dialect, destination)),
                 ("ack", "client"),
                 ("selector", "1 = 0"),
             ]
-            self._line.put("SUBSCRIBE", headers)
-            self._line.put("UNSUBSCRIBE", [("id", id)])
+            self.line.put("SUBSCRIBE", headers)
+            self.line.put("UNSUBSCRIBE", [("id", id)])
 
     def _give_back(self, name: str) -> None:
         """Return a message to the destination, as one that was delivered."""
-        self.settle("NACK", name, [("requeue", "true")])
+        self.line.put("NACK", [*self.settling(name), ("requeue", "true")])
 
     def _unsubscribed(self, error: MessagingError | None) -> None:
         """Wait for the messages that were on their way.
@@ -241,18 +236,18 @@ class WireSubscription:
         """
         if error is None:
             transaction = [("transaction", f"{self.id}-quiet")]
-            self._line.ask("BEGIN", transaction, Asked(Operation.UNSUBSCRIBE), self._fell_quiet)
-            self._line.put("ABORT", transaction)
+            self.line.ask("BEGIN", transaction, Asked(Operation.UNSUBSCRIBE), self._fell_quiet)
+            self.line.put("ABORT", transaction)
 
     def _fell_quiet(self, error: MessagingError | None) -> None:
         self._quiet = True
-        if error is None and self.dialect.gives_back:
+        if error is None and self.line.dialect.gives_back:
             self._registry.pop(self.id, None)
         elif error is None and self._ending:
             self._leave()
 
     def _leave(self) -> None:
-        self._line.put("UNSUBSCRIBE", [("id", self.id)])
+        self.line.put("UNSUBSCRIBE", [("id", self.id)])
         self._registry.pop(self.id, None)
 
 
