@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
@@ -28,7 +30,7 @@ from gateway.messaging.errors import (
     XAError,
 )
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Flags, Mode, Subscription, Vote, Xid
+from gateway.messaging.provider import Connection, Flags, Mode, Subscription, Vote, Xid
 from gateway.messaging.values import (
     Byte,
     Char,
@@ -68,9 +70,16 @@ def not_lost(error: Exception) -> None:
     raise AssertionError(f"the connection was lost: {error}")
 
 
+@pytest_twisted.async_yield_fixture
+async def connection(classes: Path) -> AsyncIterator[Connection]:
+    """A connection to the stubs."""
+    made = await stub_provider(classes).connect(GUEST, None, not_lost)
+    yield made
+    await made.close()
+
+
 @on_reactor
-async def test_every_body_and_every_type_of_value_comes_back(classes: Path) -> None:
-    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+async def test_every_body_and_every_type_of_value_comes_back(connection: Connection) -> None:
     queue = Queue("values")
     entries = {f"e{number}": value for number, value in enumerate(VALUES)}
     properties = {
@@ -120,7 +129,6 @@ async def test_every_body_and_every_type_of_value_comes_back(classes: Path) -> N
     assert [type(value) for value in decode_stream(found[4].body)] == [
         type(value) for value in VALUES
     ]
-    await connection.close()
 
 
 @on_reactor
@@ -137,9 +145,8 @@ async def test_a_connection_has_the_name_that_its_provider_tells_or_that_of_the_
 
 @on_reactor
 async def test_a_header_that_is_no_property_travels_escaped_where_the_provider_refuses_it(
-    classes: Path,
+    connection: Connection,
 ) -> None:
-    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
     extras = (("content-type", "text/plain"), ("x.y_z", "ü"), ("é 1", ""))
     session = connection.session(Mode.AUTO)
     again = connection.session(Mode.AUTO)
@@ -162,12 +169,10 @@ async def test_a_header_that_is_no_property_travels_escaped_where_the_provider_r
     assert line.endswith(
         "'content-type' for properties; they travel escaped, this one as 'STOMP_content_002dtype'"
     ), "once a connection"
-    await connection.close()
 
 
 @on_reactor
-async def test_a_name_that_escaping_does_not_give_is_a_property(classes: Path) -> None:
-    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
+async def test_a_name_that_escaping_does_not_give_is_a_property(connection: Connection) -> None:
     # That of a name that needs no escape, capital digits, an escape that is cut off, and one that
     # is none.
     names = ("STOMP_plain", "STOMP_a_002Db", "STOMP_a_00", "STOMP_a_b", "stomp_a_002db")
@@ -175,7 +180,6 @@ async def test_a_name_that_escaping_does_not_give_is_a_property(classes: Path) -
     session.send([Message(Headers(Queue("near"), properties=dict.fromkeys(names, "x")), b"")])
     [(message, _)] = await received(connection, Subscription(Queue("near")), 1)
     assert (set(message.headers.properties), message.headers.extras) == (set(names), ())
-    await connection.close()
 
 
 @on_reactor
@@ -260,9 +264,8 @@ async def test_a_part_of_what_a_transaction_received_is_committed(classes: Path)
 
 @on_reactor
 async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(
-    classes: Path,
+    connection: Connection,
 ) -> None:
-    connection = await stub_provider(classes).connect(GUEST, None, not_lost)
     queue = Queue("refusing")
     session = connection.session(Mode.AUTO)
     session.send([Message(Headers(queue), b"0")])
@@ -289,7 +292,6 @@ async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(
     error = await told(session.completion)
     assert isinstance(error, MessageRejected)
     assert isinstance(error.cause, InvalidDestination)
-    await connection.close()
 
 
 @on_reactor
