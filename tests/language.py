@@ -52,10 +52,10 @@ ALLOWED: Final[dict[str, tuple[int, int, int]]] = {
     "bridge": (84, 256, 164),
     "certs": (12, 52, 30),
     "pipeline": (70, 224, 138),
-    "benchmarks": (28, 121, 79),
-    "tests": (228, 857, 509),
-    "docs": (42, 12, 6),
-    ".": (5, 3, 2),
+    "benchmarks": (23, 121, 79),
+    "tests": (225, 842, 509),
+    "docs": (23, 12, 6),
+    ".": (3, 3, 2),
     # end
 }
 
@@ -123,7 +123,8 @@ def findings() -> Iterator[Finding]:
     folders = [ROOT / room for room in ROOMS]
     files = [each for folder in folders for each in sorted(folder.rglob("*.*"))]
     for file in [*sorted(ROOT.glob("*.*")), *files]:
-        if file.suffix in (".py", ".rst") and "_build" not in file.parts and file != OWN:
+        made = {"_build", "generated"}.intersection(file.parts)
+        if file.suffix in (".py", ".rst") and not made and file != OWN:
             path = file.relative_to(ROOT).as_posix()
             yield from findings_in(path, file.read_text(encoding="utf-8"))
 

@@ -1,1 +1,1 @@
-"""Two trees, one script: what the gateway of each does is compared turn by turn."""
+"""Compare what the gateways of two trees do with the same scripts."""

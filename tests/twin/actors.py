@@ -1,4 +1,4 @@
-"""Those who use one gateway: clients of STOMP, an operator, and a coordinator of XA transactions.
+"""Users of one gateway: STOMP clients, an operator, an XA coordinator.
 
 The clients speak bytes. The operator and the coordinator use what the admin service and the bridges
 use: ``BrokerAdministration``, and the seam in ``gateway.messaging.provider``.
@@ -19,7 +19,7 @@ _CREDIT: Final = 5
 
 
 class Client:
-    """A client of one connection: writes frames, and remembers what it may acknowledge."""
+    """A STOMP client; remembers which messages it may acknowledge."""
 
     def __init__(
         self, name: str, version: str, connection: Any, transport: Transport, joins: bool
@@ -63,9 +63,9 @@ class Client:
             self._deliveries.append(headers)
 
     def frame(self, command: str, given: dict[str, Any], body: str) -> bytes | None:
-        """Return a frame as it is sent, or None where it would be an error at this moment.
+        """Return the bytes of a frame; None if it would be an error now.
 
-        ``!`` among the headers sends it all the same. ``@`` names a delivery by its place among
+        ``!`` among the headers sends it anyway. ``@`` names a delivery by its place among
         those that may be acknowledged, or a destination to reply to.
         """
         headers = dict(given)
@@ -176,7 +176,7 @@ class Operator:
         noted(self._turn, f"operator {verb}", getattr(self._broker, verb), *arguments)
 
     def decide(self, verb: str, place: int) -> None:
-        """``commit``, ``rollback`` or ``forget`` one of the branches that are listed."""
+        """``commit``, ``rollback`` or ``forget`` a listed branch."""
         listed = self._branches.branches()
         if listed:
             xid = listed[place % len(listed)].xid
@@ -258,7 +258,7 @@ class Coordinator:
 
 
 def noted(turn: Callable[[], Turn], what: str, call: Callable[..., Any], *arguments: Any) -> None:
-    """Call, and note the answer, or how the call failed, in the turn in which that is known."""
+    """Call, and note the answer or the error in the turn that brings it."""
     try:
         answer = call(*arguments)
     except Exception as error:  # noqa: BLE001

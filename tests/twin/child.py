@@ -1,4 +1,4 @@
-"""Play scripts against the gateway of one tree, and report what it did, turn by turn.
+"""Play scripts against the gateway of one tree, and report each turn.
 
 Run as ``python -m tests.twin.child TREE FOLDER``. Reads one script a line from standard input, and
 writes one trace a line; both are JSON. A tree is a checkout or an unpacked wheel; its gateway is
@@ -35,7 +35,7 @@ START: Final = 1_700_000_000.0
 _PASSES: Final = 200
 #: Answers of the disk, and seconds, until everything that was asked is done.
 _ANSWERS: Final = 1_000
-#: Longer than a batch lingers that nobody waits for.
+#: Longer than a batch lingers whose end has no waiter.
 _LINGER: Final = 0.02
 #: The setting by which any acknowledgement may be in a transaction.
 JOIN: Final = "imq.bridge.stomp.ack.transaction=join"
@@ -56,7 +56,7 @@ class Tree:
             raise ImportError(f"gateway comes from {here}, and not from {path}")
 
     def find(self, *names: str, below: str = "gateway") -> Any:
-        """Return the class or function of the first name that is defined below a folder."""
+        """Return the first of these classes or functions below a folder."""
         key = (*names, below)
         if key not in self._found:
             self._found[key] = self._look(names, below)
@@ -243,7 +243,7 @@ class Gateway:
             self.turn.defects.append(traceback.format_exc())
 
     def passes(self) -> None:
-        """Let the reactor do what is due, and read and write its sockets, until all is quiet."""
+        """Run due timers, and move bytes on sockets, until all is quiet."""
         for _ in range(_PASSES):
             changed = False
             for client in list(self.clients.values()):

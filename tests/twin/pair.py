@@ -28,11 +28,17 @@ Turn = Mapping[str, Any]
 
 
 class Different(AssertionError):
-    """The trees do not do the same. The text has the script, and the first turn that differs."""
+    """The trees differ.
+
+    The text has the script, and the first turn that differs.
+    """
 
 
 class ChildFailed(Exception):
-    """A tree cannot play a script: the adapter does not know this tree, or the process has ended."""
+    """A tree cannot play a script.
+
+    The adapter does not know this tree, or the process has ended.
+    """
 
 
 # --- what may differ
@@ -148,7 +154,7 @@ class Child:
 
 @dataclass
 class Tally:
-    """What the scripts made the gateway do, for a reader who asks whether it was enough."""
+    """What the scripts made the gateway do, to judge whether it was enough."""
 
     scripts: int = 0
     turns: int = 0
@@ -202,7 +208,10 @@ class Pair:
         self._open.close()
 
     def play(self, script: Mapping[str, Any]) -> None:
-        """Play one script. :raises Different: the trees differ, or one has a defect."""
+        """Play one script.
+
+        :raises Different: the trees differ, or one has a defect.
+        """
         for child in self._children:
             child.ask(script)
         old, new = [child.answer() for child in self._children]
@@ -248,8 +257,9 @@ def _lines(label: str, value: Any) -> Iterator[str]:
 def compare(
     pair: Pair, examples: int, number: int, operations: int, without: frozenset[str] = frozenset()
 ) -> None:
-    """Play generated scripts. :raises Different: with the shortest script that shows it.
+    """Play generated scripts.
 
+    :raises Different: with the shortest script that shows it.
     :param number: the seed of what is generated. :param operations: at most in one script.
     """
     found: list[dict[str, Any]] = []

@@ -101,7 +101,7 @@ def _some(**headers: Strategy) -> Strategy:
 
 
 def _rarely(*values: str, often: int = 4) -> Strategy:
-    """Return a header's values: one of these one time in ``often``, else None for no header."""
+    """Draw one of these one time in ``often``, else None for no header."""
     return st.sampled_from((None,) * (len(values) * (often - 1)) + values)
 
 
@@ -366,7 +366,7 @@ _FAILED: Final = _one(("disk", "failed"))
 
 @st.composite
 def scripts(draw: st.DrawFn, operations: int = 30, without: frozenset[str] = frozenset()) -> Any:
-    """Scripts of so many operations at most, and half as many at least.
+    """Draw scripts of at most this many operations, and at least half of it.
 
     :param without: ``full``, ``failed``: answers that the disk does not give.
     """

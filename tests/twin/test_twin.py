@@ -1,4 +1,4 @@
-"""The twin run finds what it is for: each mutant of this checkout differs from it.
+"""The twin run finds that each mutant of this checkout differs from it.
 
 A mutant is a text to find in the sources and what to put in its place. When a text is gone, give
 the mutant another one that breaks the same promise.

@@ -1,4 +1,4 @@
-"""The world around one gateway: what it has done, its disk, and its sockets."""
+"""The world around one gateway: its record, its disk, its sockets."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class RecordingStore:
 
 
 class Transport:
-    """A socket whose kernel takes everything, at once or when the script says so."""
+    """A socket whose kernel takes all, at once or when the script says so."""
 
     disconnecting = False
 
@@ -250,7 +250,7 @@ class Transport:
     getHost = getPeer
 
     def drain(self) -> bool:
-        """Have the kernel take what was written. Tell whether that changed anything."""
+        """Have the kernel take what was written; tell whether there was any."""
         changed, self.unsent = self.unsent, False
         if changed and self.producer is not None:
             self.producer.resumeProducing()
