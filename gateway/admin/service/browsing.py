@@ -108,16 +108,17 @@ async def reader(
         await connection.close()
 
 
-class _Received:
-    """What a consumer was given, and a way to wait for more."""
+class _Reading:
+    """A consumer, what it was given, and a way to wait for more."""
 
-    def __init__(self, lost: Lost) -> None:
-        self.got: list[tuple[int, Message]] = []
-        self.ended = False
+    def __init__(self, session: Session, what: Subscription, lost: Lost) -> None:
+        self._got: list[tuple[int, Message]] = []
+        self._ended = False
         self._lost = lost
         self._waiter: Deferred[None] | None = None
+        self.consumer = session.consumer(what, self._deliver, lost)
 
-    def deliver(
+    def _deliver(
         self,
         consumer: Consumer,
         first: int,
@@ -126,20 +127,20 @@ class _Received:
         /,
     ) -> None:
         if not messages:
-            self.ended = True
-        self.got += [(first + place, message) for place, message in enumerate(messages)]
+            self._ended = True
+        self._got += enumerate(messages, first)
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.called:
             waiter.callback(None)
 
-    def more(self) -> Deferred[None]:
+    def _more(self) -> Deferred[None]:
         """Fires with the next delivery; fails when the connection is lost."""
         waiter = self._waiter = Deferred()
         self._lost.watch(waiter)
         return waiter
 
 
-class Browsing:
+class Browsing(_Reading):
     """Looks through a queue, in portions."""
 
     def __init__(
@@ -148,52 +149,44 @@ class Browsing:
         if selector:
             # Raises the same error for every provider.
             parse(selector)
-        self._received = _Received(lost)
-        spec = Subscription(queue, selector=selector or None, browse=True)
-        self._consumer = session.consumer(spec, self._received.deliver, lost)
-        self._consumer.start()
+        super().__init__(session, Subscription(queue, selector=selector or None, browse=True), lost)
+        self.consumer.start()
 
     async def next(self, most: int) -> list[Message]:
         """Return ``most`` messages, fewer only at the end of the queue."""
-        received = self._received
-        if most > 0 and not received.ended:
-            self._consumer.grant(most)
-            while len(received.got) < most and not received.ended:
-                await received.more()
-        batch = [message for _, message in received.got]
-        received.got = []
-        return batch
+        if most > 0 and not self._ended:
+            self.consumer.grant(most)
+            while len(self._got) < most and not self._ended:
+                await self._more()
+        got, self._got = self._got, []
+        return [message for _, message in got]
 
 
-class Taking:
+class Taking(_Reading):
     """Takes messages of known ids."""
 
     def __init__(
         self, session: Session, queue: Destination, ids: Iterable[str], lost: Lost
     ) -> None:
         self._ids = list(ids)
-        self._received = _Received(lost)
-        spec = Subscription(
-            queue, selector=f"JMSMessageID IN ({', '.join(map(_quoted, self._ids))})"
-        )
-        self.consumer = session.consumer(spec, self._received.deliver, lost)
+        selector = f"JMSMessageID IN ({', '.join(map(quoted, self._ids))})"
+        super().__init__(session, Subscription(queue, selector=selector), lost)
 
     async def all(self, reactor: IReactorTime) -> list[tuple[int, Message]]:
         """Return numbers and messages; those missing another has taken."""
-        received = self._received
         self.consumer.grant(len(self._ids))
         self.consumer.start()
-        while len(received.got) < len(self._ids):
-            waiting = received.more()
+        while len(self._got) < len(self._ids):
             try:
-                await waiting.addTimeout(GRACE_S, reactor)
+                await self._more().addTimeout(GRACE_S, reactor)
             except TimeoutError:
                 break
         self.consumer.stop()
-        return received.got
+        return self._got
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return a text as a literal of selectors."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -202,10 +195,10 @@ def portions(ids: Iterable[str]) -> Iterator[list[str]]:
     portion: list[str] = []
     size = 0
     for each in ids:
-        if portion and size + len(_quoted(each)) > _IDS_LENGTH:
+        if portion and size + len(quoted(each)) > _IDS_LENGTH:
             yield portion
             portion, size = [], 0
         portion.append(each)
-        size += len(_quoted(each)) + 2
+        size += len(quoted(each)) + 2
     if portion:
         yield portion

@@ -29,7 +29,7 @@ from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.manager import BridgeServiceManager, UnknownBridge
 from bridge.status import BridgeState
 from gateway.admin.service.bridge_resources import as_jms
-from gateway.admin.service.browsing import reader
+from gateway.admin.service.browsing import quoted, reader
 from gateway.admin.service.dead import (
     LISTED,
     DeadMessages,
@@ -86,8 +86,7 @@ class QueueMessages:
 
     async def _one(self, request: AdminRequest) -> dict[str, object]:
         name, wanted = request.needed("name"), request.needed("id")
-        literal = "'" + wanted.replace("'", "''") + "'"
-        found = await self._browsed(name, f"JMSMessageID = {literal}", 1)
+        found = await self._browsed(name, f"JMSMessageID = {quoted(wanted)}", 1)
         if not found:
             text = f"no message {wanted} waits in queue '{name}': it is not there, or a consumer has it"
             raise Refused(text, "no_message", HTTPStatus.NOT_FOUND)
