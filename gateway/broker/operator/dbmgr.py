@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import gmtime, strftime
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
@@ -24,35 +24,10 @@ from gateway.broker.store.integrity.salvage import Loss
 from gateway.broker.store.integrity.wal import Finding
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import restored
-from gateway.instance.layout import Layout, LayoutError, make_directory
+from gateway.instance.command_line import CommandRefused, run_command, with_instance
+from gateway.instance.layout import Layout, make_directory
 
 PROGRAM: Final = "imqdbmgr"
-DEFAULT_INSTANCE: Final = "imqbroker"
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-class _Refused(Exception):
-    """What was asked cannot be done; ``str`` says why."""
-
-
-def _with_instance(function: _Command) -> _Command:
-    for option in (
-        click.option(
-            "--varhome",
-            "-varhome",
-            type=click.Path(path_type=Path),
-            envvar="IMQ_VARHOME",
-            default=Path("var"),
-            show_default=True,
-            help="The directory of all instances' data; also by the environment's IMQ_VARHOME.",
-        ),
-        click.option(
-            "--instance", "-i", default=DEFAULT_INSTANCE, show_default=True, help="The instance."
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 @click.group()
@@ -61,7 +36,7 @@ def command() -> None:
 
 
 @command.command()
-@_with_instance
+@with_instance
 def query(varhome: Path, instance: str) -> int:
     """Say whether the store's log is in order, and what would be lost with what is not. Nothing is
     changed.
@@ -77,7 +52,7 @@ def query(varhome: Path, instance: str) -> int:
 
 
 @command.command()
-@_with_instance
+@with_instance
 def check(varhome: Path, instance: str) -> int:
     """Read the whole store and list everything that is damaged, with its place. Nothing is
     changed.
@@ -108,7 +83,7 @@ def _work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
 
 
 @command.command()
-@_with_instance
+@with_instance
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
 def recover(force: bool, varhome: Path, instance: str) -> None:
     """Make a store usable again whose log is damaged, or may be, by giving up what follows the last
@@ -133,7 +108,7 @@ def recover(force: bool, varhome: Path, instance: str) -> None:
 
 
 @command.command()
-@_with_instance
+@with_instance
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
 def recreate(force: bool, varhome: Path, instance: str) -> None:
     """Make an empty store. What is left of the former one is moved to a folder beside it.
@@ -142,7 +117,7 @@ def recreate(force: bool, varhome: Path, instance: str) -> None:
     """
     layout = Layout(varhome.absolute(), instance)
     if not layout.exists:
-        raise _Refused(f"{layout.directory} is no instance")
+        raise CommandRefused(f"{layout.directory} is no instance")
     with layout.lock():
         if not force:
             click.confirm(
@@ -160,18 +135,14 @@ def recreate(force: bool, varhome: Path, instance: str) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command. :returns: the exit code."""
-    try:
-        code = command.main(list(arguments), PROGRAM, standalone_mode=False)
-    except click.ClickException as error:
-        _complain(error.format_message())
-        return error.exit_code
-    except click.Abort:
-        _complain("aborted; nothing was changed")
-        return 1
-    except (_Refused, StoreError, LayoutError, OSError, sqlite3.Error) as error:
-        _complain(error)
-        return 1
-    return code if isinstance(code, int) else 0
+    return run_command(
+        command,
+        PROGRAM,
+        arguments,
+        StoreError,
+        sqlite3.Error,
+        aborted="aborted; nothing was changed",
+    )
 
 
 def main() -> None:
@@ -182,7 +153,7 @@ def main() -> None:
 def _layout(varhome: Path, instance: str) -> Layout:
     layout = Layout(varhome.absolute(), instance)
     if not layout.messages.exists():
-        raise _Refused(
+        raise CommandRefused(
             f"{layout.messages} does not exist. Put it back, or restore a backup; {EMPTY_STORE}"
         )
     return layout
@@ -215,10 +186,6 @@ def _describe(loss: Loss) -> None:
         click.echo(
             "Without its header nothing can be read from the log: all of it is given up, and what is in the database stays."
         )
-
-
-def _complain(error: object) -> None:
-    click.echo(f"{PROGRAM}: {error}", err=True)
 
 
 if __name__ == "__main__":

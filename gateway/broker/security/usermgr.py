@@ -14,9 +14,9 @@ done; 2 the command line is wrong. An error is one line on the standard error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
@@ -31,19 +31,19 @@ from gateway.broker.security.users import (
     read_users,
 )
 from gateway.instance import passfile
-from gateway.instance.layout import Layout, LayoutError
+from gateway.instance.command_line import (
+    PATH,
+    C,
+    CommandRefused,
+    complain,
+    run_command,
+    with_instance,
+)
+from gateway.instance.layout import Layout
 
 PROGRAM: Final = "imqusermgr"
 PASSWORD_NAME: Final = "imq.imqusermgr.password"
-DEFAULT_INSTANCE: Final = "imqbroker"
 _RELOAD: Final = "A running server reads it when it gets SIGHUP."
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_PATH: Final = click.Path(path_type=Path)
-
-
-class _Refused(Exception):
-    """What was asked cannot be done; ``str`` says why."""
 
 
 def _not_visible(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -81,27 +81,12 @@ def _truth(context: click.Context, parameter: click.Parameter, value: str | None
     return known[value.lower()]
 
 
-def _with_instance(function: _Command) -> _Command:
-    for option in (
-        click.option(
-            "--varhome",
-            "-varhome",
-            type=_PATH,
-            envvar="IMQ_VARHOME",
-            default=Path("var"),
-            show_default=True,
-            help="The directory of all instances' data; also by the environment's IMQ_VARHOME.",
-        ),
-        click.option(
-            "--instance", "-i", default=DEFAULT_INSTANCE, show_default=True, help="The instance."
-        ),
-        click.option("-s", "silent", is_flag=True, help="Say nothing when all is well."),
-    ):
-        function = option(function)
-    return function
+def _with_instance(function: C) -> C:
+    silent = click.option("-s", "silent", is_flag=True, help="Say nothing when all is well.")
+    return silent(with_instance(function))
 
 
-def _with_password(function: _Command) -> _Command:
+def _with_password(function: C) -> C:
     for option in (
         click.option(
             "-p",
@@ -116,7 +101,7 @@ def _with_password(function: _Command) -> _Command:
             "--passfile",
             "-passfile",
             "passwords",
-            type=_PATH,
+            type=PATH,
             help=f"Has {PASSWORD_NAME}, in place of a prompt.",
         ),
     ):
@@ -172,13 +157,13 @@ def add(
     """Add a user."""
     layout = _with_users(varhome, instance)
     if name in read_users(layout.users):
-        raise _Refused(f"user '{name}' exists")
+        raise CommandRefused(f"user '{name}' exists")
     hash = hash_passcode(
         _password(passwords, name)
     )  # before the file is locked: a prompt may take long
     with edited(layout.users) as users:
         if name in users:
-            raise _Refused(f"user '{name}' exists")
+            raise CommandRefused(f"user '{name}' exists")
         users[name] = User(name, groups, hash, active is not False, bool(loopback))
     _say(silent, f"User '{name}' is added. {_RELOAD}")
 
@@ -191,17 +176,17 @@ def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -
     """Delete a user."""
     layout = _with_users(varhome, instance)
     if name not in read_users(layout.users):
-        raise _Refused(f"there is no user '{name}'")
+        raise CommandRefused(f"there is no user '{name}'")
     if not force:
         if _is_last_administrator(read_users(layout.users), name):
-            raise _Refused(
+            raise CommandRefused(
                 f"user '{name}' is the only active one in group {ADMIN_GROUP}; -f deletes it all the same"
             )
         click.confirm(f"Delete user '{name}'?", abort=True, err=True)
     with edited(layout.users) as users:
         last = _is_last_administrator(users, name)
         if users.pop(name, None) is None:
-            raise _Refused(f"there is no user '{name}'")
+            raise CommandRefused(f"there is no user '{name}'")
     if last:
         _warn_of_no_administrator()
     _say(silent, f"User '{name}' is deleted. {_RELOAD}")
@@ -238,7 +223,7 @@ def update(
     """Change a user's password, groups, or whether it may connect."""
     layout = _with_users(varhome, instance)
     if name not in read_users(layout.users):
-        raise _Refused(f"there is no user '{name}'")
+        raise CommandRefused(f"there is no user '{name}'")
     changes_password = (
         ask or passwords is not None or (groups is None and active is None and loopback is None)
     )
@@ -247,7 +232,7 @@ def update(
         last = _is_last_administrator(users, name)
         old = users.get(name)
         if old is None:
-            raise _Refused(f"there is no user '{name}'")
+            raise CommandRefused(f"there is no user '{name}'")
         users[name] = User(
             name,
             old.groups if groups is None else groups,
@@ -268,12 +253,12 @@ def list_(only: str | None, varhome: Path, instance: str, silent: bool) -> None:
     """List the users."""
     layout = Layout(varhome.absolute(), instance)
     if _is_new(layout):
-        raise _Refused(
+        raise CommandRefused(
             f"there is no instance {layout.directory} yet; the gateway's first start, or 'add', makes one with its first users"
         )
     users = read_users(layout.users)
     if only is not None and only not in users:
-        raise _Refused(f"there is no user '{only}'")
+        raise CommandRefused(f"there is no user '{only}'")
     rows = [("USER", "GROUPS", "STATE", "FROM")]
     for user in users.values():
         if only in (None, user.name):
@@ -291,18 +276,7 @@ def list_(only: str | None, varhome: Path, instance: str, silent: bool) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command. :returns: the exit code."""
-    try:
-        code = command.main(list(arguments), PROGRAM, standalone_mode=False)
-    except click.ClickException as error:
-        _complain(error.format_message())
-        return error.exit_code
-    except click.Abort:
-        _complain("aborted")
-        return 1
-    except (_Refused, UsersError, LayoutError, passfile.PassfileError, OSError) as error:
-        _complain(error)
-        return 1
-    return code if isinstance(code, int) else 0
+    return run_command(command, PROGRAM, arguments, UsersError, passfile.PassfileError)
 
 
 def main() -> None:
@@ -336,14 +310,14 @@ def _is_last_administrator(users: Mapping[str, User], name: str) -> bool:
 
 
 def _warn_of_no_administrator() -> None:
-    click.echo(f"{PROGRAM}: warning: no active user is in group {ADMIN_GROUP} now", err=True)
+    complain(PROGRAM, f"warning: no active user is in group {ADMIN_GROUP} now")
 
 
 def _password(passwords: Path | None, name: str) -> str:
     if passwords is not None:
         given = passfile.read(passwords).get(PASSWORD_NAME, "")
         if not given:
-            raise _Refused(f"{passwords} has no {PASSWORD_NAME}")
+            raise CommandRefused(f"{passwords} has no {PASSWORD_NAME}")
         return given
     asked: str = click.prompt(
         f"Password of user '{name}'", hide_input=True, confirmation_prompt=True, err=True
@@ -354,10 +328,6 @@ def _password(passwords: Path | None, name: str) -> str:
 def _say(silent: bool, text: str) -> None:
     if not silent:
         click.echo(text)
-
-
-def _complain(error: object) -> None:
-    click.echo(f"{PROGRAM}: {error}", err=True)
 
 
 if __name__ == "__main__":
