@@ -467,10 +467,6 @@ def _row(entry: Entry, now: datetime) -> tuple[str, ...]:
     )
 
 
-if __name__ == "__main__":
-    main()
-
-
 _LINE: Final = re.compile(rf"[ \t\f]*{re.escape(PASSWORD_NAME)}[ \t\f]*[=: \t\f][ \t\f]*(.*)")
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))")
 _WRITTEN: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -511,3 +507,7 @@ def _unescaped(match: re.Match[str]) -> str:
     if match[1] is not None:
         return chr(int(match[1], 16))
     return _WRITTEN.get(match[2], match[2])
+
+
+if __name__ == "__main__":
+    main()
