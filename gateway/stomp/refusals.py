@@ -1,7 +1,7 @@
 """Why STOMP or the operator refuses a frame or ends a connection.
 
 Owns these errors, whose sentences are fit for clients. What becomes of them is
-:mod:`gateway.stomp.errors`' to say.
+:mod:`gateway.stomp.error_frames`' to say.
 """
 
 from __future__ import annotations

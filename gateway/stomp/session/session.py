@@ -22,7 +22,7 @@ from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
-from gateway.stomp.errors import describe, error_frame, withheld
+from gateway.stomp.error_frames import describe, error_frame, withheld
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
@@ -171,8 +171,8 @@ class Session:
                     if self.state not in _OPEN:
                         return
         except Exception as error:  # noqa: BLE001
-            # Whatever it is, it ends this connection and no other; errors.py logs what nobody
-            # expected.
+            # Whatever it is, it ends this connection and no other; error_frames logs what is
+            # unexpected.
             self.fail(error, None if head is None else head.headers.get("receipt"))
 
     def input_ended(self) -> None:

@@ -14,7 +14,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 
 from gateway.stomp.connection_log import quoted
-from gateway.stomp.errors import error_frame
+from gateway.stomp.error_frames import error_frame
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import Version
 

@@ -25,7 +25,7 @@ from gateway.messaging.errors import (
     UnknownDelivery,
 )
 from gateway.messaging.provider import Mode, Session
-from gateway.stomp.errors import describe
+from gateway.stomp.error_frames import describe
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
 Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")

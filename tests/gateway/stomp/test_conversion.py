@@ -17,7 +17,7 @@ from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.transformer import MessageTransformer
 from gateway.stomp import brokers, dialects
 from gateway.stomp.conversion import _OWN, UnsendableBody
-from gateway.stomp.errors import describe, error_frame
+from gateway.stomp.error_frames import describe, error_frame
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.settings import SETTINGS, StompOptions
 from gateway.stomp.wire import FrameParser, Limits, Version, bare_name, without_edge_blanks
