@@ -1,5 +1,6 @@
-"""A STOMP client of our own for these tests: synchronous, on a raw socket, and strict about what
-the server sends.
+"""A synchronous STOMP client that is strict about the server's frames.
+
+Of our own for these tests, on a raw socket.
 
 Owns one socket and the frames read from it. Written from the specifications; uses nothing of the
 gateway. It can send any octets, it never sleeps, and whatever the server sends against the version
@@ -48,7 +49,10 @@ class Frame:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By name; the first of repeated ones (STOMP 1.2, "Repeated Header Entries")."""
+        """Return the headers by name; the first of repeated ones.
+
+        STOMP 1.2, "Repeated Header Entries".
+        """
         return dict(reversed(self.lines))
 
     def __getitem__(self, name: str) -> str:
@@ -86,7 +90,10 @@ def unescape(text: str, version: str) -> str:
 
 
 def encode(command: str, headers: Mapping[str, str], body: bytes, version: str) -> bytes:
-    """A frame as a client of ``version`` sends it; CONNECT and STOMP are not escaped."""
+    """Return a frame as a client of ``version`` sends it.
+
+    CONNECT and STOMP are not escaped.
+    """
     spoken = "1.0" if command in ("CONNECT", "STOMP") else version
     lines = "".join(
         f"{escape(name, spoken)}:{escape(value, spoken)}\n" for name, value in headers.items()
@@ -188,9 +195,7 @@ class Client:
         return [self.message() for _ in range(count)]
 
     def error(self) -> Frame:
-        """The next frame, which must be an ERROR, and nothing after it but the end of the
-        connection.
-        """
+        """Return the next frame, an ERROR, behind which the connection ends."""
         error = self.expect("ERROR")
         assert error["message"]
         assert self.rest() == []
@@ -206,7 +211,10 @@ class Client:
             return frames
 
     def wait_for_beats(self, count: int) -> list[float]:
-        """Wait until so many heart-beats have come, and no frame. :returns: when they came."""
+        """Wait for this number of heart-beats, and no frame.
+
+        :returns: when they came.
+        """
         until = time.monotonic() + PATIENCE
         while len(self.beats) < count:
             assert self._parse() is None, "a frame, where only heart-beats were expected"
@@ -223,8 +231,9 @@ class Client:
         /,
         **more: str,
     ) -> list[Frame]:
-        """Send a frame with a receipt of its own, and wait for it. :returns: what came before the
-        RECEIPT.
+        """Send a frame with a receipt of its own, and wait for it.
+
+        :returns: what came before the RECEIPT.
         """
         self._receipts += 1
         receipt = f"receipt-{self._receipts}"
@@ -240,19 +249,23 @@ class Client:
             before.append(frame)
 
     def put(self, destination: str, *bodies: str, **headers: str) -> None:
-        """Send texts to a destination, and wait until the gateway has them; nothing else may come
-        meanwhile.
+        """Send texts to a destination, and wait until the gateway has them.
+
+        Nothing else may come meanwhile.
         """
         for body in bodies[:-1]:
             self.send("SEND", {"destination": destination}, body, **headers)
         assert self.ask("SEND", {"destination": destination}, bodies[-1], **headers) == []
 
     def subscribe(self, destination: str, id: str = "s", **headers: str) -> None:
-        """Subscribe, and wait for the RECEIPT, which comes before the first MESSAGE."""
+        """Subscribe, and wait for the RECEIPT.
+
+        It comes before the first MESSAGE.
+        """
         assert self.ask("SUBSCRIBE", {"destination": destination, "id": id}, **headers) == []
 
     def settle(self, command: str, message: Frame, **headers: str) -> None:
-        """Send ACK or NACK for a message as the version spoken has it, without a receipt."""
+        """Send ACK or NACK as the version spoken has it, without a receipt."""
         if self.version == "1.2":
             self.send(command, {"id": message["ack"]}, **headers)
         else:
@@ -269,14 +282,16 @@ class Client:
         self.settle("NACK", message, **headers)
 
     def sync(self) -> list[Frame]:
-        """Have the gateway answer after all that was sent before. :returns: what came before that
-        answer.
+        """Have the gateway answer after all that was sent before.
+
+        :returns: what came before that answer.
         """
         return self.ask("SEND", {"destination": "/topic/nobody.listens"})
 
     def disconnect(self) -> list[Frame]:
-        """End in an orderly way. :returns: what came before the RECEIPT; behind it the connection
-        is closed.
+        """Disconnect in an orderly way.
+
+        :returns: what came before the RECEIPT; behind it the connection is closed.
         """
         before = self.ask("DISCONNECT")
         assert self.rest() == []

@@ -1,5 +1,6 @@
-"""A gateway that most tests of conformance share, clients for it, and destinations that nobody else
-uses.
+"""A gateway for most tests of conformance, with clients for it.
+
+And with destinations that no other test uses.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def dial(gateway: GatewayProcess) -> Iterator[Callable[..., Client]]:
-    """Opens a socket to the gateway and sends nothing; it is closed after the test. ``to`` is
-    another gateway than the shared one.
+    """Open a socket to the gateway and send nothing.
+
+    It is closed after the test. ``to`` is another gateway than the shared one.
     """
     with ExitStack() as opened:
 

@@ -1,5 +1,6 @@
-"""The operator's message transformer of these tests: does to a message what its ``wish`` property
-says. Copied to ``<varhome>/lib/ext``.
+"""The operator's message transformer of these tests.
+
+It does to a message what its ``wish`` property says. Copied to ``<varhome>/lib/ext``.
 
 Knows nothing of the tests; the gateway's process imports it.
 """

@@ -1,5 +1,6 @@
-"""What was decided about the broker, access and the store, as a STOMP client and an operator see
-it.
+"""What was decided about the broker, access and the store.
+
+As a STOMP client and an operator see it.
 
 Starts that are refused, and what survives a crash, are proven elsewhere in ``tests/``.
 """

@@ -1,5 +1,6 @@
-"""A SEND to several destinations, ``/queue/a,/queue/b``: a copy in each, all or none, one
-RECEIPT.
+"""A SEND to several destinations, ``/queue/a,/queue/b``.
+
+A copy in each, all or none, one RECEIPT.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Which names of headers get from a sender to a consumer, and how: what readers that trim would
-take for the gateway's own does not.
+"""Which names of headers get from a sender to a consumer, and how.
+
+What readers that trim would take for the gateway's own does not.
 """
 
 from __future__ import annotations

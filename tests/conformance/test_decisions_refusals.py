@@ -1,5 +1,6 @@
-"""What is not done as asked is refused, with a sentence that names the remedy: nothing is taken and
-then forgotten.
+"""What is not done as asked is refused, with a remedy.
+
+Nothing is taken and then forgotten.
 """
 
 from __future__ import annotations

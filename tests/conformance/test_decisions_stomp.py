@@ -1,5 +1,6 @@
-"""What was decided where the specifications and the guide leave a choice: the STOMP side, as a
-client sees it.
+"""What was decided where the specifications leave a choice: STOMP.
+
+As a client sees it; where the guide leaves one, too.
 
 Names of tests begin with the topic. What other modules of this package prove already is not here.
 """

@@ -1,5 +1,6 @@
-"""The STOMP JMS bindings: which header is which JMS header, both ways; what other brokers call
-them; what producers cannot forge.
+"""The STOMP JMS bindings: which header is which JMS header.
+
+Both ways; what other brokers call them; what producers cannot forge.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Table 12-11 of the administration guide, "STOMP Bridge Handling of Selected Command/Header
-Combinations": a section for each row.
+"""Table 12-11 of the administration guide: a section for each row.
+
+"STOMP Bridge Handling of Selected Command/Header Combinations".
 
 What a row says is quoted or restated above its tests.
 """
