@@ -1,11 +1,9 @@
 """The configuration of a JMS bridge as values.
 
-They are the elements of its XML file with
-references resolved.
-
-Owns the names, the defaults and the units. Knows neither XML nor files, and no provider: what a
-look-up name or a property means is for the provider to say. The names are those of the attributes
-(seed tables 12-3 to 12-9, and HornetQ's parameters), with a unit where one is needed.
+They are the elements of its XML file with references resolved. The fields have the names of the
+attributes (seed tables 12-3 to 12-9, and HornetQ's parameters), with a unit where one is needed, and
+their defaults. The reader takes both from here. Knows neither XML nor files, and no provider: the
+meaning of a look-up name or a property is the provider's.
 
 Values are equal if they configure the same: descriptions, and the lines they were read from, make
 no difference.

@@ -155,7 +155,7 @@ class DeadMessageQueue:
         if not self.enabled or not self.stay_connected or self._closed:
             return
         try:
-            lease = await self._ways_and_means()[1].take(_completion_tells)
+            lease = await self._factory_and_way()[1].take(_completion_tells)
             await lease.give_back()
         except CancelledError:
             raise
@@ -236,7 +236,7 @@ class DeadMessageQueue:
 
     # --- inside
 
-    def _ways_and_means(self) -> tuple[AdministeredFactory, Way]:
+    def _factory_and_way(self) -> tuple[AdministeredFactory, Way]:
         """The connection factory and the way to its connections, from the first use on. :raises
         FactoryError:
         """
@@ -263,7 +263,7 @@ class DeadMessageQueue:
             if self._final:
                 raise NotTaken(self.name, attempt - 1, self._final)
             try:
-                factory, way = self._ways_and_means()
+                factory, way = self._factory_and_way()
                 if body is None:
                     body = self._body(burial, factory)
                 sent = await self._attempt(factory, way, burial, body)
