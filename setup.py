@@ -32,7 +32,7 @@ MODULES = [
     "gateway/broker/sessions/connection.py",
     "gateway/broker/sessions/consumer.py",
     "gateway/broker/core/expiries.py",
-    "gateway/broker/durability/gathered.py",
+    "gateway/broker/durability/batch.py",
     "gateway/broker/sessions/holding_back.py",
     "gateway/broker/journal_lines.py",
     "gateway/broker/journey.py",

@@ -34,18 +34,16 @@ from gateway.broker.schedule import Schedule
 from gateway.broker.sessions.unacknowledged import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.store.interface import (
-    Batch,
     DestinationRow,
     Store,
     StoreDamaged,
     StoreError,
     StoreFailed,
-    StoreFull,
 )
 from gateway.broker.xa.registry import Branches
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.errors import DestinationStopped, InvalidDestination
+from gateway.messaging.errors import DestinationStopped, InvalidDestination, StorageFailed
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
@@ -55,9 +53,6 @@ if TYPE_CHECKING:
     from gateway.broker.journey import Journey
 
 
-#: How often what needs no room is given to the store when it is to be closed while the disk is
-#: full.
-_CLOSING_TRIES: Final = 3
 #: When subscriptions with wildcards have ended, what is looked at in one turn: entries in the lists
 #: of topics, a topic itself counts as some.
 LOOKED_AT: Final = 50_000
@@ -100,7 +95,6 @@ class Broker:
         self.schedule = Schedule(clock, turn)
         self.slices = Slices(clock, turn)
         self.commits = GroupCommit(store, turn, failed)
-        self.commits.on_undone = self._undone
         self.rows = Rows(store, self.commits, turn)
         self.dead_letters = DeadLetters(
             self, truncate=options.truncate_dead, log_all=options.log_dead
@@ -130,7 +124,7 @@ class Broker:
         #: What tells the journal of every step; None where nothing does. See
         #: :func:`gateway.broker.journey.tell`.
         self.journey: Journey | None = None
-        store.on_draining = self._draining
+        store.on_full = self._disk_full
         store.on_damaged = self._damaged_unasked
         store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
@@ -285,15 +279,10 @@ class Broker:
         ):
             # Its row stays as long as its ids are remembered.
             physical.stored = False
-        elif (
-            physical.stored
-            and not physical.unburied
-            and physical.burial is None
-            and self._has_rows(physical)
-        ):
+        elif physical.stored and physical.burial is None and self._has_rows(physical):
             # Until its last message is deleted, so that a restart does not find messages of no
-            # destination. It would delete them, too; those that are dead, or are to be, may be
-            # nowhere else yet, and it is to find them again.
+            # destination. It would delete them, too; those that are to be buried are nowhere else
+            # yet, and it is to find them again.
             self.rows.mark_removed(physical)
 
         def emptied(count: int) -> None:
@@ -440,11 +429,6 @@ class Broker:
         self.end_subscription(subscription)
 
         def emptied() -> None:
-            if subscription.unburied:
-                # Their copies may find no room, and then what it is owed is all there is of them.
-                subscription.on_dead = emptied
-                return
-            subscription.on_dead = None
             self._ending.pop(subscription, None)
             self.commits.remove_subscription(subscription.number)
             if is_wild(pattern.name) and all(
@@ -484,40 +468,25 @@ class Broker:
         if physical.properties.bounded:
             physical.make_room()
 
-    def undo_arrivals(
-        self, batch: Batch, arrivals: Iterable[tuple[Physical, Sequence[Message]]]
-    ) -> bool:
-        """The store could not keep a batch: what it was to keep of these arrivals never came.
-        :returns: whether that is anything.
+    def check_fits(self, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> None:
+        """Whether the disk could ever store these together. :raises StorageFailed: it could not,
+        were the store empty.
         """
-        anything = False
-        for physical, run in arrivals:
-            lost = self.rows.undo(batch, run)
-            if lost:
-                anything = True
-                if self.journey is not None:
-                    gone = [message for message in run if message.seq in lost]
-                    self.journey.refused([(physical, gone)], "it did not fit on the disk")
-                physical.undo_arrivals(lost, run)
-        return anything
-
-    def _undone(self, batch: Batch, messages: dict[int, Message]) -> None:
-        """The store could not keep a batch: what is in it only because memory was full is in memory
-        after all.
-        """
-        spilled: dict[Destination, list[Message]] = {}
-        for seq, row in batch.inserts.items():
-            if not row.persistent:
-                message = messages[seq]
-                self.rows.forget(message)
-                spilled.setdefault(message.headers.destination, []).append(message)
-        for destination, run in spilled.items():
-            physical = self.find(destination)
-            if physical is not None:
-                for place in (
-                    [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
-                ):
-                    place.in_memory_again(run)
+        octets = sum(
+            [
+                message.size
+                for physical, run in arrivals
+                if not physical.destination.temporary
+                for message in run
+                if message.headers.persistent
+            ]
+        )
+        if octets > self.store.largest:
+            most = self.store.measure()
+            if octets > most:
+                raise StorageFailed(
+                    why := f"{octets} bytes are more than the disk can hold, which is {most}", why
+                )
 
     # --- turns and the end
 
@@ -538,11 +507,14 @@ class Broker:
                 # It must not take the others' turn away; it is logged, never silent.
                 self.log.failure("what was to be told at the end of a turn failed: {work}", work=do)
 
-    def _draining(self, full: bool) -> None:
-        self.memory.spilling = not full
-        # That the disk is full is said by the store, which knows how full.
-        if not full:
-            self.log.info("the disk has room again: persistent messages are taken")
+    def _disk_full(self, full: bool) -> None:
+        """The disk is full, or has room again; the store has said so in the log."""
+        self.turn.begin()
+        try:
+            self.memory.spilling = not full
+            self.commits.disk_full(full)
+        finally:
+            self.turn.end()
 
     def _damaged(self, error: StoreDamaged) -> None:
         """A message in the store is damaged: its destination is stopped. Where that is not known,
@@ -584,26 +556,13 @@ class Broker:
         """Make durable what was asked, and close the store; then call ``closed``.
 
         On a full disk what needs no room is tried a few times. What cannot be written then is a
-        failure of the store, so that the exit tells of it.
+        failure of the store, so that the exit tells of it. What waits for room is not stored; no
+        sender was told that it was.
         """
         self.use_reports.report()
         self.schedule.close()
         self.slices.close()
-        tries = 0
-
-        def flushed(error: StoreError | None) -> None:
-            nonlocal tries
-            if isinstance(error, StoreFull):
-                tries += 1
-                if tries < _CLOSING_TRIES:
-                    # Messages have been taken out of the batch; the rest of it is in the next.
-                    self.commits.wait(flushed)
-                    return
-                lost = "what was acknowledged last could not be written, and is delivered again after the next start"
-                self.commits.give_up(StoreFailed(f"{error}; {lost}"))
-            self.store.close(closed)
-
-        self.commits.wait(flushed)
+        self.commits.close(lambda error: self.store.close(closed))
 
 
 def fail_consumers(place: PhysicalQueue | TopicSubscription, error: InvalidDestination) -> None:

@@ -366,18 +366,18 @@ class Journey:
         """Those of which the store has to be told that they are gone from here."""
         commits = self._broker.commits
         if isinstance(source, PhysicalQueue):
-            inserts = commits.inserts
+            inserting = commits.is_inserting
             return [
-                message for message in messages if message.stored and message.seq not in inserts
+                message for message in messages if message.stored and not inserting(message.seq)
             ]
         number = source.owner
         if not number:
             return []
-        owed = commits.owed
+        owing = commits.is_owing
         return [
             message
             for message in messages
-            if message.headers.persistent and (number, message.seq) not in owed
+            if message.headers.persistent and not owing(number, message.seq)
         ]
 
     def _names(self, source: Distribution, messages: Sequence[Message]) -> list[Named]:

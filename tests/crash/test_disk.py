@@ -10,13 +10,13 @@ import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.crash.client import Client, Frame, Refused, encode
-from tests.crash.waiting import log_of, until_logged
+from tests.crash.client import PATIENCE, Client, Frame, Refused, encode
+from tests.crash.waiting import log_of, until, until_logged
 from tests.gateway.broker.store.processes import build_faulty_disk
 from tests.gateway_process import COMMAND, GatewayProcess
 
@@ -77,102 +77,128 @@ def of_size(octets: int, folder: Path) -> Iterator[None]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_refuses_sends_takes_acknowledgements_and_recovers(
+def send(client: Client, number: int, body: bytes = BODY) -> str:
+    """SEND with a receipt. :returns: its id."""
+    receipt = f"sent-{number}"
+    headers = {"destination": QUEUE, "persistent": "true", "receipt": receipt}
+    client.write(encode("SEND", headers, b"%d " % number + body))
+    return receipt
+
+
+def receipts(client: Client, seconds: float) -> list[str]:
+    """Those that come before nothing has come for so many seconds."""
+    found = []
+    client.socket.settimeout(seconds)
+    with suppress(TimeoutError):
+        while True:
+            found.append(client.frame().headers["receipt-id"])
+    client.socket.settimeout(PATIENCE)
+    return found
+
+
+def is_full(gateway: GatewayProcess) -> bool:
+    """Whether the log says so: a disk that has room as soon as the store's log is shortened is not
+    full for long.
+    """
+    log = log_of(gateway)
+    return log.count("persistent messages wait until") > log.count("room again")
+
+
+def cpu_seconds(gateway: GatewayProcess) -> float:
+    """What the process has used."""
+    fields = Path(f"/proc/{gateway.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_full_disk_delays_sends_takes_acknowledgements_and_goes_on(
     small_disk: GatewayProcess,
 ) -> None:
     gateway = small_disk
-    stored = 0
-    with Client(gateway.port) as consumer:
+    with Client(gateway.port) as consumer, Client(gateway.port) as producer:
         consumer.ask(
             "SUBSCRIBE",
             {"destination": QUEUE, "id": "s", "ack": "client-individual", "prefetch-count": "5"},
         )
-        with Client(gateway.port) as producer:
-            refusal = None
-            while refusal is None:
-                try:
-                    producer.store(QUEUE, b"%d " % stored + BODY)
-                    stored += 1
-                    assert stored < 1000, "the disk was never full"
-                except Refused as refused:
-                    refusal = refused.frame
-            assert refusal.headers["receipt-id"] == f"r{stored + 1}"
-            # The same words as for those who come after it.
-            assert (
-                refusal.headers["message"] == "the message store could not write: the disk is full"
+        sent = 0
+        while not is_full(gateway) or receipts(producer, 1.0):
+            last = send(producer, sent)
+            sent += 1
+            assert sent < 1000, "the disk was never full"
+            until(
+                lambda: is_full(gateway) or "sent-" in "".join(receipts(producer, 0.1)),
+                "no receipt",
             )
-            assert str(gateway.directory) not in refusal.headers["message"] + refusal.body.decode()
-            assert list(producer.rest()) == []
-        until_logged(gateway, "the disk is full")
-        # While it is full, a sender is refused at once; what is not persistent is taken.
-        with Client(gateway.port) as second:
-            with pytest.raises(Refused, match="full") as again:
-                second.store("/queue/disk.other", b"too much")
-            assert again.value.frame.headers["receipt-id"] == "r1"
-        with Client(gateway.port) as third:
-            third.ask(
-                "SEND",
-                {"destination": "/queue/disk.volatile", "persistent": "false"},
-                b"not for the disk",
-            )
-        # Acknowledgements are taken from the reserve, one by one; they make room.
+        rooms = log_of(gateway).count("room again")
+        last = send(producer, sent)
+        sent += 1
+        assert last not in receipts(producer, 1.0), "it waits for room"
+        # Who sends nothing persistent goes on, and so do acknowledgements, from the reserve.
+        with Client(gateway.port) as other:
+            volatile = {"destination": "/queue/disk.volatile", "persistent": "false"}
+            other.ask("SEND", volatile, b"not for the disk")
         early: list[Frame] = []
-        for number in range(stored):
+        for number in range(sent - 10):
             message = early.pop(0) if early else consumer.message()
             assert int(message.body[:8].split(b" ")[0]) == number
             early += consumer.ask("ACK", {"id": message.headers["ack"]})
-        until_logged(gateway, "room again")
-        with Client(gateway.port) as producer:
-            producer.store(QUEUE, b"0 " + BODY)
+        until_logged(gateway, "room again", rooms + 1)
+        while producer.frame().headers["receipt-id"] != last:
+            pass
+        assert log_of(gateway).count("persistent messages wait until") == rooms + 1
     gateway.kill()
     gateway.start()
     with Client(gateway.port) as consumer:
         consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "client"})
-        assert consumer.message().body == b"0 " + BODY
+        found = [int(consumer.message().body[:8].split(b" ")[0]) for _ in range(10)]
+        assert found == list(range(sent - 10, sent))
 
 
-def test_the_first_that_does_not_fit_gets_the_words_of_those_after_it(
-    tmp_path: Path, library: Path, control: Path
-) -> None:
-    with on_faulty_disk(tmp_path, library, control) as gateway:
-        control.write_text("space 0\n")
-        told = []
-        for _ in range(3):
-            with Client(gateway.port) as producer, pytest.raises(Refused) as refused:
-                producer.store(QUEUE, b"too much")
-            told.append(refused.value.frame.headers["message"])
-        assert told == ["the message store could not write: the disk is full"] * 3
-        assert log_of(gateway).count("persistent messages are refused until") == 1
-        assert "incident" not in log_of(gateway)
-
-
-def test_a_disk_too_full_for_the_reserve_is_told_once_and_recovers(tmp_path: Path) -> None:
+def test_a_disk_too_full_for_the_reserve_is_told_once_and_costs_nothing(tmp_path: Path) -> None:
     gateway = GatewayProcess(tmp_path / "var")
     folder = gateway.directory / "store"
-    with of_size(100 * MIB, folder):
+    with of_size(160 * MIB, folder):
         filled = folder / "of others"
-        filled.write_bytes(bytes(70 * MIB))
-        with gateway:
-            for _ in range(2):
-                with (
-                    Client(gateway.port) as producer,
-                    pytest.raises(Refused, match="the disk is full"),
-                ):
-                    producer.store(QUEUE, b"too much")
+        with gateway, Client(gateway.port) as producer, Client(gateway.port) as consumer:
+            producer.store(QUEUE, b"taken")
+            consumer.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "client"})
+            message = consumer.message()
+            with suppress(OSError), filled.open("wb") as file:
+                while True:
+                    file.write(bytes(MIB))
+            send(producer, 1, bytes(40 * MIB))
+            assert producer.frame().headers["receipt-id"] == "sent-1", "the reserve serves it"
+            until_logged(gateway, "the disk is full")
+            send(producer, 2)
+            with suppress(OSError), filled.open("ab") as file:
+                while True:
+                    file.write(bytes(4096))
+            consumer.write(encode("ACK", {"id": message.headers["ack"], "receipt": "ack"}))
             (line,) = [
                 line
                 for line in log_of(gateway).splitlines()
                 if "the disk is full" in line and "broker" in line
             ]
             assert " SEVERE " in line
-            assert (
-                f"persistent messages are refused until {folder} has {80 * MIB} bytes free" in line
-            )
+            assert f"persistent messages wait until {folder} has {90 * MIB} bytes free" in line
+            used = cpu_seconds(gateway)
+            assert receipts(producer, 3.0) == []
+            assert cpu_seconds(gateway) - used < 0.3, "it is busy with a disk that is full"
             filled.unlink()
             until_logged(gateway, "room again")
-            with Client(gateway.port) as producer:
-                producer.store(QUEUE, b"x")
-            assert log_of(gateway).count("persistent messages are refused") == 1
+            assert producer.frame().headers["receipt-id"] == "sent-2"
+            assert "ack" in [consumer.frame().headers.get("receipt-id") for _ in range(2)]
+            assert log_of(gateway).count("persistent messages wait until") == 1
+
+
+def test_what_could_never_fit_is_refused(tmp_path: Path) -> None:
+    gateway = GatewayProcess(tmp_path / "var")
+    with of_size(100 * MIB, gateway.directory / "store"), gateway:
+        with Client(gateway.port) as producer, pytest.raises(Refused, match="can hold") as refused:
+            producer.store(QUEUE, bytes(20 * MIB))
+        assert "the disk is full" not in log_of(gateway)
+        assert str(gateway.directory) not in refused.value.frame.body.decode()
+        with Client(gateway.port) as producer:
+            producer.store(QUEUE, bytes(MIB))
 
 
 @pytest.mark.parametrize(

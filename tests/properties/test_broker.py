@@ -426,10 +426,9 @@ class BrokerModel(RuleBasedStateMachine):
 
         def done(error: MessagingError | None) -> None:
             told.append(True)
+            assert error is None, "a full disk delays"
             for fate in fates:
-                fate.receipted = error is None
-                if error is not None:
-                    self.refuse(fate)
+                fate.receipted = True
 
         try:
             self.sending.send(run)
@@ -439,20 +438,6 @@ class BrokerModel(RuleBasedStateMachine):
             return
         self.sending.completion(done)
         assert not told, "a receipt came from inside the call"
-
-    def refuse(self, fate: _Fate) -> None:
-        """Its sender was told so: it comes to nobody who has not got it already, and not again to
-        who gave it back.
-        """
-        fate.refused = True
-        # Else it may have been out when the store could not keep it, and have come back only then.
-        if (
-            fate.undone != self.moment
-            and fate.where in ("waiting", "delayed")
-            and not fate.dead
-            and not self.may_be_dead(fate)
-        ):
-            fate.where = "gone"
 
     def may_be_dead(self, fate: _Fate) -> bool:
         """Whether it may be in the dead message queue although nobody has seen it there."""
@@ -674,9 +659,7 @@ class BrokerModel(RuleBasedStateMachine):
         behind=st.sampled_from(["nothing", "a send", "a commit"]),
     )
     def disk_is_full(self, destination: Destination, behind: str) -> None:
-        """A batch with inserts does not fit; its senders hear of it, acknowledgements are tried
-        again.
-        """
+        """A batch with inserts does not fit: it waits, and acknowledgements go ahead."""
         self.turns()
         if behind == "a send":
             self.send(destination, 2, True, 4, False, 0)
@@ -688,10 +671,17 @@ class BrokerModel(RuleBasedStateMachine):
             self.turns()
 
     @rule()
+    def disk_has_room(self) -> None:
+        self.store.make_room()
+        self.turns()
+
+    @rule()
     def everything_comes_to_rest(self) -> None:
         """When there is nothing to do any more, nobody waits for what is there, and the disk has
         what it should and nothing else.
         """
+        self.steps()
+        self.store.make_room()
         self.steps()
         self.check_nobody_is_stuck()
         self.clock.advance(2)

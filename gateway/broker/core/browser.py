@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.durability.rows import BLOCK
-from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 
@@ -118,9 +117,6 @@ class QueueBrowser:
     def settled(self, messages: Sequence[Message]) -> None: ...
 
     def give_up(self, messages: Sequence[Message]) -> None: ...
-
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
-        return ()
 
     def give_back(self, messages: Sequence[Message]) -> None: ...
 

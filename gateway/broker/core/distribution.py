@@ -19,7 +19,6 @@ from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.pace import Pace
 from gateway.broker.core.selection import Selection
 from gateway.broker.durability.rows import BLOCK
-from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
@@ -75,10 +74,6 @@ class Distribution:
         self.held_up = False
         #: Why nothing is handed out any more: a message that waits here is damaged in the store.
         self.halted: DestinationStopped | None = None
-        #: Dead messages of it whose copies are not in the store yet; and who is told when that are
-        #: none any more.
-        self.unburied: int = 0
-        self.on_dead: Callable[[], None] | None = None
 
     # --- what differs
 
@@ -95,9 +90,6 @@ class Distribution:
         raise AssertionError("a distribution is a queue or a subscription")
 
     def settled(self, messages: Sequence[Message]) -> None:
-        raise AssertionError("a distribution is a queue or a subscription")
-
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
         raise AssertionError("a distribution is a queue or a subscription")
 
     def use_policy(self) -> RedeliveryPolicy:
@@ -318,28 +310,6 @@ class Distribution:
                 source=str(self),
             )
             self.lost(count, octets)
-
-    def _find_and_forget(self, message: Message) -> bool:
-        """Whether the message waited here; it does no longer."""
-        priority = message.headers.priority
-        return bool(
-            self.backlog.pluck([message.seq], priority)
-            or self.backlog.pluck_behind(priority, message.seq, message.expires) is not None
-            or self.delayed.pop(message.seq, None)
-        )
-
-    def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
-        """The store could not take these, which memory had no room for: what still waits of them is
-        in memory. :returns: it.
-        """
-        found = [
-            message
-            for message in messages
-            if self.backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
-            is not None
-        ]
-        self.backlog.give_back(found)
-        return found
 
     # --- expiry
 

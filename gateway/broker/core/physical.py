@@ -7,7 +7,7 @@ Owns the counts that limits are about, and the decision at a limit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
@@ -97,12 +97,9 @@ class Physical:
         self.idle_since = 0
         self.removed = False
         #: What has left the count and may still have rows that name this destination in the store:
-        #: purges that go on, durable subscriptions that are ending, and dead messages. Until it is
-        #: 0 again the destination's row stays.
+        #: purges that go on, and durable subscriptions that are ending. Until it is 0 again the
+        #: destination's row stays.
         self.clearing = 0
-        #: Those of them that are dead messages whose copies are not in the store yet: the only rows
-        #: of messages that are to be kept.
-        self.unburied: int = 0
         #: Called once nothing clears any more.
         self._on_clear: list[Callable[[], None]] = []
         #: As :attr:`Distribution.burial`, for the whole of a topic.
@@ -126,10 +123,6 @@ class Physical:
         """What was kept takes its places, and may be delivered."""
         raise AssertionError("a physical destination is a queue or a topic")
 
-    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
-        """The same but for messages with these seqs."""
-        raise AssertionError("a physical destination is a queue or a topic")
-
     def keep_held(self, run: Sequence[Message]) -> Kept:
         """A prepared branch that has sent these is being committed: put what that changes in the
         store into the gathering batch.
@@ -141,12 +134,6 @@ class Physical:
     def place_held(self, kept: Kept) -> None:
         """What was kept takes the places that its seqs say, before what was sent after the branch
         was prepared.
-        """
-        raise AssertionError("a physical destination is a queue or a topic")
-
-    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
-        """The store could not keep those of a run that have these seqs: what no consumer has of
-        them never came.
         """
         raise AssertionError("a physical destination is a queue or a topic")
 
@@ -304,18 +291,6 @@ class Physical:
                 self.place(ready)
                 if self.properties.bounded:
                     self.make_room()
-        if self.waiting_senders or self.holds_back:
-            self.let_senders_go()
-        self.emptied()
-
-    def undo_arrivals(self, seqs: Container[int], run: Sequence[Message]) -> None:
-        """The store could not keep those of a run that have these seqs: they never came, and do not
-        come.
-        """
-        for place in self.arrivals:
-            if place.kept:
-                place.kept = self.without(place.kept, seqs)
-        self.undo(seqs, run)
         if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         self.emptied()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker.core.distribution import Distribution
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.physical import Kept, Physical
-from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped, TooManyConsumers
@@ -86,16 +85,6 @@ class PhysicalQueue(Physical, Distribution):
         self.came(len(kept), sum([message.size for message in kept]))
         self._wait_again(kept)
 
-    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
-        return [message for message in kept if message.seq not in seqs]
-
-    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
-        for message in run:
-            if message.seq in seqs and self._find_and_forget(message):
-                self.count -= 1
-                self.octets -= message.size
-                self.tried.pop(message.seq, None)
-
     # --- departures
 
     def settle(self, messages: Sequence[Message]) -> None:
@@ -125,12 +114,6 @@ class PhysicalQueue(Physical, Distribution):
         if not self.count:
             self.emptied()
 
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
-        kept = [message for message in messages if batch.deletes.pop(message.seq, self) is None]
-        for message in kept:
-            message.stored = 1
-        return kept
-
     def keeps_count(self, message: Message) -> bool:
         return bool(message.stored) and message.headers.persistent
 
@@ -153,7 +136,6 @@ class PhysicalQueue(Physical, Distribution):
         return self.properties.redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        self.broker.dead_letters.prepare(self, messages)
         self.broker.commits.begin()
         try:
             self.broker.dead_letters.tell(self, messages, reason, comment)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 
@@ -33,13 +32,6 @@ class Source(Protocol):
 
     def settled(self, messages: Sequence[Message]) -> None:
         """These, which were released, are taken. The second half."""
-
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
-        """The batch in which these were released was undone: they keep their rows, and are not
-        taken.
-
-        :returns: those that have a row.
-        """
 
     def give_up(self, messages: Sequence[Message]) -> None:
         """The source is gone, and these were outstanding: they are given up, to the dead message

@@ -12,7 +12,7 @@ all that a durable subscription had at the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker.core.distribution import Distribution
@@ -21,7 +21,6 @@ from gateway.broker.core.spilled import Spilled
 from gateway.broker.core.wildcards import is_wild
 from gateway.broker.durability.rows import BLOCK
 from gateway.broker.operator.purging import Search, purge
-from gateway.broker.store.interface import Batch
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped
@@ -271,18 +270,6 @@ class TopicSubscription(Distribution):
         if left is not None:
             left.taken()
 
-    def unrelease(self, messages: Sequence[Message], batch: Batch) -> Sequence[Message]:
-        kept: list[Message] = []
-        for message in messages:
-            if (
-                self.number
-                and message.headers.persistent
-                and batch.settled.pop((self.number, message.seq), self) is None
-            ):
-                self.broker.rows.unrelease(message.seq, batch)
-                kept.append(message)
-        return kept
-
     def keeps_count(self, message: Message) -> bool:
         return self.number != 0 and message.headers.persistent and bool(message.stored)
 
@@ -310,10 +297,6 @@ class TopicSubscription(Distribution):
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
         if self._unexamined or self.restored:
             messages = self._without_unwanted(messages)
-        for message in messages:
-            topic = self.broker.topic_of(message)
-            if topic is not None:
-                self.broker.dead_letters.prepare(topic, [message])
         self.broker.commits.begin()
         try:
             self.broker.dead_letters.tell(self, messages, reason, comment)
@@ -353,25 +336,6 @@ class TopicSubscription(Distribution):
                 of_topic, key=lambda message: (message.headers.priority, message.seq), default=None
             )
         return min(of_topic, key=lambda message: message.seq, default=None)
-
-    def undo(self, topic: PhysicalTopic, seqs: Container[int], run: Sequence[Message]) -> None:
-        """The store could not keep those of a run that have these seqs: what the subscriber has
-        not, never came.
-        """
-        for message in run:
-            if message.seq in seqs and self._find_and_forget(message):
-                self._spilled.discard(message.seq)
-                topic.count -= 1
-                topic.octets -= message.size
-                self.tried.pop(message.seq, None)
-
-    def in_memory_again(self, messages: Sequence[Message]) -> list[Message]:
-        """The store could not take these for this subscription, which has them not durably: what
-        waits of them is in memory.
-        """
-        return super().in_memory_again(
-            [message for message in messages if self._spilled.discard(message.seq)]
-        )
 
     # --- the end
 

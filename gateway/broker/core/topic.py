@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -121,16 +121,6 @@ class PhysicalTopic(Physical):
                 subscription.release(accepted)
             else:
                 subscription.arrive_held(self, accepted, examined)
-
-    def without(self, kept: Kept, seqs: Container[int]) -> Kept:
-        return [
-            (subscription, [message for message in run if message.seq not in seqs], examined)
-            for subscription, run, examined in kept
-        ]
-
-    def undo(self, seqs: Container[int], run: Sequence[Message]) -> None:
-        for subscription in self.subscriptions:
-            subscription.undo(self, seqs, run)
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up a message of this topic, of the subscription that has the most waiting and has

@@ -11,26 +11,34 @@ a batch of few messages waits a moment for them to do so again: that takes less 
 One that has waited in vain goes to the disk, and those after it do not wait until as much has been
 proven again.
 
-Owns batches, their order and their bounds. Knows nothing of destinations: the owner of a message is
-told by callbacks when a commit failed.
+**A full disk** delays what needs room. Inserts gather in a second batch, the kept one, with
+whatever belongs together with them: the rest of their transaction, the original of a dead message.
+Everything else goes ahead in the usual batches. When the disk has room again the kept batch is
+written, behind all that was asked before. Until then a message in it that is settled is left out of
+it, as always. Nothing that memory did is undone.
+
+Owns batches, their order and their bounds. Knows nothing of destinations.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
-from gateway.broker.durability.gathered import Gathered, Waiter, try_again
+from gateway.broker.durability.batch import REMOVED, PendingBatch, Waiter, divide
 from gateway.broker.store.interface import (
-    Batch,
+    BranchRow,
     DestinationRow,
+    DuplicateRow,
     RedeliveryRow,
     Row,
     Store,
     StoreError,
+    StoreFailed,
     StoreFull,
     SubscriptionRow,
 )
@@ -51,6 +59,10 @@ LINGER: Final = 0.01
 SETTLING: Final = 0.0005
 FEW: Final = 32
 PROVEN: Final = 8
+#: Seconds after which a batch is tried again that found no room although it inserts nothing; and
+#: how often, when the store is to be closed.
+RETRY: Final = 1.0
+CLOSING_TRIES: Final = 3
 
 
 class GroupCommit:
@@ -65,27 +77,36 @@ class GroupCommit:
         self._store = store
         self._turn = turn
         self._failed = failed
-        self._gathering = Gathered(1)
-        self._sealed: deque[Gathered] = deque()
-        self._in_store: Gathered | None = None
+        self._gathering = PendingBatch(1)
+        self._sealed: deque[PendingBatch] = deque()
+        self._in_store: PendingBatch | None = None
         self._asked = False
         self._atomic = 0
-        #: Changes gathered since the beginning.
+        #: Something is inserted in what belongs together now.
+        self._inserting = False
+        #: The disk is full: what needs room waits for it.
+        self.full = False
+        #: What waits for room; and the same once it goes to the store, until it is durable.
+        self._kept: PendingBatch | None = None
+        self._held: list[PendingBatch] = []
+        #: Calls of :meth:`after` in what belongs together now, while the disk is full.
+        self._after: list[Callable[[], None]] = []
+        #: There is no room even for what inserts nothing.
+        self._blocked = False
+        self._closing = False
+        self._tries = 0
+        #: Changes gathered since the beginning, and how many of them need room.
         self.changes = 0
+        self.inserted = 0
         #: Octets gathered and not yet durable.
         self.octets_waiting = 0
         #: Why nothing can be stored any more.
         self.broken: StoreError | None = None
-        #: Told of a batch that the store has undone, and of the whole messages in it, before
-        #: everyone else.
-        self.on_undone: Callable[[Batch, dict[int, Message]], None] = _ignore
         #: Told of the rows of a batch that is durable, and of the whole messages in it, before
         #: those who wait for it.
         self.on_stored: Callable[[dict[int, Row], dict[int, Message]], None] | None = None
-        #: Messages whose row is another's until they have their own: what to do when they are
-        #: deleted.
-        self.stand_ins: dict[int, Callable[[], None]] = {}
         self._relief: list[Callable[[], None]] = []
+        self._room: list[Callable[[], None]] = []
         #: Ends the lingering of the gathering batch, or its wait for its messages to be settled.
         self._lingering: IDelayedCall | None = None
         self._settling: IDelayedCall | None = None
@@ -101,51 +122,86 @@ class GroupCommit:
 
     @property
     def durable(self) -> int:
-        """Every batch up to this number is durable, or has failed and said so."""
+        """Every batch up to this number is durable, but for what is kept for want of room."""
         if self._in_store is not None:
             return self._in_store.batch.number - 1
         if self._sealed:
             return self._sealed[0].batch.number - 1
         return self._gathering.batch.number - 1
 
+    @property
+    def stored(self) -> int:
+        """Every insert of the batches up to this number is durable."""
+        return min([self.durable, *[kept.first - 1 for kept in self._held]])
+
+    def waits_for_room(self, number: int) -> bool:
+        """Whether inserts that were asked for while this batch gathered wait for room on the
+        disk.
+        """
+        return bool(self._held) and any(kept.first <= number <= kept.last for kept in self._held)
+
     def insert(self, message: Message, destination: int, persistent: bool) -> None:
         """Store a message, which has a seq."""
+        self.inserted += 1
+        if self._atomic:
+            self._inserting = True
+        if self.full:
+            self.octets_waiting += self._for_room().insert(message, destination, persistent)
+            return
         self.octets_waiting += self._gathering.insert(message, destination, persistent)
         self._changed()
 
     def delete(self, seq: int) -> None:
         """A stored message is gone."""
-        batch = self._gathering.batch
-        octets = self._gathering.take_back(seq)
+        gathering = self._gathering
+        octets = gathering.elide(seq)
         if octets >= 0:
             self.octets_waiting -= octets
-            if self._settling is not None and not batch.inserts:
+            if self._settling is not None and not gathering.batch.inserts:
                 self._ask()
             return
-        batch.deletes[seq] = None
-        if self.stand_ins:
-            self.stand_ins.pop(seq, _nothing)()
+        kept = self._kept
+        if kept is not None:
+            octets = kept.elide(seq)
+            if octets >= 0:
+                self.octets_waiting -= octets
+                if self._relief or not kept.batch.inserts:
+                    self._ask()
+                return
+        if self._inserting or (kept is not None and seq in kept.bound):
+            self._bound(seq).batch.deletes[seq] = None
+        else:
+            gathering.batch.deletes[seq] = None
         self._changed()
 
     def owe(self, subscription: int, seq: int) -> None:
         """A durable subscription has yet to take a stored message."""
-        self._gathering.batch.owed[subscription, seq] = None
+        self._of(seq).batch.owed[subscription, seq] = None
         self._changed()
 
     def settle(self, subscription: int, seq: int) -> None:
         """A durable subscription has taken it."""
-        batch = self._gathering.batch
-        batch.redeliveries.pop((subscription, seq), None)
-        if batch.owed.pop((subscription, seq), self) is None:
+        pair = (subscription, seq)
+        pending = self._gathering
+        pending.batch.redeliveries.pop(pair, None)
+        if pending.batch.owed.pop(pair, self) is None:
             return
-        batch.settled[subscription, seq] = None
+        if self._kept is not None:
+            batch = self._kept.batch
+            batch.redeliveries.pop(pair, None)
+            if batch.owed.pop(pair, self) is None:
+                return
+        if self._inserting:
+            pending = self._bound(seq)
+            pending.bound_pairs.add(pair)
+        pending.batch.settled[pair] = None
         self._changed()
 
     def redelivery(self, owner: int, seq: int, attempts: int, not_before: int) -> None:
         """How often a stored message was tried. :param owner: 0 for a queue's, else the
         subscription.
         """
-        self._gathering.batch.redeliveries[owner, seq] = RedeliveryRow(
+        self._of(seq).batch.redeliveries[owner, seq] = RedeliveryRow(
             owner, seq, attempts, not_before
         )
         self._changed()
@@ -157,12 +213,13 @@ class GroupCommit:
         self._changed()
 
     def destination(self, row: DestinationRow) -> None:
-        """A destination is new, or has new properties."""
-        self._gathering.batch.destinations[row.id] = row
+        """A destination is new, or has new properties, or is being removed."""
+        pending = self._removing() if row.administered == REMOVED else self._gathering
+        pending.batch.destinations[row.id] = row
         self._changed()
 
     def remove_destination(self, number: int) -> None:
-        batch = self._gathering.batch
+        batch = self._removing().batch
         if not batch.inserts:
             # Else one of them may be in it; what is removed is removed last.
             batch.destinations.pop(number, None)
@@ -175,7 +232,7 @@ class GroupCommit:
         self._changed()
 
     def remove_subscription(self, number: int) -> None:
-        batch = self._gathering.batch
+        batch = self._removing().batch
         batch.subscriptions.pop(number, None)
         batch.removed_subscriptions[number] = None
         self._changed()
@@ -185,77 +242,89 @@ class GroupCommit:
         self._gathering.batch.reserved = bound
         self._changed()
 
-    def changing(self) -> Batch:
-        """The batch that gathers now, for a change that its caller makes at once."""
-        batch = self._gathering.batch
+    def remember(self, row: DuplicateRow) -> None:
+        """The duplicate id of a message that is being inserted, or that nobody is owed."""
+        self.inserted += 1
+        if self._atomic:
+            self._inserting = True
+        pending = self._for_room() if self.full else self._gathering
+        pending.batch.duplicates[row.seq] = row
         self._changed()
-        return batch
 
-    def on_failure(self, undo: Callable[[Batch, StoreError], None]) -> None:
-        """Call ``undo`` with the batch if the one that gathers now was undone by the store, before
-        those who wait for it are told.
+    def forget(self, seq: int) -> None:
+        """A duplicate id is not remembered any longer. :param seq: of its message."""
+        for pending in (self._gathering, self._kept):
+            if pending is not None and pending.batch.duplicates.pop(seq, None) is not None:
+                return
+        self._gathering.batch.forgotten[seq] = None
+        self._changed()
 
-        What ``undo`` takes out of ``deletes`` and ``settled`` is not tried again with the next
-        batch, as everything else is but messages and what is owed.
-        """
-        self._gathering.undo.append(undo)
+    def branch(self, row: BranchRow) -> None:
+        """A transaction branch is prepared, or was ended by an administrator."""
+        pending = self._gathering
+        if self._inserting:
+            pending = self._kept or pending
+            pending.bound_branches.add(row.id)
+        pending.batch.branches[row.id] = row
+        self._changed()
+
+    def remove_branch(self, number: int) -> None:
+        """A transaction branch is over."""
+        self._gathering.batch.removed_branches[number] = None
+        self._changed()
 
     def after(self, call: Callable[[], None]) -> None:
-        """Call ``call`` when what the batch asks that gathers now is durable. That makes it no more
-        urgent: nobody waits.
-        """
-        self._gathering.after.append(call)
+        """Run ``call`` once what is asked in this section is durable. Does not force a flush."""
+        if self.full and self._atomic:
+            self._after.append(call)
+        else:
+            self._gathering.after.append(call)
 
-    @property
-    def inserts(self) -> Container[int]:
-        """Seqs of the messages that are to be stored with the batch that gathers now: one that is
-        deleted meanwhile never touches the disk.
+    def is_inserting(self, seq: int) -> bool:
+        """Whether the message's insert is still gathering: deleted now, it never touches the
+        disk.
         """
-        return self._gathering.batch.inserts
+        return seq in self._of(seq).batch.inserts
 
-    @property
-    def owed(self) -> Container[tuple[int, int]]:
-        """The same of messages that durable subscriptions are owed: subscription and seq."""
-        return self._gathering.batch.owed
+    def is_owing(self, subscription: int, seq: int) -> bool:
+        """The same of a message that a durable subscription is owed."""
+        pair = (subscription, seq)
+        return pair in self._gathering.batch.owed or (
+            self._kept is not None and pair in self._kept.batch.owed
+        )
 
-    def wait(self, waiter: Waiter) -> None:
-        """Tell ``waiter`` when everything gathered so far is durable. Never from inside this
-        call.
+    def wait(self, waiter: Waiter, *, inserts: bool = False, removals: bool = False) -> None:
+        """Tell ``waiter`` when everything gathered so far is durable. Never from inside this call.
+
+        :param inserts: it waits for inserts, too, which may have to wait for room.
+        :param removals: it waits for the removal of a destination or a subscription.
         """
-        self._gathering.waiters.append(waiter)
+        kept = self._kept
+        if kept is not None and (inserts or (removals and kept.removes_places)):
+            kept.waiters.append((waiter, True))
+        else:
+            self._gathering.waiters.append((waiter, inserts or removals))
         self._ask()
 
-    def wait_for(self, number: int, waiter: Waiter) -> None:
-        """The same for batch ``number``, which is not durable yet."""
-        for gathered in (self._in_store, *self._sealed):
-            if gathered is not None and gathered.batch.number >= number:
-                gathered.waiters.append(waiter)
+    def wait_for(self, number: int, waiter: Waiter, inserted: int = 0) -> None:
+        """The same for batch ``number``, which is not durable yet.
+
+        :param inserted: the last batch that gathered when something was inserted that is waited
+            for.
+        """
+        for held in self._held:
+            if held.first <= inserted <= held.last:
+                if held is self._kept:
+                    held.waiters.append((waiter, True))
+                    self._ask()
+                    return
+                number = max(number, held.batch.number)
+        for pending in (self._in_store, *self._sealed):
+            if pending is not None and pending.batch.number >= number:
+                pending.waiters.append((waiter, inserted >= pending.first))
                 return
-        self.wait(waiter)
-
-    def retract(
-        self,
-        number: int,
-        sent: Sequence[Message],
-        undo: Callable[[Batch, StoreError], None],
-        error: StoreError,
-    ) -> None:
-        """Before the store gets batch ``number``: undo a part of it, as :meth:`on_failure` does,
-        and take these messages out.
-        """
-        for gathered in (*self._sealed, self._gathering):
-            if gathered.batch.number == number:
-                undo(gathered.batch, error)
-                gathered.take_out(sent)
-
-    def keep_row(self, seq: int) -> bool:
-        """After a batch was undone: do not delete a message after all. :returns: False when no
-        batch that waits would have.
-        """
-        return any(
-            gathered.batch.deletes.pop(seq, self) is None
-            for gathered in (*self._sealed, self._gathering)
-        )
+        self._gathering.waiters.append((waiter, inserted >= self._gathering.first))
+        self._ask()
 
     def begin(self) -> None:
         """What follows belongs together: it is not divided over two batches. Nests."""
@@ -263,37 +332,28 @@ class GroupCommit:
 
     def end(self) -> None:
         self._atomic -= 1
+        if not self._atomic:
+            if self._after:
+                kept = self._kept if self._inserting else None
+                (kept or self._gathering).after.extend(self._after)
+                self._after.clear()
+            self._inserting = False
         self._seal_if_large()
-
-    def seal_if_inserted(self, seqs: Iterable[int]) -> None:
-        """Begin a new batch if the insert of one of these is still gathering, so that what follows
-        is no reason to leave it out.
-
-        Not between :meth:`begin` and :meth:`end`.
-        """
-        inserts = self._gathering.batch.inserts
-        if inserts and not self._atomic and any(seq in inserts for seq in seqs):
-            self._seal()
 
     def unstored(self, seq: int) -> Message | None:
         """A message whose insert is not in the store yet."""
-        found = self._gathering.messages.get(seq)
-        if found is None:
-            for gathered in self._sealed:
-                found = gathered.messages.get(seq)
-                if found is not None:
-                    return found
-            if self._in_store is not None:
-                found = self._in_store.messages.get(seq)
-        return found
+        for pending in (self._gathering, self._kept, *self._sealed, self._in_store):
+            if pending is not None and seq in pending.messages:
+                return pending.messages[seq]
+        return None
 
-    def refusing(self) -> str | None:
-        """Why persistent messages are refused now; None when they are not. Acknowledgements go on
+    def trouble(self) -> str:
+        """Why persistent messages are not stored now; "" when they are. Acknowledgements go on
         while the disk is full.
         """
         if self.broken is not None:
             return str(self.broken)
-        return "the disk is full" if self._store.draining else None
+        return "the disk is full" if self.full else ""
 
     def crowded(self) -> bool:
         """More waits for the disk than should."""
@@ -304,6 +364,8 @@ class GroupCommit:
         if self.broken is None:
             self.broken = error
             self._failed(error)
+            if self._kept is not None:
+                self._ask()
 
     def backed_up(self) -> bool:
         """Whether full batches wait for the store: what can wait should not add to them."""
@@ -312,6 +374,122 @@ class GroupCommit:
     def on_relief(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` once, at the end of a turn, when it is no longer crowded."""
         self._relief.append(resume)
+
+    def on_room(self, resume: Callable[[], None]) -> None:
+        """Call ``resume`` once, at the end of a turn, when nothing waits for room on the disk any
+        more.
+        """
+        self._room.append(resume)
+
+    # --- a full disk
+
+    def disk_full(self, full: bool) -> None:
+        """The disk is full, or has room again."""
+        if full == self.full:
+            return
+        self.full = full
+        if full:
+            self._keep_back(None)
+        elif self._kept is not None:
+            self._release_kept()
+        self._unblock()
+
+    def _for_room(self) -> PendingBatch:
+        """The kept batch, for what needs room while the disk is full."""
+        kept = self._kept
+        if kept is None:
+            kept = self._kept = PendingBatch(self._gathering.batch.number)
+            kept.last = sys.maxsize
+            self._held.append(kept)
+        self.changes += 1
+        return kept
+
+    def _of(self, seq: int) -> PendingBatch:
+        """The batch for what is about this message: the kept one if its insert is there, or its
+        end.
+        """
+        kept = self._kept
+        if kept is not None and (seq in kept.batch.inserts or seq in kept.batch.deletes):
+            return kept
+        return self._gathering
+
+    def _bound(self, seq: int) -> PendingBatch:
+        """The batch for the end of a message that belongs together with inserts."""
+        pending = self._kept or self._gathering
+        pending.bound.add(seq)
+        return pending
+
+    def _removing(self) -> PendingBatch:
+        """The batch for the removal of a destination or subscription."""
+        kept = self._kept
+        return kept if kept is not None and kept.holds_back_removals() else self._gathering
+
+    def _keep_back(self, failed: PendingBatch | None) -> None:
+        """Divide all that is not durable: inserts, with what belongs to them, wait for room; the
+        rest goes ahead.
+
+        :param failed: the batch that has found no room, whose inserts come first.
+        """
+        before = (failed, self._kept, *self._sealed, self._gathering)
+        parts = [part for part in before if part is not None]
+        kept, self._gathering, octets = divide(parts, self._kept)
+        self.octets_waiting -= octets
+        self._held = [held for held in self._held if held not in parts]
+        self._kept = None if kept.empty else kept
+        if not kept.empty:
+            self._held.append(kept)
+        self._sealed.clear()
+        self._ask()
+
+    def _release_kept(self) -> None:
+        """There is room for the kept batch: it goes behind all that was asked before."""
+        kept, gathering = self._kept, self._gathering
+        assert kept is not None
+        self._kept = None
+        number = gathering.batch.number
+        if not gathering.empty:
+            self._sealed.append(gathering)
+            number += 1
+        kept.batch.number = kept.last = number
+        self._sealed.append(kept)
+        self._gathering = PendingBatch(number + 1)
+
+    def _no_room(self, failed: PendingBatch) -> None:
+        """A batch has found no room on the disk."""
+        if failed.batch.inserts:
+            self._keep_back(failed)
+            return
+        self._sealed.appendleft(failed)
+        if not self._closing:
+            self._blocked = True
+            self._turn.later(RETRY, self._unblock)
+            return
+        self._tries += 1
+        if self._tries >= CLOSING_TRIES:
+            self.give_up(
+                StoreFailed(
+                    "the disk is full: what was acknowledged last could not be written, and is delivered again after the next start"
+                )
+            )
+        self._ask()
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        self._ask()
+
+    def close(self, closed: Waiter) -> None:
+        """Make durable what was asked, but for what waits for room; then tell ``closed``, with an
+        error if something that needs no room could not be written.
+        """
+        self._closing = True
+        self._unblock()
+        waiting = 0 if self._kept is None else len(self._kept.batch.inserts)
+        if waiting:
+            self._log.warn(
+                "{count} messages waited for room on the disk and are not stored; their senders had no confirmation",
+                count=waiting,
+            )
+        self.wait(closed)
 
     # --- handing off
 
@@ -334,7 +512,7 @@ class GroupCommit:
         it goes to the disk as it is.
         """
         self._sealed.append(self._gathering)
-        self._gathering = Gathered(self._gathering.batch.number + 1)
+        self._gathering = PendingBatch(self._gathering.batch.number + 1)
         self._ask()
 
     def _ask(self) -> None:
@@ -344,7 +522,12 @@ class GroupCommit:
 
     def _hand_off(self) -> None:
         self._asked = False
-        if self._in_store is not None:
+        if self._relief and not self.crowded():
+            self._resume(self._relief)
+        kept = self._kept
+        if kept is not None and (not kept.batch.inserts or self.broken is not None):
+            self._release_kept()
+        if self._in_store is not None or self._blocked:
             return
         gathering = self._gathering
         if self._sealed or self.broken is not None:
@@ -376,20 +559,20 @@ class GroupCommit:
                 call.cancel()
         self._lingering = self._settling = None
         if self._sealed:
-            gathered = self._sealed.popleft()
+            pending = self._sealed.popleft()
         elif self._gathering.batch or self._gathering.waiters:
-            gathered = self._gathering
-            self._gathering = Gathered(gathered.batch.number + 1)
+            pending = self._gathering
+            self._gathering = PendingBatch(pending.batch.number + 1)
         else:
             return
-        self._in_store = gathered
-        if not gathered.batch:
+        self._in_store = pending
+        if not pending.batch:
             # Everything in it was settled before it was written: there is nothing to wait for.
             self._finish(None)
         elif self.broken is not None:
             self._finish(self.broken)
         else:
-            self._store.submit(gathered.batch, self._committed)
+            self._store.submit(pending.batch, self._committed)
 
     def _committed(self, error: StoreError | None) -> None:
         self._turn.begin()
@@ -399,40 +582,43 @@ class GroupCommit:
             self._turn.end()
 
     def _finish(self, error: StoreError | None) -> None:
-        gathered = self._in_store
-        assert gathered is not None
+        pending = self._in_store
+        assert pending is not None
         self._in_store = None
-        self.octets_waiting -= gathered.batch.octets
         if isinstance(error, StoreFull):
-            self.guard(self.on_undone, gathered.batch, gathered.messages)
-            for undo in reversed(gathered.undo):
-                self.guard(undo, gathered.batch, error)
-            try_again(
-                gathered.batch, [waiting.batch for waiting in (*self._sealed, self._gathering)]
-            )
-            following = self._sealed[0] if self._sealed else self._gathering
-            following.after = gathered.after + following.after
-        elif error is not None and self.broken is None:
+            self._no_room(pending)
+            return
+        self.octets_waiting -= pending.batch.octets
+        if error is not None and self.broken is None:
             self.broken = error
             self._failed(error)
-        inserts = gathered.batch.inserts
+        inserts = pending.batch.inserts
+        if self._held and pending in self._held:
+            self._held.remove(pending)
         if error is None:
             if self.on_stored is not None and inserts:
-                self.guard(self.on_stored, inserts, gathered.messages)
-            for call in gathered.after:
+                self.guard(self.on_stored, inserts, pending.messages)
+            for call in pending.after:
                 self.guard(call)
-        if gathered.waiters and 0 < len(inserts) < FEW:
+        if pending.waiters and 0 < len(inserts) < FEW:
             self._proven = (
                 self._proven + 1 if inserts.keys() <= self._gathering.batch.deletes.keys() else 0
             )
-        for waiter in gathered.waiters:
+        for waiter, _ in pending.waiters:
             self.guard(waiter, error)
         if self._relief and not self.crowded():
-            self._relief, resumed = [], self._relief
-            for resume in resumed:
-                self._turn.dispatch(resume)
-        if self._sealed or self._gathering.batch or self._gathering.waiters:
+            self._resume(self._relief)
+        if self._room and not self._held:
+            self._resume(self._room)
+        if self._sealed or self._gathering.batch or self._gathering.waiters or self._kept:
             self._ask()
+
+    def _resume(self, waiting: list[Callable[[], None]]) -> None:
+        """Let senders go on who were held back."""
+        resumed = waiting.copy()
+        waiting.clear()
+        for resume in resumed:
+            self._turn.dispatch(resume)
 
     def guard(self, call: Callable[..., None], *arguments: object) -> None:
         """One who is told must not take the others' turn away; it is logged, never silent."""
@@ -440,11 +626,3 @@ class GroupCommit:
             call(*arguments)
         except Exception:  # noqa: BLE001
             self._log.failure("what followed a commit failed: {call}", call=call)
-
-
-def _nothing() -> None:
-    """Nothing stands in."""
-
-
-def _ignore(batch: Batch, messages: dict[int, Message]) -> None:
-    """Nobody keeps messages."""

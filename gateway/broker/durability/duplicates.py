@@ -4,8 +4,8 @@ destination, is taken and dropped.
 Owns which ids are remembered, for how long, and their rows; and the numbers of destinations that
 went although ids of theirs are remembered. The accepting side, a session or a branch, asks for the
 order that it needs: the repeats are sifted out by ``connection.route``, before limits count them;
-when the others were numbered, they are remembered in the batch that stores them; if the store
-undoes that batch, so is this. Knows nothing of where messages wait.
+when the others were numbered, they are remembered in the batch that stores them. Who sends a repeat
+waits for its original to be durable. Knows nothing of where messages wait.
 
 In memory an id is its octets in a dictionary, the oldest first, with the seq of its message as the
 value: negative where the store has no row of it, because the message does not survive a restart
@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 
 from twisted.logger import Logger
 
-from gateway.broker.store.interface import Batch, DuplicateRow, StoreError
+from gateway.broker.store.interface import DuplicateRow
 from gateway.messaging.errors import DuplicateInDoubt, InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from gateway.broker.broker import Broker
     from gateway.broker.core.queue import PhysicalQueue
@@ -63,12 +62,10 @@ _SLICE: Final = 1000
 class Sifted(NamedTuple):
     """What was found among messages of which some have ids.
 
-    :param repeats: messages left out. :param doubtful: the seqs of their originals that may not be
-        durable yet.
+    :param repeats: messages left out.
     """
 
     repeats: int
-    doubtful: frozenset[int]
 
 
 def check_id(value: object) -> None:
@@ -116,15 +113,6 @@ class DuplicateIds:
         #: clock of timers.
         self._marks: deque[tuple[int, int]] = deque()
         self._ticking = False
-        #: (batch, seq): that batch has the ids of messages from that seq on. Of batches that may
-        #: not be durable.
-        self._recent: deque[tuple[int, int]] = deque()
-        #: By the seq of an original that may not be durable: who has repeated it.
-        self._repeaters: dict[int, list[Callable[[StoreError], None]]] = {}
-        #: Those whose originals never came, to be told; a transaction among them may be the
-        #: original of others.
-        self._bereft: deque[Callable[[StoreError], None]] = deque()
-        self._telling = False
 
     # --- what a message may be
 
@@ -174,7 +162,6 @@ class DuplicateIds:
         """
         left: Arrivals = []
         new: Before = set() if before is None else before
-        doubtful: set[int] = set()
         repeats, place = 0, -1
         for physical, run in arrivals:
             kept: list[Message] = []
@@ -188,8 +175,6 @@ class DuplicateIds:
                         if abs(seq) in self._broker.branches.sent:
                             raise MessageRejected(place, DuplicateInDoubt())
                         repeats += 1
-                        if self._batch_of(abs(seq)):
-                            doubtful.add(abs(seq))
                         continue
                     new.add((physical, id))
                 kept.append(message)
@@ -200,35 +185,15 @@ class DuplicateIds:
                 "{count} messages had duplicate ids that are remembered, and were dropped",
                 count=repeats,
             )
-        return left, Sifted(repeats, frozenset(doubtful))
+        return left, Sifted(repeats)
 
     # --- remembering
 
-    def remember(
-        self, arrivals: Arrivals, sifted: Sifted, undone: Callable[[StoreError], None]
-    ) -> None:
+    def remember(self, arrivals: Arrivals) -> None:
         """Messages that were sifted and have seqs are accepted with the batch that gathers: what
         else they need is put into the same.
-
-        :param sifted: what was found. Where there were repeats, who has sent them hears of it when
-            the batch that gathers is durable.
-        :param undone: called once if one of the originals of repeats never came, as what it came
-            with was undone. The store has not got the batch by then.
         """
-        commits = self._broker.commits
-        told: list[StoreError] = []
-
-        def tell(error: StoreError) -> None:
-            if not told:
-                told.append(error)
-                undone(error)
-
-        for seq in sifted.doubtful:
-            if seq not in self._repeaters:
-                self._repeaters[seq] = []
-                commits.wait_for(self._batch_of(seq), partial(self._over, seq))
-            self._repeaters[seq].append(tell)
-        rows = self._broker.rows
+        commits, rows = self._broker.commits, self._broker.rows
         for physical, run in arrivals:
             kept = not physical.destination.temporary
             for message in run:
@@ -236,16 +201,12 @@ class DuplicateIds:
                 if id is None:
                     continue
                 seq = message.seq
-                if not self._recent or self._recent[-1][0] != commits.number:
-                    while self._recent and self._recent[0][0] <= commits.durable:
-                        self._recent.popleft()
-                    self._recent.append((commits.number, seq))
                 stored = kept and message.headers.persistent
                 if stored:
                     if not physical.stored:
                         rows.store_destination(physical)
-                    commits.changing().duplicates[seq] = DuplicateRow(
-                        seq, physical.number, self._broker.turn.now_ms, id
+                    commits.remember(
+                        DuplicateRow(seq, physical.number, self._broker.turn.now_ms, id)
                     )
                 self._add(physical.destination, id, seq if stored else -seq)
         self._tick_later()
@@ -262,7 +223,7 @@ class DuplicateIds:
         for row in rows:
             destination = there.get(row.destination)
             if destination is None:
-                self._broker.commits.changing().forgotten[row.seq] = None
+                self._broker.commits.forget(row.seq)
                 continue
             came_ms = timer_ms - max(0, now_ms - row.at)
             if not self._marks or came_ms >= self._marks[-1][0] + between:
@@ -271,45 +232,17 @@ class DuplicateIds:
         self._marks.append((timer_ms - max(0, now_ms - rows[-1].at), rows[-1].seq + 1))
         self._tick_later()
 
-    def undo(
-        self, batch: Batch, arrivals: Arrivals, error: StoreError, *, whole: bool = False
-    ) -> bool:
-        """The store could not keep the batch in which these were remembered: ids go of messages
-        that never came; others are tried again with it.
+    # --- forgetting
 
-        Who has repeated one that never came hears of the error.
-
-        :param whole: none of these messages came. :returns: whether the batch had an id of theirs.
-        """
-        anything = False
+    def forget_messages(self, arrivals: Arrivals) -> None:
+        """These never came: the branch that has sent them is rolled back."""
         for physical, run in arrivals:
             for message in run:
                 id = _id(message.headers)
-                if id is None:
-                    continue
-                seq = message.seq
-                anything = anything or seq in batch.duplicates
-                row = batch.inserts.get(seq)
-                if whole or (row is not None and row.persistent):
-                    batch.duplicates.pop(seq, None)
-                    run_of, remembered = _find(self._ids.get(physical.destination, _NO_RUNS), id)
-                    if abs(remembered) == seq:
+                if id is not None:
+                    run_of, seq = _find(self._ids.get(physical.destination, _NO_RUNS), id)
+                    if abs(seq) == message.seq:
                         self._drop(physical.destination, run_of, [id])
-                    self._bereft += self._repeaters.pop(seq, ())
-        if not self._telling:
-            self._telling = True
-            try:
-                while self._bereft:
-                    self._broker.commits.guard(self._bereft.popleft(), error)
-            finally:
-                self._telling = False
-        return anything
-
-    def _over(self, seq: int, error: StoreError | None) -> None:
-        """What became of an original has been told."""
-        self._repeaters.pop(seq, None)
-
-    # --- forgetting
 
     def forget(self, destination: Destination) -> None:
         """The destination goes, and its ids with it."""
@@ -322,11 +255,8 @@ class DuplicateIds:
         seqs = [seq for id in old if (seq := ids.pop(id)) > 0]
         self.count -= len(old)
         self.octets -= sum(map(len, old)) + len(old) * _ID_OCTETS
-        if seqs:
-            batch = self._broker.commits.changing()
-            for seq in seqs:
-                if batch.duplicates.pop(seq, None) is None:
-                    batch.forgotten[seq] = None
+        for seq in seqs:
+            self._broker.commits.forget(seq)
         if not ids:
             del runs[run]
             self.octets -= _RUN_OCTETS
@@ -403,18 +333,6 @@ class DuplicateIds:
                     if len(old) < _SLICE:
                         break
                     yield
-
-    # --- looking up
-
-    def _batch_of(self, seq: int) -> int:
-        """The batch that a message came with, if it may not be durable; else 0."""
-        durable = self._broker.commits.durable
-        for number, first in reversed(self._recent):
-            if number <= durable:
-                break
-            if first <= seq:
-                return number
-        return 0
 
 
 _NONE: Final[dict[bytes, int]] = {}

@@ -1,7 +1,6 @@
 """Completions of one session: who is to be told what, when, and in which order.
 
-Owns the promises that were made and not kept, and which of the session's sends each speaks for.
-Knows nothing of messages and destinations.
+Owns the promises that were made and not kept. Knows nothing of messages and destinations.
 """
 
 from __future__ import annotations
@@ -12,28 +11,18 @@ from functools import partial
 from typing import Final
 
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.store.interface import StoreError, StoreFull
+from gateway.broker.store.interface import StoreError
 from gateway.messaging.errors import MessagingError, StorageFailed
 from gateway.messaging.provider import Done
 
-#: The words with which sends are refused as long as the disk is full: the first that does not fit
-#: gets the same.
-_NO_ROOM: Final = "the disk is full"
-
 
 class Promise:
-    """A completion that was asked for.
+    """A completion that was asked for."""
 
-    :param after: the promise before it spoke for so many of the session's sends,
-    :param sends: and it for those from there to this one.
-    """
+    __slots__ = ("done", "error", "held", "ready")
 
-    __slots__ = ("after", "done", "error", "held", "ready", "sends")
-
-    def __init__(self, done: Done, after: int, sends: int) -> None:
+    def __init__(self, done: Done) -> None:
         self.done = done
-        self.after = after
-        self.sends = sends
         #: Withheld while a destination holds the sender back.
         self.held = False
         #: What it waited for has come.
@@ -51,40 +40,33 @@ class Promises:
     def __init__(self, commits: GroupCommit, soon: Callable[[Callable[[], None]], None]) -> None:
         self._commits: Final = commits
         self._soon: Final = soon
-        #: The last batch that holds something the session was asked for.
+        #: The last batch that gathered when something was done that the session was asked for; and
+        #: the same of what is inserted.
         self.mark = 0
+        self.inserted = 0
         self._line: deque[Promise] = deque()
-        #: Sends until now, those that promises speak for, and those the store has undone and the
-        #: user was not told of yet.
-        self._sent = 0
-        self._promised = 0
-        self._refused: list[int] = []
 
-    def touch(self) -> None:
-        """Something the session was asked for may be in the batch that gathers now."""
+    def touch(self, *, inserts: bool = False) -> None:
+        """Something the session was asked for may be in the batch that gathers now.
+
+        :param inserts: the same of what needs room on the disk.
+        """
         self.mark = self._commits.number
+        if inserts:
+            self.inserted = self.mark
 
     def touch_since(self, changes: int) -> None:
         """The same, if anything was gathered since there were so many changes."""
         if self._commits.changes != changes:
             self.mark = self._commits.number
 
-    def send(self) -> int:
-        """A send begins. :returns: its number, for :meth:`refuse`."""
-        self._sent += 1
-        return self._sent
-
-    def refuse(self, number: int) -> bool:
-        """The store has undone a send. :returns: whether a promise will tell of it; else the user
-        must hear of it in another way.
-        """
-        self._refused.append(number)
-        return number <= self._promised
+    def wait_for_room(self) -> bool:
+        """Whether something that it was asked for waits for room on the disk."""
+        return self._commits.waits_for_room(self.inserted)
 
     def make(self, done: Done) -> Promise:
         """Take the next place in the line, for one who calls :meth:`ask` or :meth:`keep` later."""
-        promise = Promise(done, self._promised, self._sent)
-        self._promised = self._sent
+        promise = Promise(done)
         self._line.append(promise)
         return promise
 
@@ -92,8 +74,8 @@ class Promises:
         """Keep it when all that the session was asked for until now is durable. Never from inside
         this call.
         """
-        if self.mark > self._commits.durable:
-            self._commits.wait_for(self.mark, partial(self._durable, promise))
+        if self.mark > self._commits.durable or self.wait_for_room():
+            self._commits.wait_for(self.mark, partial(self._durable, promise), self.inserted)
         else:
             self.keep_soon(promise, None)
 
@@ -108,10 +90,6 @@ class Promises:
         line = self._line
         while line and line[0].ready:
             first = line.popleft()
-            if self._refused and min(self._refused) <= first.sends:
-                # Maybe in an earlier batch than the one that it waited for.
-                self._refused = [number for number in self._refused if number > first.sends]
-                first.error = first.error or StorageFailed(_NO_ROOM, _NO_ROOM)
             first.done(first.error)
 
     def release_held(self) -> None:
@@ -131,26 +109,9 @@ class Promises:
                 self.keep_soon(promise, error)
 
     def _durable(self, promise: Promise, error: StoreError | None) -> None:
-        if isinstance(error, StoreFull) and not any(
-            promise.after < number <= promise.sends for number in self._refused
-        ):
-            # Other sends did not fit. What this promise speaks for is tried again.
-            self._commits.wait_for(self._commits.durable + 1, partial(self._durable, promise))
-            return
         self.keep(promise, storage_failed(error))
 
 
 def storage_failed(error: StoreError | None) -> StorageFailed | None:
     """What a failed batch is to the users of the seam."""
-    return None if error is None else not_stored(error)
-
-
-def not_stored(error: StoreError) -> StorageFailed:
-    """The same of an error: clients are told that the disk is full, and nothing that names
-    files.
-    """
-    return (
-        StorageFailed(_NO_ROOM, _NO_ROOM)
-        if isinstance(error, StoreFull)
-        else StorageFailed(str(error))
-    )
+    return None if error is None else StorageFailed(str(error))

@@ -15,7 +15,7 @@ from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.core.wildcards import is_wild
-from gateway.broker.durability.rows import REMOVED
+from gateway.broker.durability.batch import REMOVED
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import (
     DestinationRow,
@@ -67,6 +67,7 @@ def open_broker(
     if recovered.full:
         log.error("{full}", full=recovered.full)
         broker.memory.spilling = False
+        broker.commits.disk_full(True)
     places = _Places(broker)
     known_rows: list[DestinationRow] = []
     patterns: dict[int, Destination] = {}
@@ -122,8 +123,8 @@ def open_broker(
         subscriptions=len(recovered.subscriptions),
     )
     if recovered.full:
-        # Its first job starts the store's thread, which looks for room from then on. Sends are
-        # refused before they become one.
+        # Its first job starts the store's thread, which looks for room from then on. What waits for
+        # room does not become one.
         store.fetch([], lambda found: None)
     return broker
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 from twisted.logger import Logger
 
 from gateway.broker.core.properties import to_text
+from gateway.broker.durability.batch import REMOVED
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.store.interface import (
-    Batch,
     DestinationRow,
     Row,
     Store,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from gateway.broker.core.subscription import TopicSubscription
     from gateway.broker.core.topic import PhysicalTopic
 
-#: What ``administered`` is in the row of a destination that was removed.
-REMOVED = 2
 #: Messages read back from the store at once.
 BLOCK = 500
 
@@ -89,28 +87,6 @@ class Rows:
             del self._shared[seq]
         else:
             self._shared[seq] = others - 1
-
-    def unrelease(self, seq: int, batch: Batch) -> None:
-        """A batch in which a subscription released the row was undone: it needs it again."""
-        if batch.deletes.pop(seq, self) is self and not self._commits.keep_row(seq):
-            self.share(seq)
-
-    def undo(self, batch: Batch, run: Sequence[Message]) -> set[int]:
-        """The store has no rows of a batch. :returns: the seqs of those of a run that it was to
-        keep.
-        """
-        lost: set[int] = set()
-        for message in run:
-            row = batch.inserts.get(message.seq)
-            if row is not None and row.persistent:
-                lost.add(message.seq)
-                self.forget(message)
-        return lost
-
-    def forget(self, message: Message) -> None:
-        """The message has no row, whoever needs one."""
-        message.stored = 0
-        self._shared.pop(message.seq, None)
 
     @property
     def shared(self) -> int:

@@ -33,7 +33,7 @@ from gateway.broker.operator.views import (
     DestinationView,
     DurableView,
 )
-from gateway.broker.store.interface import StoreError, StoreFull
+from gateway.broker.store.interface import StoreError
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -265,7 +265,7 @@ class BrokerAdministration:
         if wanted is not None or comment is not None:
             _check_readable(physical)
         count = await self._emptied(physical, wanted, comment)
-        await self._durable()
+        await self._durable(inserts=use_dmq)
         if wanted is not None or comment is not None:
             _check_readable(physical, f"; until then {count} messages were purged")
         self._broker.log.info(
@@ -315,7 +315,7 @@ class BrokerAdministration:
             physical.removed = True
         if use_dmq:
             # What is being committed arrives before this fires.
-            await self._durable()
+            await self._durable(inserts=True)
         if not isinstance(physical, PhysicalQueue):
             await self._topic_emptied(physical)
         elif use_dmq:
@@ -323,7 +323,7 @@ class BrokerAdministration:
         if use_dmq or not isinstance(physical, PhysicalQueue):
             # A restart is to find what it was until nothing more can go wrong with that. Where the
             # store fails, this says so.
-            await self._durable()
+            await self._durable(inserts=True)
             cleared: Deferred[None] = Deferred()
             physical.on_clear(partial(cleared.callback, None))
             await cleared
@@ -335,7 +335,7 @@ class BrokerAdministration:
                 raise
         broker.remove(physical, lambda: removed.callback(None))
         await removed
-        await self._durable()
+        await self._durable(inserts=True)
         broker.log.info(
             "{destination} is destroyed by an administrator{to}",
             destination=str(destination),
@@ -443,7 +443,7 @@ class BrokerAdministration:
             lambda: ended.callback(None),
         )
         await ended
-        await self._durable()
+        await self._durable(removals=True)
         self._broker.log.info(
             "durable subscription '{name}' of client-id '{client_id}' is destroyed by an administrator",
             name=name,
@@ -474,21 +474,22 @@ class BrokerAdministration:
                 return
         raise AdministrationRefused(f"there is no connection {number}")
 
-    def _durable(self) -> Deferred[None]:
-        """Fires when all that was asked is durable; fails with StorageFailed."""
+    def _durable(self, *, inserts: bool = False, removals: bool = False) -> Deferred[None]:
+        """Fires when all that was asked is durable; fails with StorageFailed.
+
+        :param inserts: with what waits for room on the disk. :param removals: with the removal of a
+            destination or a subscription.
+        """
         done: Deferred[None] = Deferred()
         commits = self._broker.commits
 
         def stored(error: StoreError | None) -> None:
             if error is None:
                 done.callback(None)
-            elif isinstance(error, StoreFull):
-                # Others' messages did not fit; what was asked here is tried again.
-                commits.wait_for(commits.durable + 1, stored)
             else:
                 done.errback(StorageFailed(str(error)))
 
-        commits.wait(stored)
+        commits.wait(stored, inserts=inserts, removals=removals)
         return done
 
 

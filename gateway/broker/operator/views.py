@@ -139,7 +139,7 @@ class BrokerView:
         since the start.
     :param memory_used: octets of waiting messages in memory, and :param memory_most: the bound on
         them.
-    :param refusing: why persistent messages are refused; "" if they are not.
+    :param refusing: why persistent messages are not stored; "" if they are.
     """
 
     version: str
@@ -353,7 +353,7 @@ def broker(
         accepted=broker.accepted,
         memory_used=broker.memory.used,
         memory_most=broker.memory.total,
-        refusing=broker.commits.refusing() or "",
+        refusing=broker.commits.trouble(),
         max_message_octets=options.max_size,
         log_dead=options.log_dead,
         truncate_dead=options.truncate_dead,

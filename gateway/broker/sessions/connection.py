@@ -24,7 +24,7 @@ from gateway.broker.sessions.admission import admit
 from gateway.broker.sessions.consumer import EmbeddedConsumer
 from gateway.broker.sessions.session import EmbeddedSession
 from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
-from gateway.broker.store.interface import StoreError, StoreFull
+from gateway.broker.store.interface import StoreError
 from gateway.broker.xa.session import EmbeddedXASession
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -142,8 +142,8 @@ class EmbeddedConnection:
         if self._epoch != self._rules.epoch:
             self.producible.clear()
             self._epoch = self._rules.epoch
-        commits = self.broker.commits
-        refusing = commits.refusing()
+        broken = self.broker.commits.broken
+        fits = self.broker.store.largest
         identified = False
         checked: Headers | None = None
         arrivals: Arrivals = []
@@ -177,11 +177,13 @@ class EmbeddedConnection:
                 if size > limit >= 0:
                     raise MessageTooLarge(destination, size, "maxBytesPerMsg", limit)
                 if (
-                    refusing is not None
+                    (size > fits or broken is not None)
                     and headers.persistent
                     and not self.broker.duplicates.repeats(physical, headers)
                 ):
-                    raise StorageFailed(refusing, refusing if commits.broken is None else "")
+                    if broken is not None:
+                        raise StorageFailed(str(broken))
+                    self.broker.check_fits([(physical, (message,))])
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         assert physical is not None
@@ -454,15 +456,14 @@ class EmbeddedConnection:
         def stored(error: StoreError | None) -> None:
             if error is None:
                 done.callback(None)
-            elif isinstance(error, StoreFull):
-                # Others' messages did not fit. The removal is tried again.
-                commits.wait_for(commits.durable + 1, stored)
             else:
                 done.errback(StorageFailed(str(error)))
 
         self._log_durable("removed", subscription)
         self.broker.end_durable(
-            subscription, "the durable subscription was removed", lambda: commits.wait(stored)
+            subscription,
+            "the durable subscription was removed",
+            lambda: commits.wait(stored, removals=True),
         )
         return done
 

@@ -1,5 +1,5 @@
-"""What holds one sender back: destinations at their limits, a crowded disk, full memory, and
-consumers that it outruns.
+"""What holds one sender back: destinations at their limits, a crowded or full disk, full memory,
+and consumers that it outruns.
 
 Owns which of them do, and who is told when none does any more.
 """
@@ -23,13 +23,20 @@ _MOMENT_MS: Final = 50
 class HoldingBack:
     """Of one session.
 
+    :param waits_for_room: whether something that it has sent waits for room on the disk.
     :param released: called when no destination holds it back any more.
     """
 
-    def __init__(self, broker: Broker, released: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        waits_for_room: Callable[[], bool],
+        released: Callable[[], None],
+    ) -> None:
         self._broker: Final = broker
         self._commits: Final = broker.commits
         self._memory: Final = broker.memory
+        self._waits_for_room: Final = waits_for_room
         self._released: Final = released
         self.blocked: set[Physical] = set()
         #: The queue it sent to last, whose consumers it may outrun.
@@ -42,6 +49,7 @@ class HoldingBack:
         return (
             not self.blocked
             and not self._commits.crowded()
+            and not self._waits_for_room()
             and not self._memory.crowded()
             and not self._outruns()
         )
@@ -62,6 +70,8 @@ class HoldingBack:
             self._resume.append(resume)
         elif self._commits.crowded():
             self._commits.on_relief(lambda: self.on_writable(resume))
+        elif self._waits_for_room():
+            self._commits.on_room(lambda: self.on_writable(resume))
         elif self._memory.crowded():
             # Memory is counted at each message, and does not tell.
             self._broker.schedule.after(_MOMENT_MS, lambda: self.on_writable(resume))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.core.physical import Kept, Physical, Place
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.durability.promises import Promises, not_stored, storage_failed
+from gateway.broker.durability.promises import Promises, storage_failed
 from gateway.broker.sessions.consumer import EmbeddedConsumer
 from gateway.broker.sessions.holding_back import HoldingBack
-from gateway.broker.store.interface import Batch, StoreError, StoreFull
+from gateway.broker.store.interface import StoreError
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import (
     MessageRejected,
@@ -54,7 +54,9 @@ class EmbeddedSession:
         self._consumers: dict[EmbeddedConsumer, None] = {}
         self._closed = False
         self._promises = Promises(self._commits, self._broker.soon)
-        self._holding_back = HoldingBack(self._broker, self._promises.release_held)
+        self._holding_back = HoldingBack(
+            self._broker, self._promises.wait_for_room, self._promises.release_held
+        )
         #: What the journal is to be told of once it is safe.
         self.unconfirmed: Unconfirmed | None = None
         # The open transaction.
@@ -84,38 +86,28 @@ class EmbeddedSession:
         sifted = self.connection.sifted
         self.connection.sent += len(messages)
         commits = self._commits
-        before = commits.changes
-        number = self._promises.send()
+        before, inserted = commits.changes, commits.inserted
         commits.begin()
         try:
             self._broker.numbering.give(messages, self.connection.user, self.connection.number)
             if sifted is not None:
-                self._broker.duplicates.remember(arrivals, sifted, partial(self._refuse, number))
+                self._broker.duplicates.remember(arrivals)
             if self._broker.journey is not None:
                 self._broker.journey.sent(self, arrivals)
             for physical, run in arrivals:
                 physical.arrive(run, physical.keep(run))
                 self._holding_back.fast = physical if isinstance(physical, PhysicalQueue) else None
                 self._holding_back.look(physical)
-            if commits.changes != before or (sifted is not None and sifted.repeats):
-                self._promises.touch()
-                commits.on_failure(partial(self._undo_send, number, arrivals))
+            if sifted is not None and sifted.repeats:
+                # Their originals may not be durable yet.
+                self._promises.touch(inserts=True)
+            elif commits.changes != before:
+                self._promises.touch(inserts=commits.inserted != inserted)
         finally:
             commits.end()
         for physical, _ in arrivals:
             if physical.properties.bounded:
                 physical.make_room()
-
-    def _undo_send(self, number: int, arrivals: Arrivals, batch: Batch, error: StoreError) -> None:
-        arrived = self._broker.undo_arrivals(batch, arrivals)
-        # Else all that the store was to have of it had been settled.
-        if self._broker.duplicates.undo(batch, arrivals, error) or arrived:
-            self._refuse(number, error)
-
-    def _refuse(self, number: int, error: StoreError) -> None:
-        if not self._promises.refuse(number):
-            # Nobody waits for a receipt that could tell the sender.
-            self.connection.fail(not_stored(error))
 
     def _send_in_transaction(self, messages: Sequence[Message]) -> None:
         if self.gate is not None:
@@ -249,6 +241,7 @@ class EmbeddedSession:
             if self._acknowledged_count > most:
                 raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
             arrivals = self.connection.route(self._sends) if self._sends else []
+            self._broker.check_fits(arrivals)
         except MessagingError as error:
             self._undo()
             cause = error.cause if isinstance(error, MessageRejected) else error
@@ -263,19 +256,11 @@ class EmbeddedSession:
             (consumer, [message for _, message in deliveries])
             for consumer, deliveries in acknowledged
         ]
-        commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
-        before = commits.changes
+        before, inserted = commits.changes, commits.inserted
         journey = self._broker.journey
         places: list[tuple[Physical, Place, Kept]] = []
-        undone: list[StoreError] = []
 
         def outcome(error: StoreError | None) -> None:
-            if undone:
-                error = undone[0]
-            if isinstance(error, StoreFull) and not sends:
-                # It only acknowledges, and that is tried again.
-                commits.wait_for(commits.durable + 1, outcome)
-                return
             if error is None and journey is not None:
                 journey.confirmed(self.connection, arrivals)
                 for consumer, messages in taken:
@@ -293,45 +278,25 @@ class EmbeddedSession:
                     )
             self._promises.keep(promise, storage_failed(error))
 
-        def undo(batch: Batch, error: StoreError) -> None:
-            if undone:
-                return
-            undone.append(error)
-            if sifted is not None:
-                self._broker.duplicates.undo(batch, arrivals, error, whole=True)
-            if journey is not None:
-                journey.refused(arrivals, str(error))
-            for _, run in arrivals:
-                self._broker.rows.undo(batch, run)
-            for consumer, messages in taken:
-                consumer.source.unrelease(messages, batch)
-            self._give_back(acknowledged, rejected)
-
-        number = commits.number
         commits.begin()
         try:
             self._broker.numbering.give(sends, self.connection.user, self.connection.number)
             if sifted is not None:
-                self._broker.duplicates.remember(
-                    arrivals, sifted, partial(commits.retract, number, sends, undo)
-                )
+                self._broker.duplicates.remember(arrivals)
             if journey is not None:
                 journey.produced(self.connection, arrivals)
             for physical, run in arrivals:
                 places.append((physical, physical.hold_place(run), physical.keep(run)))
             for consumer, messages in taken:
                 consumer.source.release(messages)
-            if commits.changes != before or (sifted is not None and sifted.repeats):
-                self._promises.touch()
-                if sends:
-                    commits.on_failure(undo)
-                commits.wait(outcome)
-            elif self._promises.mark > commits.durable:
-                # Nothing of it is stored. Who did not fit on the disk before it has been told.
-                commits.wait_for(
-                    self._promises.mark,
-                    lambda error: outcome(None if isinstance(error, StoreFull) else error),
-                )
+            repeats = sifted is not None and bool(sifted.repeats)
+            if commits.changes != before or repeats:
+                inserts = repeats or commits.inserted != inserted
+                self._promises.touch(inserts=inserts)
+                commits.wait(outcome, inserts=inserts)
+            elif self._promises.mark > commits.durable or self._promises.wait_for_room():
+                # Nothing of it is stored.
+                commits.wait_for(self._promises.mark, outcome, self._promises.inserted)
             else:
                 self._broker.soon(partial(outcome, None))
         finally:

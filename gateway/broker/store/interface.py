@@ -63,7 +63,7 @@ class StoreVersionUnknown(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk is full. The batch was undone as a whole; a smaller one may succeed."""
+    """The disk is full. Nothing of the batch was written; it may be submitted again."""
 
 
 class StoreFailed(StoreError):
@@ -271,8 +271,8 @@ class Recovered(NamedTuple):
     :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail
         that was cut off, and the like).
     :param path: the file, for errors about rows; "" where there is none.
-    :param full: that and why persistent messages are refused from the beginning: the disk is full;
-        else "".
+    :param full: that and why persistent messages wait from the beginning: the disk is full; else
+        "".
     :param log: what its log had, a sentence; "" where there is none.
     """
 
@@ -292,8 +292,9 @@ class Store(Protocol):
     reactor runs.
     """
 
-    #: Called on the reactor thread with the new value of :attr:`draining` when it changes.
-    on_draining: Callable[[bool], None] | None
+    #: Called on the reactor thread with whether the disk is full, when that changes; and before
+    #: a batch is answered with StoreFull. While it is full, inserts are not to be submitted.
+    on_full: Callable[[bool], None] | None
     #: Called on the reactor thread with each message that the store finds damaged by itself, while
     #: nobody has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None
@@ -302,10 +303,13 @@ class Store(Protocol):
     on_failed: Callable[[StoreFailed], None] | None
 
     @property
-    def draining(self) -> bool:
-        """The disk is full: batches with inserts are not to be submitted until this is False
-        again.
+    def largest(self) -> int:
+        """Bytes of messages that one batch may insert, as last measured: what the disk could hold
+        were the store empty.
         """
+
+    def measure(self) -> int:
+        """Measure :attr:`largest` anew. May block for a moment."""
 
     def open(self) -> Recovered:
         """Open, making the store if there is none. Messages that are not persistent are gone, with
@@ -337,8 +341,8 @@ class Store(Protocol):
         """Make a batch durable; all or none. Batches are committed, and ``committed`` called, in
         the order submitted, never from inside this call.
 
-        ``committed`` gets StoreFull (this batch was undone, go on with smaller ones) or StoreFailed
-        (final: every later batch fails too).
+        ``committed`` gets StoreFull (nothing of it was written, submit it again when there is room)
+        or StoreFailed (final: every later batch fails too).
         """
 
     def fetch(

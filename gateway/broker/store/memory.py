@@ -8,6 +8,7 @@ what a row means.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -46,16 +47,15 @@ class MemoryStore:
     :param random_bytes: where the store id comes from.
     """
 
-    #: As :attr:`SqliteStore.draining <gateway.broker.store.sqlite.SqliteStore.draining>`; there is
-    #: no disk to fill.
-    draining: Final = False
+    #: There is no disk to fill.
+    largest: Final = sys.maxsize
 
     def __init__(
         self, reactor: IReactorTime, *, random_bytes: Callable[[int], bytes] = os.urandom
     ) -> None:
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
-        self.on_draining: Callable[[bool], None] | None = None
+        self.on_full: Callable[[bool], None] | None = None
         self._reactor = reactor
         self._random_bytes = random_bytes
         self._destinations: dict[int, DestinationRow] = {}
@@ -70,6 +70,9 @@ class MemoryStore:
         self._scheduled = False
         self._failure: StoreFailed | None = None
         self._open = False
+
+    def measure(self) -> int:
+        return self.largest
 
     def open(self) -> Recovered:
         """An empty store with an id of its own. :raises StoreError: when it is open."""

@@ -16,6 +16,9 @@ from contextlib import suppress
 
 from gateway.broker.store.interface import StoreError
 
+#: Bytes that an empty store has, generously.
+_EMPTY = 1 << 20
+
 
 class Reserve:
     """A file of allocated, unused octets.
@@ -82,6 +85,14 @@ class Reserve:
         """Give the space up. :raises OSError: the file cannot be removed."""
         with suppress(FileNotFoundError):
             os.unlink(self._path)
+
+    def largest(self) -> int:
+        """Bytes that an empty store on this file system could take at once: they are written twice,
+        to its log and to the database. :raises OSError: the folder cannot be looked at.
+        """
+        found = os.statvfs(os.path.dirname(self._path) or ".")
+        total = found.f_blocks * found.f_frsize
+        return max(0, min(total - self.size - self.margin, (total - _EMPTY) // 2))
 
     def free(self) -> int:
         """Bytes that are free in its folder. :raises OSError: the folder cannot be looked at."""

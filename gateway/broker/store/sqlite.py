@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twisted.logger import Logger
@@ -47,10 +50,8 @@ if TYPE_CHECKING:
 
 _MIB: Final = 1 << 20
 
-#: While the disk is full: how often it is tried to end that, in seconds when idle, in batches when
-#: not.
+#: While the disk is full: seconds between two looks for room.
 _FULL_SECONDS: Final = 1.0
-_FULL_BATCHES: Final = 64
 
 _Block = TypeVar("_Block")
 
@@ -65,29 +66,30 @@ class SqliteStore:
     What was committed survives the end of the process and, if the disk keeps what it acknowledged,
     the loss of power.
 
-    **A full disk.** The batch is undone as a whole and its callback gets StoreFull: its deletes are
-    undone too, so the caller gives them again in a later batch, without the inserts. From then on
-    the store is *draining*: the reserve file is given up, so that batches that only delete or
-    settle have space to be written in. It ends by itself, when there is room to make the reserve
-    file again and a quarter as much beside it; that is looked for every second. Inserts are not
-    refused meanwhile, they may fail. It also begins without a failed batch, when the log finds no
-    room in the database.
+    **A full disk.** A reserve file is kept for it. When a batch finds no room, the reserve is given
+    up, the log is copied back and shortened, and the batch is written once more; that is told by
+    ``on_full``, and inserts are to wait then, so that what is left of the reserve serves batches
+    that only delete or settle. It ends by itself, when there is room to make the reserve file again
+    and a quarter as much beside it, or twice what found no room last; that is looked for every
+    second. A batch that finds no room even so is answered with StoreFull, and nothing of it was
+    written.
 
     **A failed write or fsync** is final. What the disk holds is unknown until the store is opened
     anew, best in a new process.
 
     :param path: the database, e.g. ``.../store/messages.db``; its folder must exist.
     :param reactor: where the callbacks are called.
-    :param reserve_octets: size of the reserve file, 0 for none. Not less than
-        ``checkpoint_octets``, or the log may not fit into the database when the disk is full.
+    :param reserve_octets: size of the reserve file, 0 for none. As much as ``checkpoint_octets``,
+        or the log may not fit into the database when the disk is full, and twice the largest batch,
+        which is written to both.
     :param checkpoint_octets: length of the log from which on it is copied back into the database,
         between commits.
     :param check_octets: a database up to this size that was not closed in order is checked page by
         page at opening.
     :param idle_seconds: without work for so long, the thread looks after the files.
-    :param on_draining: called on the reactor's thread with the new value of :attr:`draining` when
-        it changes, and before the callback of the batch that was undone. It may also be set later,
-        as an attribute.
+    :param on_full: called on the reactor's thread with whether the disk is full, when that changes,
+        and before the callback of a batch that found no room. It may also be set later, as an
+        attribute.
     :param random_bytes: where the store id comes from.
     :param marker: a file that is made once there is a store; where it is and the store is not, that
         is refused. "" for none.
@@ -100,21 +102,20 @@ class SqliteStore:
         path: str,
         reactor: IReactorFromThreads,
         *,
-        reserve_octets: int = 64 * _MIB,
+        reserve_octets: int = 72 * _MIB,
         checkpoint_octets: int = 64 * _MIB,
         check_octets: int = 256 * _MIB,
         idle_seconds: float = 0.5,
-        on_draining: Callable[[bool], None] | None = None,
+        on_full: Callable[[bool], None] | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
         marker: str = "",
     ) -> None:
         self.path: Final = path
-        self.on_draining = on_draining
+        self.on_full = on_full
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
-        #: Whether the disk is full and only what makes room should be asked for. Read it on the
-        #: reactor's thread.
-        self.draining = False
+        #: See :meth:`measure`.
+        self.largest = sys.maxsize
         self._reactor = reactor
         self._reserve = Reserve(f"{os.path.splitext(path)[0]}.reserve", reserve_octets)
         self._checkpoint_octets = checkpoint_octets
@@ -131,7 +132,10 @@ class SqliteStore:
         self._failure: StoreFailed | None = None
         self._failure_told = False
         self._full = False
-        self._batches_while_full = 0
+        #: Bytes that must be free beside the reserve before there is room again: more, after a
+        #: batch that needed more. And when that was looked for last.
+        self._margin = self._reserve.margin
+        self._looked = 0.0
 
     # Before the reactor runs.
 
@@ -187,6 +191,15 @@ class SqliteStore:
         :raises StoreDamaged: see there.
         """
         return self._scanned(partial(reading.scan_branches, path=self.path))
+
+    def measure(self) -> int:
+        """Measure how many bytes of messages one batch may insert: what the disk could hold were
+        the store empty.
+        """
+        # Whatever is wrong with the folder, the next batch says it.
+        with suppress(OSError):
+            self.largest = self._reserve.largest()
+        return self.largest
 
     # While the reactor runs.
 
@@ -265,7 +278,8 @@ class SqliteStore:
         self._failure = None
         self._failure_told = False
         self._closing = False
-        full = self._shortage() if self.draining else ""
+        full = self._shortage() if self._full else ""
+        self.measure()
         return Recovered(
             opened.store_id,
             opened.next_seq,
@@ -284,27 +298,28 @@ class SqliteStore:
             free = f"{self._reserve.free()} are"
         except OSError as error:
             free = f"how many are cannot be told: {error}"
-        needed = self._reserve.size + self._reserve.margin
+        needed = self._reserve.size + self._margin
         return (
-            f"{why}: persistent messages are refused until {folder} has {needed} bytes free ({free}, with what was kept in reserve); "
+            f"{why}: persistent messages wait until {folder} has {needed} bytes free ({free}, with what was kept in reserve); "
             "acknowledgements are taken"
         )
 
     def _begin(self, connection: sqlite3.Connection, next_seq: int) -> None:
         """Delete what was not persistent, and mark the store as in use."""
-        self.draining = self._full = False
+        self._full = False
+        self._margin = self._reserve.margin
         try:
             opening.begin(connection, self.path, next_seq)
         except sqlite3.Error as error:
             if not isinstance(failures.at_writing(self.path, error), StoreFull):
                 raise
             self._reserve.release()
-            self.draining = self._full = True
+            self._full = True
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             opening.begin(connection, self.path, next_seq)
         if not self._full and not self._reserve.hold():
-            self.draining = self._full = True
+            self._full = True
 
     def _scanned(self, read: Callable[[sqlite3.Connection], Iterator[_Block]]) -> Iterator[_Block]:
         connection = self._connection
@@ -328,11 +343,15 @@ class SqliteStore:
 
     def _commit(self, batch: Batch, committed: Committed) -> None:
         write = partial(self._write, batch)
+        was_full = self._full
         error = self._failure or self._guarded(write)
-        if isinstance(error, StoreFull) and not batch.inserts:
-            # What makes room is tried once more, now that the reserve has been given up.
-            self._guarded(self._make_room)
+        if isinstance(error, StoreFull):
+            # Once more, now that the reserve was given up, or pages are.
+            if was_full:
+                self._guarded(self._upkeep.shrink)
             error = self._failure or self._guarded(write)
+        if isinstance(error, StoreFull) and batch.inserts:
+            self._margin = max(self._margin, 2 * batch.octets)
         if error is None:
             crashpoints.hit(crashpoints.STORE_AFTER_COMMIT)
         self._reactor.callFromThread(self._committed, committed, error)
@@ -341,10 +360,8 @@ class SqliteStore:
             self._guarded(partial(self._upkeep.committed, batch))
             if not self._full:
                 self._guarded(self._upkeep.busy)
-        if self._full:
-            self._batches_while_full += 1
-            if self._batches_while_full >= _FULL_BATCHES:
-                self._guarded(self._make_room)
+        if self._full and monotonic() - self._looked >= _FULL_SECONDS:
+            self._guarded(self._make_room)
         self._tell_failure()
 
     def _write(self, batch: Batch) -> None:
@@ -398,8 +415,9 @@ class SqliteStore:
         return _FULL_SECONDS if self._full and self._failure is None else None
 
     def _make_room(self) -> None:
-        self._batches_while_full = 0
-        if self._upkeep.make_room():
+        self._looked = monotonic()
+        if self._upkeep.make_room(self._margin):
+            self._margin = self._reserve.margin
             self._set_full(False)
 
     def _waited_for(self) -> bool:
@@ -467,8 +485,8 @@ class SqliteStore:
                 )
         if full != self._full:
             self._full = full
-            self._batches_while_full = 0
-            self._reactor.callFromThread(self._draining_changed, full, why)
+            self._looked = monotonic()
+            self._reactor.callFromThread(self._full_changed, full, why)
 
     @property
     def _used(self) -> sqlite3.Connection:
@@ -482,12 +500,13 @@ class SqliteStore:
         committed(error)
         crashpoints.hit(crashpoints.BROKER_AFTER_RECEIPTS)
 
-    def _draining_changed(self, full: bool, why: str) -> None:
-        self.draining = full
+    def _full_changed(self, full: bool, why: str) -> None:
         if full:
             self._log.error("{shortage}", shortage=self._shortage(why))
-        if self.on_draining is not None:
-            self.on_draining(full)
+        else:
+            self._log.info("the disk has room again: persistent messages are stored")
+        if self.on_full is not None:
+            self.on_full(full)
 
     def _tell_damaged(self, error: StoreDamaged) -> None:
         if self.on_damaged is not None:

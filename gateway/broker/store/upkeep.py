@@ -193,17 +193,22 @@ class Upkeep:
         for wrong in found:
             self._damaged(wrong)
 
-    def make_room(self) -> bool:
-        """On a full disk: shorten log and file, and take the reserve again if its margin is then
-        free beside it.
-
-        :returns: whether there is room again. :raises OSError: the reserve cannot be made, for
-            another reason than lack of space.
-        """
+    def shrink(self) -> None:
+        """On a full disk: shorten log and file."""
         self.checkpoint("TRUNCATE")
         self._give_pages_back(0, slices=_FULL_SLICES)
         self.checkpoint("TRUNCATE")
-        return self._reserve.hold(margin=self._reserve.margin)
+
+    def make_room(self, margin: int) -> bool:
+        """On a full disk: shorten log and file, and take the reserve again if its margin is then
+        free beside it.
+
+        :param margin: bytes that must be free beside it at least.
+        :returns: whether there is room again. :raises OSError: the reserve cannot be made, for
+            another reason than lack of space.
+        """
+        self.shrink()
+        return self._reserve.hold(margin=margin)
 
     def checkpoint(self, mode: str = "PASSIVE") -> None:
         """Copy the log back. :param mode: PASSIVE leaves its file as it is, to be written over;

@@ -6,8 +6,8 @@ Owns the registry, the states, the time-outs. What a call does to messages is
 :mod:`gateway.broker.xa.resource`'s.
 
 A call for a branch of which another call is on its way to the disk waits for that. A full disk
-refuses a prepare, which is a rollback; it delays the ends of prepared branches, and those of one
-phase that only acknowledge.
+refuses to prepare a branch that has sent something, which is a rollback, and delays a commit in one
+phase that does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from gateway.broker.store.interface import BranchRow, StoreError, StoreFull
+from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa import work as branch_work
 from gateway.broker.xa.branch import Branch, Part, State
 from gateway.broker.xa.reminders import BranchReminders
@@ -123,8 +123,6 @@ class Branches:
                     branch.parts.clear()
                     self._detach(branch)
                     self._reminders.prepared(branch)
-                elif isinstance(error, StoreFull):
-                    self._roll_back(branch)
                 self._answer(branch, done, Vote.OK, error)
 
             try:
@@ -148,9 +146,7 @@ class Branches:
         done: Deferred[None] = Deferred()
 
         def told(error: StoreError | None) -> None:
-            if isinstance(error, StoreFull):
-                self._roll_back(branch)
-            elif error is None:
+            if error is None:
                 self._remove(branch)
             self._answer(branch, done, None, error)
 
@@ -189,15 +185,12 @@ class Branches:
             commits = self._broker.commits
 
             def told(error: StoreError | None) -> None:
-                if isinstance(error, StoreFull):
-                    commits.wait_for(commits.durable + 1, told)
-                    return
                 if error is None:
                     self._remove(branch)
                 self._answer(branch, done, None, error)
 
             branch.waiting = []
-            commits.changing().removed_branches[branch.id] = None
+            commits.remove_branch(branch.id)
             commits.wait(told)
             return done
 
@@ -327,8 +320,6 @@ class Branches:
             done.callback(answer)
         elif isinstance(error, XAError):
             done.errback(error)
-        elif isinstance(error, StoreFull):
-            done.errback(xa_error(XA_RBROLLBACK, branch.xid, f"is rolled back: {error}"))
         else:
             done.errback(xa_error(XAER_RMFAIL, branch.xid, f"may have ended or not: {error}"))
         for go_on in waiting or ():

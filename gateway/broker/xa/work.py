@@ -2,7 +2,7 @@
 rolled back.
 
 Owns how each of these becomes one batch of the store, and what follows in memory when that is
-durable or the disk was full. When it may be asked for is :mod:`gateway.broker.xa.registry`'s
+durable. When it may be asked for is :mod:`gateway.broker.xa.registry`'s
 business.
 
 A *prepared* branch holds what it has sent: the rows are in the store, with the branch's own, and
@@ -15,8 +15,8 @@ only as long as the process lives. Duplicate ids are remembered from the prepara
 forgotten by a rollback.
 
 Where the source of what is locked ends meanwhile (a durable subscription is removed), that is
-settled however the branch ends. The ends of a prepared branch store no message: where the disk is
-full they are tried again until they are durable.
+settled however the branch ends. The ends of a prepared branch store no message, so a full disk does
+not delay them. It delays a commit in one phase that sends, and refuses to prepare such a branch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.core.distribution import Distribution
 from gateway.broker.core.physical import Kept, Physical, Place
-from gateway.broker.store.interface import Batch, BranchRow, StoreError, StoreFull
+from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import Branch, Part, Taken
 from gateway.messaging.errors import StorageFailed, TransactionTooLarge
 from gateway.messaging.message import Message
@@ -95,15 +95,10 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
     sent = _route(broker, branch.parts)
     repeats = any(each.sifted is not None and each.sifted.repeats for each in sent)
     taken = _acknowledged(branch.parts)
-    commits.seal_if_inserted(message.seq for _, messages in taken for message in messages)
-    before = commits.changes
+    before, inserted = commits.changes, commits.inserted
     places: list[tuple[EmbeddedSession, Physical, Place, Kept]] = []
 
     def outcome(error: StoreError | None) -> None:
-        if isinstance(error, StoreFull) and not sent:
-            # It only acknowledges, and that is tried again.
-            commits.wait_for(commits.durable + 1, outcome)
-            return
         if error is None and broker.journey is not None:
             for each in sent:
                 broker.journey.confirmed(each.session.connection, each.arrivals)
@@ -117,11 +112,6 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
                 consumer.source.settled(messages)
         done(error)
 
-    def undo(batch: Batch, error: StoreError) -> None:
-        _undo(broker, batch, [arrival for each in sent for arrival in each.arrivals], error)
-        for consumer, messages in taken:
-            consumer.source.unrelease(messages, batch)
-
     commits.begin()
     try:
         for each in sent:
@@ -134,9 +124,7 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
         for consumer, messages in taken:
             consumer.source.release(messages)
         if commits.changes != before or repeats:
-            if sent:
-                commits.on_failure(undo)
-            commits.wait(outcome)
+            commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
         else:
             broker.soon(lambda: outcome(None))
     finally:
@@ -150,8 +138,9 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
     :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
     """
     commits = broker.commits
-    sent = _route(broker, branch.parts)
+    sent = _route(broker, branch.parts, waits=False)
     seqs: list[int] = []
+    inserted = commits.inserted
     commits.begin()
     try:
         for each in sent:
@@ -178,24 +167,23 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
                     for message in messages
                     if source.keeps_count(message)
                 ]
-        commits.changing().branches[branch.id] = branch.row(0, seqs, locked)
-
-        def undo(batch: Batch, error: StoreError) -> None:
-            _undo(broker, batch, branch.sends, error)
+        commits.branch(branch.row(0, seqs, locked))
 
         def outcome(error: StoreError | None) -> None:
             if error is not None:
                 _let_go(broker, branch)
             done(error)
 
-        commits.on_failure(undo)
-        commits.wait(outcome)
+        commits.wait(outcome, inserts=commits.inserted != inserted)
     finally:
         commits.end()
 
 
-def _route(broker: Broker, parts: Sequence[Part]) -> list[_Sent]:
-    """Where everything sent goes, if all of it may; limits count it from now on."""
+def _route(broker: Broker, parts: Sequence[Part], *, waits: bool = True) -> list[_Sent]:
+    """Where everything sent goes, if all of it may; limits count it from now on.
+
+    :param waits: what is to be stored may have to wait for room on the disk.
+    """
     options = broker.options
     count = sum([len(part.sends) for part in parts])
     if count > options.transaction_messages:
@@ -223,14 +211,18 @@ def _route(broker: Broker, parts: Sequence[Part]) -> list[_Sent]:
     try:
         for connection, (session, messages) in sends.items():
             arrivals = connection.route(messages, before)
-            sifted = connection.sifted
-            if sifted is not None and sifted.doubtful:
-                raise StorageFailed(
-                    "a message with the same duplicate id came just before, and is not durable yet"
-                )
-            sent.append(_Sent(session, messages, arrivals, sifted))
+            sent.append(_Sent(session, messages, arrivals, connection.sifted))
             for physical, run in arrivals:
                 physical.hold(len(run), _octets(run))
+        everything = [arrival for each in sent for arrival in each.arrivals]
+        broker.check_fits(everything)
+        if (
+            not waits
+            and broker.commits.full
+            and any(message.headers.persistent for _, run in everything for message in run)
+        ):
+            full = broker.commits.trouble()
+            raise StorageFailed(full, full)
     except BaseException:
         for each in sent:
             for physical, run in each.arrivals:
@@ -246,18 +238,9 @@ def _number(broker: Broker, sent: _Sent) -> None:
     connection = sent.session.connection
     broker.numbering.give(sent.messages, connection.user, connection.number)
     if sent.sifted is not None:
-        broker.duplicates.remember(sent.arrivals, sent.sifted, lambda error: None)
+        broker.duplicates.remember(sent.arrivals)
     if broker.journey is not None:
         broker.journey.produced(connection, sent.arrivals, held=True)
-
-
-def _undo(broker: Broker, batch: Batch, arrivals: Arrivals, error: StoreError) -> None:
-    """The store could not keep the batch: none of this came."""
-    if broker.journey is not None:
-        broker.journey.refused(arrivals, "it did not fit on the disk")
-    broker.duplicates.undo(batch, arrivals, error, whole=True)
-    for _, run in arrivals:
-        broker.rows.undo(batch, run)
 
 
 def _acknowledged(parts: Sequence[Part]) -> list[tuple[EmbeddedConsumer, list[Message]]]:
@@ -284,9 +267,6 @@ def commit_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Tol
     kept: list[tuple[Physical, Kept]] = []
 
     def outcome(error: StoreError | None) -> None:
-        if isinstance(error, StoreFull):
-            commits.wait_for(commits.durable + 1, outcome)
-            return
         if error is None:
             sends, taken, unread = branch.sends, branch.taken, branch.unread_taken
             if broker.journey is not None:
@@ -329,9 +309,6 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
     commits = broker.commits
 
     def outcome(error: StoreError | None) -> None:
-        if isinstance(error, StoreFull):
-            commits.wait_for(commits.durable + 1, outcome)
-            return
         if error is None:
             taken, unread = branch.taken, branch.unread_taken
             if broker.journey is not None:
@@ -350,9 +327,7 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
     commits.begin()
     try:
         # Nobody has repeated what it sent: that is refused while its outcome is open.
-        broker.duplicates.undo(
-            commits.changing(), branch.sends, StoreError("rolled back"), whole=True
-        )
+        broker.duplicates.forget_messages(branch.sends)
         for _, run in branch.sends:
             for message in run:
                 if message.stored:
@@ -399,11 +374,10 @@ def read(broker: Broker, branch: Branch, done: Callable[[], None]) -> None:
 
 
 def _store(broker: Broker, branch: Branch, row: BranchRow | None) -> None:
-    batch = broker.commits.changing()
     if row is None:
-        batch.removed_branches[branch.id] = None
+        broker.commits.remove_branch(branch.id)
     else:
-        batch.branches[branch.id] = row
+        broker.commits.branch(row)
 
 
 def uncount(broker: Broker, branch: Branch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -44,10 +45,11 @@ class StepStore:
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        self.draining = False
+        self.largest = sys.maxsize
+        self.full = False
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
-        self.on_draining: Callable[[bool], None] | None = None
+        self.on_full: Callable[[bool], None] | None = None
         self.closed = False
         #: Reads that were asked for.
         self.fetches = 0
@@ -87,6 +89,9 @@ class StepStore:
 
     def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
         yield sorted(self.disk.branches.values())
+
+    def measure(self) -> int:
+        return self.largest
 
     def submit(self, batch: Batch, committed: Committed) -> None:
         if self.closed:
@@ -137,10 +142,25 @@ class StepStore:
                 return
             answer([self.disk.rows[seq] for seq in what if seq in self.disk.rows])  # type: ignore[arg-type]
         elif no_room or (full and what.inserts):
+            self.fill()
             answer(StoreFull("the test's disk is full"))
         else:
             self._apply(what)
             answer(None)  # type: ignore[arg-type]
+
+    def fill(self) -> None:
+        """The disk is full."""
+        self._set_full(True)
+
+    def make_room(self) -> None:
+        """The disk has room again."""
+        self._set_full(False)
+
+    def _set_full(self, full: bool) -> None:
+        if self.full != full:
+            self.full = full
+            assert self.on_full is not None
+            self.on_full(full)
 
     def fail(self) -> None:
         """The next thing fails for good."""

@@ -370,21 +370,6 @@ def test_the_dead_message_queue_keeps_its_own_defaults(
     )
 
 
-def test_a_full_disk_does_not_lose_what_an_administrator_did(
-    stepped: Stepped, admin: BrokerAdministration
-) -> None:
-    told: list[object] = []
-    stepped.session().send(texts(Q, ["does not fit"]))
-    admin.create("topic", "t", {"maxNumMsgs": "3"}).addCallback(told.append)
-    stepped.turns()
-    stepped.store.step(full=True)
-    assert told == []
-    stepped.settle()
-    assert told == [[]]
-    stepped.restart()
-    assert administration(stepped).destination("topic", "t").properties["maxNumMsgs"] == 3
-
-
 # --- how they stand
 
 

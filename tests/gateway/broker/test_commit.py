@@ -25,7 +25,6 @@ from gateway.broker.store.interface import (
     StoreError,
     StoreFailed,
     StoreFull,
-    SubscriptionRow,
 )
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
@@ -249,8 +248,7 @@ def test_acknowledgements_that_somebody_waits_for_do_not_linger(scene: Scene) ->
 def test_what_gathers_behind_a_busy_disk_does_not_linger_when_it_is_sealed(scene: Scene) -> None:
     scene.insert(1)
     scene.turns()
-    scene.insert(2)
-    scene.commits.seal_if_inserted([2])
+    scene.insert(2, body=bytes(MOST_OCTETS))
     scene.disk.answer()
     scene.passes(1)
     assert len(scene.disk.submitted) == 2
@@ -296,9 +294,7 @@ def test_nothing_is_left_out_across_a_sealed_batch(scene: Scene) -> None:
     scene.insert(1)
     scene.turns()
     scene.insert(2)
-    scene.commits.seal_if_inserted([7])
-    scene.insert(3)
-    scene.commits.seal_if_inserted([2])
+    scene.insert(3, body=bytes(MOST_OCTETS))
     scene.insert(4)
     scene.commits.delete(2)
     scene.commits.delete(4)
@@ -350,103 +346,11 @@ def test_what_belongs_together_is_not_divided(scene: Scene) -> None:
     scene.commits.begin()
     scene.insert(2 * MOST_OPERATIONS)
     scene.commits.end()
-    scene.commits.seal_if_inserted([1])
     scene.insert(2 * MOST_OPERATIONS + 1)
     scene.commits.end()
     scene.insert(2 * MOST_OPERATIONS + 2)
     scene.turns()
     assert len(scene.disk.submitted[0].inserts) == 2 * MOST_OPERATIONS + 1
-
-
-def test_a_full_disk_undoes_the_last_first_and_then_tells_who_waits(scene: Scene) -> None:
-    events: list[object] = []
-    scene.insert(1)
-    scene.commits.on_failure(lambda batch, error: events.append(("undo", 1, list(batch.inserts))))
-    scene.insert(2)
-    scene.commits.on_failure(lambda batch, error: events.append(("undo", 2, error)))
-    scene.commits.on_undone = lambda batch, messages: events.append(sorted(messages))
-    scene.commits.wait(events.append)
-    scene.turns()
-    scene.done(FULL)
-    assert events == [[1, 2], ("undo", 2, FULL), ("undo", 1, [1, 2]), FULL]
-    assert scene.commits.unstored(1) is None
-    assert scene.disk.submitted[1:] == []
-    assert scene.failures == []
-
-
-def test_a_full_disk_keeps_everything_but_messages_for_the_batch_that_follows(scene: Scene) -> None:
-    scene.insert(1)
-    scene.turns()
-    scene.done()
-    # In one batch: a message, and what is about others.
-    scene.commits.destination(DestinationRow(1, 0, "q", ""))
-    scene.commits.subscription(SubscriptionRow(2, 1, "me", "d", "", 0))
-    scene.insert(10)
-    scene.commits.owe(2, 10)
-    scene.commits.redelivery(0, 10, 1, 0)
-    scene.commits.redelivery(0, 5, 4, 99)
-    scene.commits.redelivery(3, 6, 4, 99)
-    scene.commits.delete(1)
-    scene.commits.settle(3, 4)
-    scene.commits.remove_destination(8)
-    scene.commits.remove_subscription(9)
-    scene.commits.reserve(1000)
-    scene.turns()
-    # Gathered meanwhile: about the message that is not to be, and about one whose count is older.
-    scene.commits.delete(10)
-    scene.commits.settle(2, 10)
-    scene.commits.redelivery(0, 10, 2, 0)
-    scene.commits.settle(3, 6)
-    scene.insert(11)
-    scene.done(FULL)
-    batch = scene.disk.submitted[2]
-    assert list(batch.inserts) == [11]
-    assert list(batch.destinations) == [1]
-    assert list(batch.subscriptions) == [2]
-    assert list(batch.owed) == []
-    assert list(batch.redeliveries) == [(0, 5)]
-    assert list(batch.deletes) == [1]
-    assert set(batch.settled) == {(3, 4), (3, 6)}
-    assert list(batch.removed_destinations) == [8]
-    assert list(batch.removed_subscriptions) == [9]
-    assert batch.reserved == 1000
-
-
-def test_what_is_kept_comes_before_batches_that_may_need_it(scene: Scene) -> None:
-    scene.commits.destination(DestinationRow(1, 0, "q", ""))
-    scene.insert(1)
-    scene.turns()
-    scene.insert(2)
-    scene.commits.seal_if_inserted([2])
-    scene.insert(3)
-    scene.done(FULL)
-    assert (list(scene.disk.submitted[1].destinations), list(scene.disk.submitted[1].inserts)) == (
-        [1],
-        [2],
-    )
-
-
-def test_what_an_undo_takes_out_is_not_tried_again(scene: Scene) -> None:
-    def undo(batch: Batch, error: StoreError) -> None:
-        del batch.deletes[5]
-
-    scene.commits.delete(4)
-    scene.commits.delete(5)
-    scene.insert(9)
-    scene.commits.on_failure(undo)
-    scene.turns()
-    scene.done(FULL)
-    assert list(scene.disk.submitted[1].deletes) == [4]
-
-
-def test_a_delete_that_waits_can_be_withdrawn(scene: Scene) -> None:
-    scene.insert(1)
-    scene.turns()
-    scene.commits.delete(5)
-    assert scene.commits.keep_row(5)
-    assert not scene.commits.keep_row(5)
-    scene.done()
-    assert len(scene.disk.submitted) == 1
 
 
 def test_one_who_fails_when_told_does_not_take_the_others_turn(scene: Scene) -> None:
@@ -464,10 +368,8 @@ def test_one_who_fails_when_told_does_not_take_the_others_turn(scene: Scene) -> 
 
 
 def test_a_failed_disk_is_final(scene: Scene) -> None:
-    undone: list[object] = []
     failure = StoreFailed("the disk is gone")
     scene.insert(1)
-    scene.commits.on_failure(lambda batch, error: undone.append(batch))
     scene.wait("first")
     scene.turns()
     scene.insert(2)
@@ -475,20 +377,13 @@ def test_a_failed_disk_is_final(scene: Scene) -> None:
     scene.done(failure)
     assert scene.told == [("first", failure), ("second", failure)]
     assert scene.failures == [failure]
-    assert undone == [], "what is on the disk is not known"
-    assert scene.commits.refusing() == "the disk is gone"
+    assert scene.commits.trouble() == "the disk is gone"
     scene.insert(3)
     scene.wait("third")
     scene.turns()
     assert scene.told[-1] == ("third", failure)
     assert len(scene.disk.submitted) == 1
     assert scene.failures == [failure]
-
-
-def test_persistent_messages_are_refused_while_the_disk_drains(scene: Scene) -> None:
-    assert scene.commits.refusing() is None
-    scene.disk.draining = True
-    assert scene.commits.refusing() == "the disk is full"
 
 
 def test_senders_are_held_while_too_much_waits_and_let_go_in_a_turn(scene: Scene) -> None:
@@ -514,8 +409,7 @@ def test_senders_are_held_while_too_much_waits_and_let_go_in_a_turn(scene: Scene
 def test_whole_messages_are_at_hand_until_they_can_be_read(scene: Scene) -> None:
     scene.insert(1)
     scene.turns()
-    scene.insert(2)
-    scene.commits.seal_if_inserted([2])
+    scene.insert(2, body=bytes(MOST_OCTETS))
     scene.insert(3)
     found = [scene.commits.unstored(seq) for seq in (1, 2, 3, 4)]
     assert [message.seq if message else None for message in found] == [1, 2, 3, None]

@@ -12,7 +12,6 @@ import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
-from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
@@ -20,7 +19,6 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 from gateway.messaging.values import Value
-from tests.gateway.broker.administering import administration, outcome
 from tests.gateway.broker.brokers import Inbox, text
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -258,70 +256,6 @@ def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped) -> None:
     assert stepped.broker.queue(Q).count == 0
 
 
-@pytest.mark.parametrize("place", ["queue", "durable"])
-@pytest.mark.parametrize("then", ["taken", "crash", "retried"])
-@pytest.mark.parametrize(
-    "memory", [None, Memory(total=2 * OVERHEAD, share=OVERHEAD, least=OVERHEAD)]
-)
-def test_a_full_disk_loses_no_dead_message(
-    tmp_path: Path, place: str, then: str, memory: Memory | None
-) -> None:
-    stepped = Stepped(tmp_path, memory=memory)
-    destination = Q if place == "queue" else Topic("t")
-    connection = stepped.connect("me")
-    session = connection.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, destination, durable_name="d" if place == "durable" else None)
-    sender = stepped.session()
-    sender.send(texts(destination, ["x"]))
-    stepped.settle()
-    inbox.consumer.reject([1], dead=DeadReason.ERROR)
-    told = Told()
-    session.completion(told)
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.turns()
-    if then == "crash":
-        stepped.settle()
-        assert stepped.bodies == ["x"]
-        stepped.restart()
-        stepped.settle()
-        again = stepped.consume(
-            stepped.connect("me").session(Mode.CLIENT),
-            destination,
-            durable_name="d" if place == "durable" else None,
-        )
-        stepped.settle()
-        assert again.texts + the_dead(stepped).texts == ["x"]
-        return
-    found = the_dead(stepped)
-    assert found.texts == ["x"]
-    if then == "retried":
-        stepped.later(2)
-        assert stepped.bodies == ["x"]
-        assert stepped.disk.owed == set()
-    found.consumer.acknowledge([1])
-    stepped.settle()
-    assert stepped.empty
-    assert stepped.broker.commits.stand_ins == {}
-    stepped.later(10)
-    assert stepped.empty
-
-
-def test_a_message_that_dies_before_it_is_stored_is_refused_if_the_disk_has_no_room(
-    stepped: Stepped,
-) -> None:
-    session = stepped.session()
-    told = Told()
-    session.send(texts(Q, ["x"], expires=stepped.now_ms - 1))
-    session.completion(told)
-    inbox = stepped.consume(session, Q)
-    stepped.turns()
-    assert inbox.messages == []
-    stepped.store.step(full=True)
-    stepped.settle()
-    assert told.failed, "its copy is not yet on the disk either"
-
-
 def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_copy(
     tmp_path: Path,
 ) -> None:
@@ -336,142 +270,3 @@ def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_
     assert sorted(stepped.bodies) == ["1", "2", "3"]
     stepped.restart()
     assert (stepped.broker.queue(Q).count, stepped.broker.queue(DMQ).count) == (1, 2)
-
-
-# --- a full disk, and places that go
-
-
-def _fill(stepped: Stepped) -> None:
-    """Let reactor and disk do all there is; the disk has no room."""
-    stepped.store.draining = True
-    stepped.turns()
-    while stepped.store.busy:
-        stepped.store.step(full=True)
-        stepped.turns()
-
-
-def _empty(stepped: Stepped) -> None:
-    """The disk has room again, and a while passes."""
-    stepped.store.draining = False
-    for _ in range(5):
-        stepped.later(1)
-
-
-def test_a_queue_is_not_reaped_while_a_dead_message_of_it_waits_for_room(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, BrokerOptions(reap_time=120))
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q)
-    stepped.session().send(texts(Q, ["x"]))
-    stepped.settle()
-    inbox.consumer.reject([1], dead=DeadReason.ERROR)
-    _fill(stepped)
-    inbox.consumer.close()
-    for _ in range(130):
-        stepped.clock.advance(1)
-        _fill(stepped)
-    assert stepped.bodies == ["x"]
-    stepped.restart()
-    assert stepped.broker.queue(Q).count == 1, "the copy never was on the disk"
-
-
-def test_it_is_reaped_once_the_copy_is_stored(tmp_path: Path) -> None:
-    stepped = Stepped(tmp_path, BrokerOptions(reap_time=120))
-    inbox = stepped.consume(stepped.session(Mode.INDIVIDUAL), Q)
-    stepped.session().send(texts(Q, ["x"]))
-    stepped.settle()
-    inbox.consumer.reject([1], dead=DeadReason.ERROR)
-    _fill(stepped)
-    inbox.consumer.close()
-    _empty(stepped)
-    assert stepped.broker.queue(Q).clearing == 0
-    for _ in range(130):
-        stepped.later(1)
-    assert stepped.broker.find(Q) is None
-    assert [row.name for row in stepped.disk.destinations.values()] == [DMQ.name]
-    stepped.restart()
-    assert stepped.broker.queue(DMQ).count == 1
-
-
-@pytest.mark.parametrize("then", ["crash", "room"])
-def test_what_is_destroyed_to_the_dead_message_queue_stays_until_there_is_room(
-    stepped: Stepped, then: str
-) -> None:
-    stepped.session().send(texts(Q, range(3)))
-    stepped.settle()
-    told: list[object] = []
-    stepped.store.draining = True
-    administration(stepped).destroy("queue", "q", use_dmq=True).addBoth(told.append)
-    for _ in range(5):
-        _fill(stepped)
-        stepped.clock.advance(1)
-    assert stepped.bodies == ["0", "1", "2"]
-    assert told == []
-    if then == "crash":
-        stepped.restart()
-        assert stepped.broker.queue(Q).count == 3
-    else:
-        _empty(stepped)
-        assert told == [None]
-        assert [row.name for row in stepped.disk.destinations.values()] == [DMQ.name]
-        stepped.restart()
-        assert (stepped.broker.find(Q), stepped.broker.queue(DMQ).count) == (None, 3)
-
-
-@pytest.mark.parametrize("more", [0, 1500])
-@pytest.mark.parametrize("administered", [False, True])
-def test_a_queue_destroyed_while_a_dead_message_of_it_waits_for_room_comes_again_with_it(
-    stepped: Stepped, more: int, administered: bool
-) -> None:
-    admin = administration(stepped)
-    if administered:
-        outcome(stepped, admin.create("queue", "q", {}))
-    inbox = stepped.consume(stepped.session(Mode.INDIVIDUAL), Q, credit=1)
-    session = stepped.session()
-    session.send(texts(Q, ["x"] + ["other"] * more))
-    stepped.settle()
-    inbox.consumer.reject([1], dead=DeadReason.ERROR)
-    _fill(stepped)
-    told: list[object] = []
-    admin.destroy("queue", "q").addBoth(told.append)
-    _fill(stepped)
-    assert told == [None]
-    # It is made anew before the first is gone from the disk, so there are two of one name.
-    stepped.store.draining = False
-    session.send(texts(Q, ["new"]))
-    if administered:
-        outcome(stepped, admin.update("queue", "q", {"maxNumMsgs": "50"}))
-    stepped.settle()
-    assert stepped.bodies == ["x", "new"]
-    stepped.restart()
-    inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
-    stepped.settle()
-    assert inbox.texts == ["x", "new"]
-    stepped.restart()
-    stepped.settle()
-    assert len([row for row in stepped.disk.destinations.values() if row.name == "q"]) == 1
-    assert stepped.empty
-
-
-@pytest.mark.parametrize("pattern", ["t", "*"])
-def test_a_durable_subscription_that_goes_stays_until_its_dead_messages_have_room(
-    stepped: Stepped, pattern: str
-) -> None:
-    connection = stepped.connect("me")
-    stepped.consume(
-        connection.session(Mode.CLIENT), Topic(pattern), durable_name="d"
-    ).consumer.close()
-    stepped.session().send(texts(Topic("t"), ["x"]))
-    stepped.settle()
-    told: list[object] = []
-    connection.unsubscribe("d").addBoth(told.append)
-    _fill(stepped)
-    assert stepped.bodies == ["x"]
-    crashed = dict(stepped.disk.subscriptions), set(stepped.disk.owed)
-    assert [len(each) for each in crashed] == [1, 1], "a restart deletes what nobody is owed"
-    assert told == []
-    _empty(stepped)
-    assert told == [None]
-    assert stepped.bodies == ["x"]
-    assert (stepped.disk.subscriptions, stepped.disk.owed) == ({}, set())
-    stepped.restart()
-    assert stepped.broker.queue(DMQ).count == 1

@@ -21,6 +21,7 @@ _steps = st.lists(
         st.tuples(st.just("turns"), st.none()),
         st.tuples(st.just("commit"), st.none()),
         st.tuples(st.just("full"), st.none()),
+        st.tuples(st.just("room"), st.none()),
         st.tuples(st.just("take"), st.none()),
         st.tuples(st.just("crash"), st.none()),
     ),
@@ -54,6 +55,8 @@ def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_miss
 
     def take() -> None:
         stepped.settle()
+        stepped.store.make_room()
+        stepped.settle()
         observe()
         taken.extend(int(body) for body in rest(stepped))
 
@@ -76,6 +79,8 @@ def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_miss
             stepped.store.step()
         elif step == "full" and stepped.store.busy:
             stepped.store.step(full=True)
+        elif step == "room":
+            stepped.store.make_room()
         elif step == "take":
             take()
         elif step == "crash":

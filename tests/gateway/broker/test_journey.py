@@ -203,22 +203,6 @@ def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: R
     }
 
 
-def test_a_transaction_that_does_not_fit_on_the_disk_never_was(
-    stepped: Stepped, journal: Recorded
-) -> None:
-    session = stepped.session(Mode.TRANSACTED)
-    messages = texts(Q, "xy")
-    session.send(messages)
-    told = Told()
-    session.commit(told)
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.settle()
-    assert told.failed
-    assert journal.steps == each(messages, "produced", "deleted")
-    assert journal.lines[-1]["reason"] == "refused"
-
-
 def test_a_rollback_returns_and_delivers_again(stepped: Stepped, journal: Recorded) -> None:
     messages = sent(stepped, Q, 3, persistent=False)
     session = stepped.session(Mode.TRANSACTED)
@@ -520,21 +504,6 @@ def test_after_a_change_of_level_only_what_is_new_is_confirmed(
     session.completion(Told())
     stepped.settle()
     assert later.steps == each(new, "produced", "confirmed")
-
-
-def test_what_the_disk_had_no_room_for_is_deleted_and_not_confirmed(
-    stepped: Stepped, journal: Recorded
-) -> None:
-    session = stepped.session(Mode.AUTO)
-    messages = texts(Q, "ab")
-    session.send(messages)
-    told = Told()
-    session.completion(told)
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.settle()
-    assert told.failed
-    assert journal.steps == each(messages, "produced", "deleted")
 
 
 def test_a_duplicate_is_no_message(stepped: Stepped, journal: Recorded) -> None:

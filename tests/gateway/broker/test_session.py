@@ -13,7 +13,7 @@ from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.operator.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
-from gateway.messaging.destination import Kind, Queue, Topic
+from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.errors import (
     DestinationFull,
     InvalidDestination,
@@ -25,8 +25,7 @@ from gateway.messaging.errors import (
     UnknownDelivery,
 )
 from gateway.messaging.provider import Mode, Session
-from gateway.stomp.error_frames import describe
-from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
+from tests.gateway.broker.stepping import Stepped, Told, texts
 
 Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")
 
@@ -39,272 +38,6 @@ def stepped(tmp_path: Path) -> Stepped:
 def limited(folder: Path, behavior: LimitBehavior, most: int = 3) -> Stepped:
     properties = DestinationProperties(max_num_msgs=most, limit_behavior=behavior)
     return Stepped(folder, BrokerOptions(reap_time=0, destinations=((LIMITED, properties),)))
-
-
-def fill(stepped: Stepped) -> None:
-    """The batch on its way to the disk does not fit."""
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.turns()
-
-
-# --- refusals of a full disk
-
-
-def test_every_receipt_of_a_batch_that_did_not_fit_says_so(stepped: Stepped) -> None:
-    session = stepped.session()
-    told = [Told() for _ in range(3)]
-    for number, one in enumerate(told):
-        session.send(texts(Q, [number]))
-        session.completion(one)
-    fill(stepped)
-    assert [one.failed for one in told] == [True] * 3
-    assert isinstance(told[0].results[0], StorageFailed)
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
-    assert inbox.messages == []
-    assert stepped.broker.queue(Q).count == 0
-    assert stepped.losses == []
-
-
-def test_whatever_does_not_fit_is_told_in_the_words_of_what_comes_after_it(tmp_path: Path) -> None:
-    """And without the number of an incident: there is nothing more to say of it than the log
-    does.
-    """
-    for way in ("receipt", "transaction", "lost"):
-        stepped = Stepped(tmp_path)
-        session = stepped.session()
-        told = Told()
-        if way == "transaction":
-            session = stepped.session(Mode.TRANSACTED)
-        session.send(texts(Q, ["refused"]))
-        if way == "receipt":
-            session.completion(told)
-        elif way == "transaction":
-            session.commit(told)
-        fill(stepped)
-        stepped.settle()
-        (error,) = stepped.losses if way == "lost" else told.results
-        assert isinstance(error, StorageFailed), way
-        assert describe(error, "x-1") == (
-            "the message store could not write: the disk is full",
-            True,
-        ), way
-
-
-def test_a_receipt_that_waited_for_a_later_batch_speaks_for_the_earlier_one_too(
-    stepped: Stepped,
-) -> None:
-    session = stepped.session(Mode.CLIENT)
-    stepped.session().send(texts(Q, ["there"]))
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
-    session.send(texts(OUT, ["refused"]))
-    stepped.turns()
-    told = Told()
-    inbox.consumer.acknowledge_through(1)
-    session.completion(told)
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.turns()
-    assert told.results == []
-    stepped.settle()
-    assert told.failed
-    assert stepped.losses == [], "who waits for a receipt is told by it"
-
-
-def test_a_receipt_speaks_only_for_what_was_sent_since_the_one_before(stepped: Stepped) -> None:
-    session = stepped.session()
-    kept, refused, in_memory = Told(), Told(), Told()
-    inbox = stepped.consume(session, Q)
-    stepped.session().send(texts(Q, ["taken"]))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
-    session.completion(kept)
-    session.send(texts(OUT, ["persistent"]))
-    session.completion(refused)
-    session.send(texts(OUT, ["not persistent"], persistent=False))
-    session.completion(in_memory)
-    fill(stepped)
-    stepped.settle()
-    assert [kept.well, refused.failed, in_memory.well] == [True] * 3
-    other = stepped.consume(stepped.session(), OUT)
-    stepped.settle()
-    assert other.texts == ["not persistent"]
-
-
-def test_who_waits_for_no_receipt_loses_the_connection(stepped: Stepped) -> None:
-    session = stepped.session()
-    told = Told()
-    session.completion(told)
-    session.send(texts(Q, ["x"]))
-    fill(stepped)
-    assert told.well, "it was asked before the send"
-    assert [type(error) for error in stepped.losses] == [StorageFailed]
-    with pytest.raises(ProviderUnavailable):
-        session.send(texts(Q, ["y"]))
-
-
-def test_who_sent_what_was_settled_before_it_was_stored_is_not_refused(stepped: Stepped) -> None:
-    session, other = stepped.session(), stepped.session()
-    inbox = stepped.consume(session, Q)
-    told, refused = Told(), Told()
-    stepped.turn.begin()
-    session.send(texts(Q, ["taken at once"]))
-    stepped.turn.end()
-    inbox.consumer.acknowledge_through(1)
-    session.completion(told)
-    other.send(texts(OUT, ["too much"]))
-    other.completion(refused)
-    fill(stepped)
-    assert refused.failed
-    stepped.settle()
-    assert told.well
-
-
-def test_acknowledgements_wait_for_the_batch_that_fits_and_fire_in_order(stepped: Stepped) -> None:
-    session, sender = stepped.session(Mode.INDIVIDUAL), stepped.session()
-    inbox = stepped.consume(session, Q)
-    sender.send(texts(Q, range(3)))
-    stepped.settle()
-    fired: list[object] = []
-    inbox.consumer.acknowledge([1])
-    session.completion(lambda error: fired.append(("first", error)))
-    sender.send(texts(OUT, ["too much"]))
-    sender.completion(Told())
-    stepped.turns()
-    inbox.consumer.acknowledge([2])
-    session.completion(lambda error: fired.append(("second", error)))
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.turns()
-    assert fired == []
-    stepped.settle()
-    assert fired == [("first", None), ("second", None)]
-    assert stepped.bodies == ["2"]
-
-
-def test_a_destination_new_in_a_batch_that_did_not_fit_is_stored_with_the_next(
-    stepped: Stepped,
-) -> None:
-    session = stepped.session()
-    session.send(texts(Q, ["refused"]))
-    session.completion(Told())
-    stepped.turns()
-    session.send(texts(Q, ["kept"]))
-    told = Told()
-    session.completion(told)
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.settle()
-    assert told.well
-    assert stepped.bodies == ["kept"]
-    stepped.restart()
-    assert stepped.broker.queue(Q).count == 1
-
-
-def test_messages_that_memory_had_no_room_for_stay_in_memory_when_the_disk_has_none(
-    tmp_path: Path,
-) -> None:
-    stepped = Stepped(
-        tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD)
-    )
-    session = stepped.session()
-    told = Told()
-    for number in range(10):
-        session.send(texts(Q, [number], persistent=False))
-    session.completion(told)
-    fill(stepped)
-    stepped.settle()
-    assert told.well, "nothing of it is lost"
-    queue = stepped.broker.queue(Q)
-    assert (queue.count, queue.backlog.waiting, queue.backlog.behind) == (10, 10, 0)
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
-    assert inbox.texts == [str(number) for number in range(10)]
-    inbox.consumer.acknowledge_through(10)
-    stepped.settle()
-    assert stepped.empty
-    assert stepped.broker.memory.used == 0
-
-
-def test_the_same_for_a_topic_of_which_some_have_taken_it(tmp_path: Path) -> None:
-    stepped = Stepped(
-        tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD)
-    )
-    session = stepped.session()
-    quick = stepped.consume(stepped.session(), Topic("t"))
-    slow = [stepped.consume(stepped.session(), Topic("t"), credit=0) for _ in range(2)]
-    for number in range(10):
-        session.send(texts(Topic("t"), [number], persistent=False))
-    fill(stepped)
-    stepped.settle()
-    assert len(quick.messages) == 10
-    for inbox in slow:
-        inbox.consumer.grant(10)
-        stepped.settle()
-        assert inbox.texts == [str(number) for number in range(10)]
-        inbox.consumer.acknowledge_through(10)
-    quick.consumer.acknowledge_through(10)
-    stepped.settle()
-    assert stepped.empty
-    assert stepped.broker.topic(Topic("t")).count == 0
-
-
-def test_while_the_disk_drains_what_need_not_be_stored_stays_in_memory_and_in_order(
-    tmp_path: Path,
-) -> None:
-    stepped = Stepped(
-        tmp_path, memory=Memory(total=20 * OVERHEAD, share=4 * OVERHEAD, least=OVERHEAD)
-    )
-    session = stepped.session()
-    session.send(texts(Q, range(5)))
-    session.send(texts(Q, range(5, 10)))
-    stepped.settle()
-    stepped.store.draining = True
-    assert stepped.store.on_draining is not None
-    stepped.store.on_draining(True)
-    with pytest.raises(MessageRejected) as refused:
-        session.send(texts(Q, ["persistent"]))
-    assert isinstance(refused.value.cause, StorageFailed)
-    session.send(texts(Q, range(10, 15), persistent=False))
-    stepped.settle()
-    assert len(stepped.disk.rows) == 10
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
-    assert inbox.texts == [str(number) for number in range(15)]
-
-
-@pytest.mark.parametrize("no_room", [False, True])
-def test_what_was_acknowledged_on_a_full_disk_is_written_before_the_end_or_told(
-    tmp_path: Path, no_room: bool
-) -> None:
-    stepped = Stepped(tmp_path)
-    session = stepped.session()
-    session.send(texts(Q, range(2)))
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
-    assert len(stepped.disk.rows) == 2
-    inbox.consumer.acknowledge_through(2)
-    session.send(texts(Queue("other"), ["does not fit"]))
-    ended: list[bool] = []
-    stepped.broker.close(lambda: ended.append(True))
-    stepped.turns()
-    stepped.store.step(full=True)
-    assert not ended, "the acknowledgement is tried again first"
-    for _ in range(20):
-        stepped.turns()
-        if not stepped.store.busy:
-            break
-        stepped.store.step(no_room=no_room)
-    assert ended == [True]
-    stepped.turns()
-    assert len(stepped.disk.rows) == (2 if no_room else 0)
-    if no_room:
-        (failure,) = stepped.failures
-        assert "acknowledged last could not be written, and is delivered again" in str(failure)
-    else:
-        assert stepped.failures == []
 
 
 # --- transactions
@@ -320,122 +53,6 @@ def take_and_send(stepped: Stepped) -> tuple[Session, Session, object]:
     inbox.consumer.acknowledge([1], within=transacted)
     transacted.send(texts(OUT, ["out"]))
     return session, transacted, inbox
-
-
-def test_a_commit_that_does_not_fit_takes_nothing_and_sends_nothing(stepped: Stepped) -> None:
-    session, transacted, inbox = take_and_send(stepped)
-    told = Told()
-    transacted.commit(told)
-    fill(stepped)
-    stepped.settle()
-    assert told.failed
-    assert stepped.bodies == ["in", "other"]
-    assert stepped.broker.queue(Q).count == 2
-    assert stepped.broker.queue(OUT).count == 0
-    inbox.consumer.acknowledge([1, 2])  # type: ignore[attr-defined]
-    stepped.settle()
-    assert stepped.empty
-    assert session
-
-
-def test_a_commit_that_does_not_fit_gives_back_what_its_consumer_does_not_wait_for_any_more(
-    stepped: Stepped,
-) -> None:
-    session, transacted, _ = take_and_send(stepped)
-    told = Told()
-    transacted.commit(told)
-    stepped.turns()
-    session.close()
-    stepped.store.step(full=True)
-    stepped.turns()
-    assert told.failed
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
-    assert sorted(inbox.texts) == ["in", "other"]
-    assert inbox.attempts == [2, 2]
-
-
-def test_a_commit_that_does_not_fit_when_its_session_is_closed(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
-    inbox = stepped.consume(transacted, Q)
-    stepped.session().send(texts(Q, ["in"]))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
-    transacted.send(texts(OUT, ["out"]))
-    told = Told()
-    transacted.commit(told)
-    stepped.turns()
-    transacted.close()
-    stepped.store.step(full=True)
-    stepped.turns()
-    assert told.failed
-    again = stepped.consume(stepped.session(), Q)
-    stepped.settle()
-    assert (again.texts, again.attempts) == (["in"], [2])
-    assert stepped.bodies == ["in"]
-
-
-def test_a_commit_that_only_acknowledges_is_tried_again(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
-    inbox = stepped.consume(transacted, Q)
-    sender = stepped.session()
-    sender.send(texts(Q, ["in"]))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
-    told = Told()
-    transacted.commit(told)
-    sender.send(texts(OUT, ["too much"]))
-    sender.completion(Told())
-    fill(stepped)
-    stepped.settle()
-    assert told.well
-    assert stepped.empty
-    assert stepped.broker.queue(Q).count == 0
-
-
-def test_what_a_topics_transaction_released_is_needed_again_though_others_have_let_go_since(
-    stepped: Stepped,
-) -> None:
-    topic = Topic("t")
-    connection = stepped.connect("me")
-    transacted, session = connection.session(Mode.TRANSACTED), connection.session(Mode.INDIVIDUAL)
-    one = stepped.consume(session, topic, durable_name="one")
-    two = stepped.consume(session, topic, durable_name="two")
-    stepped.session().send(texts(topic, ["x"]))
-    stepped.settle()
-    one.consumer.acknowledge([1], within=transacted)
-    transacted.send(texts(OUT, ["too much"]))
-    transacted.commit(Told())
-    stepped.turns()
-    two.consumer.acknowledge([1])
-    stepped.store.step(full=True)
-    stepped.settle()
-    assert stepped.bodies == ["x"]
-    assert len(stepped.disk.owed) == 1
-    one.consumer.acknowledge([1])
-    stepped.settle()
-    assert stepped.empty
-
-
-def test_a_transactions_messages_and_those_behind_them_arrive_in_order_or_not_at_all(
-    stepped: Stepped,
-) -> None:
-    transacted, plain = stepped.session(Mode.TRANSACTED), stepped.session()
-    inbox = stepped.consume(stepped.session(), Q)
-    for fits in (False, True):
-        told = [Told(), Told()]
-        transacted.send(texts(Q, ["1", "2"]))
-        transacted.commit(told[0])
-        plain.send(texts(Q, ["3"]))
-        plain.completion(told[1])
-        stepped.turns()
-        assert inbox.messages == []
-        if not fits:
-            stepped.store.step(full=True)
-        stepped.settle()
-        assert [one.well for one in told] == [fits, fits]
-        assert all_of(inbox) == (["1", "2", "3"] if fits else [])
-    assert stepped.broker.queue(Q).count == 3
 
 
 def test_many_arrivals_behind_a_commit_are_not_moved_one_by_one(stepped: Stepped) -> None:
@@ -515,30 +132,6 @@ def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
     stepped.settle()
     assert isinstance(too_many.results[0], TransactionTooLarge)
     assert inbox.attempts == [1, 1, 1, 2, 2, 2]
-
-
-def test_what_nothing_is_stored_of_is_committed_although_the_disk_refuses_others(
-    stepped: Stepped,
-) -> None:
-    connection = stepped.connect()
-    transacted, sender = connection.session(Mode.TRANSACTED), stepped.session()
-    inbox = stepped.consume(transacted, Q)
-    sender.send(texts(Q, ["a", "b"], persistent=False))
-    stepped.settle()
-    # An earlier commit of the session is under way, and others' messages do not fit.
-    inbox.consumer.acknowledge_through(1)
-    transacted.commit(Told())
-    sender.send(texts(OUT, ["too much"]))
-    sender.completion(Told())
-    inbox.consumer.acknowledge_through(2)
-    transacted.send(texts(OUT, ["light"], persistent=False))
-    told = Told()
-    transacted.commit(told)
-    fill(stepped)
-    stepped.settle()
-    assert told.well
-    assert stepped.broker.queue(Q).count == 0
-    assert stepped.broker.queue(OUT).count == 1
 
 
 def test_rejections_in_a_transaction_take_effect_with_its_commit(stepped: Stepped) -> None:
@@ -687,7 +280,7 @@ def test_a_sender_that_closes_while_it_is_held_is_told_and_forgotten(tmp_path: P
     assert stepped.broker.queue(LIMITED).waiting_senders == []
 
 
-@pytest.mark.parametrize("how", ["purged", "removed", "refused"])
+@pytest.mark.parametrize("how", ["purged", "removed"])
 def test_senders_are_let_go_whatever_makes_the_room(tmp_path: Path, how: str) -> None:
     stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
     sender, other = stepped.session(), stepped.session()
@@ -701,10 +294,8 @@ def test_senders_are_let_go_whatever_makes_the_room(tmp_path: Path, how: str) ->
     assert not sender.writable()
     if how == "purged":
         purge(stepped.broker.queue(LIMITED), lambda count: None)
-    elif how == "removed":
-        stepped.broker.remove(stepped.broker.queue(LIMITED))
     else:
-        stepped.store.step(full=True)
+        stepped.broker.remove(stepped.broker.queue(LIMITED))
     stepped.settle()
     assert sender.writable()
     assert told.well

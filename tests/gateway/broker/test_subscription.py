@@ -371,46 +371,6 @@ def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not
     assert small.disk.owed == set()
 
 
-def test_a_subscription_whose_commit_finds_the_disk_full_is_stored_all_the_same(
-    stepped: Stepped,
-) -> None:
-    connection = stepped.connect("a")
-    session = connection.session(Mode.CLIENT)
-    stepped.consume(session, T, durable_name="d")
-    told = Told()
-    session.completion(told)
-    other = stepped.session()
-    other.send(texts(Queue("q"), ["too much"]))
-    refused = Told()
-    other.completion(refused)
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.turns()
-    assert told.results == []
-    stepped.settle()
-    assert told.well
-    assert refused.failed
-    assert len(stepped.disk.subscriptions) == 1
-
-
-def test_an_unsubscribe_whose_commit_finds_the_disk_full_is_done_in_the_next(
-    stepped: Stepped,
-) -> None:
-    leave_durable(stepped, "a")
-    done: list[object] = []
-    stepped.connect("a").unsubscribe("d").addBoth(done.append)
-    other = stepped.session()
-    other.send(texts(Queue("q"), ["too much"]))
-    other.completion(Told())
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.turns()
-    assert done == []
-    stepped.settle()
-    assert done == [None]
-    assert stepped.disk.subscriptions == {}
-
-
 def test_what_durable_subscriptions_give_back_is_counted_for_each(stepped: Stepped) -> None:
     for client_id in ("a", "b"):
         leave_durable(stepped, client_id)
@@ -444,24 +404,6 @@ def test_the_tries_of_one_who_is_not_durable_are_not_stored(stepped: Stepped) ->
     stepped.settle()
     assert inbox.attempts == [1, 2]
     assert stepped.disk.redeliveries == {}
-
-
-def test_the_tries_of_what_the_disk_had_no_room_for_are_not_stored(stepped: Stepped) -> None:
-    leave_durable(stepped, "a")
-    connection, inbox = take_up(stepped, "a")
-    stepped.session().send(texts(T, ["x"]))
-    stepped.turns()
-    assert inbox.texts == ["x"]
-    stepped.store.step(full=True)
-    stepped.settle()
-    connection.close()
-    stepped.settle()
-    assert stepped.empty
-    _, again = take_up(stepped, "a")
-    assert (again.texts, again.attempts) == (["x"], [2])
-    again.consumer.acknowledge_through(1)
-    stepped.settle()
-    assert stepped.empty
 
 
 # --- temporary topics

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
 
 from gateway.broker.settings import BrokerOptions
-from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessageRejected, TransactionTooLarge, XAError
 from gateway.messaging.provider import Flags
 from tests.gateway.broker.branching import (
@@ -20,7 +17,6 @@ from tests.gateway.broker.branching import (
     RBTIMEOUT,
     RMFAIL,
     SMALL,
-    TOPIC,
     Branching,
     Q,
     branched,
@@ -167,83 +163,6 @@ def test_time_outs_can_be_switched_off(tmp_path: Path) -> None:
     pass_time(stepped, 5_000)
     xa.commit(xid(1), one_phase=True)
     assert waiting(stepped, Q) == ["x"]
-
-
-def step_full(stepped: Stepped) -> None:
-    """The batch that is on its way does not fit; then there is room again."""
-    stepped.turns()
-    stepped.store.step(full=True)
-    stepped.settle()
-
-
-@pytest.mark.parametrize("how", ["prepare", "commit"])
-def test_a_full_disk_rolls_back_what_is_not_prepared(
-    stepped: Stepped, xa: Branching, how: str
-) -> None:
-    fill(stepped, 2)
-    inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(2)
-    xa.session.send(texts(OTHER, ["never"]))
-    xa.end(xid(1))
-    inbox.clear()
-    told = Told()
-    asked: Deferred[Any] = (
-        xa.resource.prepare(xid(1)) if how == "prepare" else xa.resource.commit(xid(1), True)
-    )
-    asked.addCallbacks(lambda _: told(None), lambda failure: told(failure.value))
-    step_full(stepped)
-    (error,) = told.results
-    assert isinstance(error, XAError)
-    assert error.code == RBROLLBACK
-    assert (inbox.texts, inbox.attempts) == (["0", "1"], [2, 2])
-    assert xa.recover() == []
-    assert stepped.disk.branches == {}
-    assert waiting(stepped, OTHER) == []
-    queue, other = stepped.broker.queue(Q), stepped.broker.queue(OTHER)
-    assert (queue.locked, other.coming, other.held) == (0, 0, 0)
-    inbox.consumer.close()
-    assert waiting(stepped, Q) == ["0", "1"]
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_the_end_of_a_prepared_branch_is_tried_again(
-    stepped: Stepped, xa: Branching, commit: bool
-) -> None:
-    durable = stepped.consume(stepped.session(client_id="c"), TOPIC, durable_name="d")
-    fill(stepped, 2)
-    inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(2)
-    xa.session.send(texts(OTHER, ["held"]) + texts(TOPIC, ["owed"]))
-    xa.end(xid(1))
-    xa.prepare(xid(1))
-    told = Told()
-    (xa.resource.commit(xid(1), False) if commit else xa.resource.rollback(xid(1))).addCallback(
-        told
-    )
-    sender = stepped.session()
-    # What does not fit is somebody else's, in the same batch.
-    sender.send(texts(Queue("elsewhere"), ["refused"]))
-    stepped.turns()
-    stepped.store.step(full=True)
-    assert told.results == []
-    assert len(stepped.disk.branches) == 1, "neither done nor half done"
-    stepped.settle()
-    assert told.well
-    assert stepped.disk.branches == {}
-    inbox.consumer.close()
-    assert waiting(stepped, OTHER) == (["held"] if commit else [])
-    assert waiting(stepped, Q) == ([] if commit else ["0", "1"])
-    assert durable.texts == (["owed"] if commit else [])
-    assert len(stepped.disk.owed) == commit
-    stepped.restart()
-    durable = stepped.consume(stepped.session(client_id="c"), TOPIC, durable_name="d")
-    stepped.settle()
-    assert durable.texts == (["owed"] if commit else [])
-    assert waiting(stepped, OTHER) == (["held"] if commit else [])
 
 
 def test_a_broken_disk_leaves_the_outcome_open(stepped: Stepped, xa: Branching) -> None:

@@ -269,7 +269,7 @@ class BranchModel(RuleBasedStateMachine):
         fates = self.make(place, count, persistent, "waiting")
         session = self.stepped.session(Mode.CLIENT)
         session.send(texts(place, [fate.body for fate in fates], persistent=persistent))
-        self.stepped.settle()
+        self.rest()
 
     @rule(index=st.integers(0, SESSIONS - 1))
     def start(self, index: int) -> None:
@@ -323,7 +323,7 @@ class BranchModel(RuleBasedStateMachine):
     def send(self, index: int, place: Destination, count: int, persistent: bool) -> None:
         session = self.sessions[index]
         branch = session.current
-        if branch is not None and not branch.failed and not self.stepped.store.draining:
+        if branch is not None and not branch.failed:
             fates = self.make(place, count, persistent, "held")
             session.session.send(texts(place, [fate.body for fate in fates], persistent=persistent))
             branch.sends += fates
@@ -389,7 +389,7 @@ class BranchModel(RuleBasedStateMachine):
         elif then:
             self.ask(branch, then, session.resource.commit(branch.xid, True))
         if then.endswith("settle"):
-            self.stepped.settle()
+            self.rest()
             assert branch.state in ("prepared", "over")
 
     @precondition(lambda self: self.has("active"))
@@ -495,9 +495,20 @@ class BranchModel(RuleBasedStateMachine):
         self.stepped.store.step(full)
         self.stepped.turns()
 
+    def rest(self) -> None:
+        """Everything that was asked for is done; the disk has room."""
+        self.stepped.settle()
+        self.stepped.store.make_room()
+        self.stepped.settle()
+
+    @rule()
+    def room(self) -> None:
+        self.stepped.store.make_room()
+        self.stepped.turns()
+
     @rule()
     def settle(self) -> None:
-        self.stepped.settle()
+        self.rest()
         assert not [branch for branch in self.branches if branch.asked], "a call was not answered"
         recovered = self.recovered(self.sessions[0].resource)
         assert recovered == {

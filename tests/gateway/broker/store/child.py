@@ -39,6 +39,11 @@ class Child:
             crashpoints.arm(crashpoints.STORE_POINTS, self.passed)
         self.store = SqliteStore(path, self.reactor.reactor, **options)
         self.number = 0
+        self.full = False
+        self.store.on_full = self.told_full
+
+    def told_full(self, full: bool) -> None:
+        self.full = full
 
     def passed(self, point: str) -> None:
         if point in self.left:
@@ -48,11 +53,12 @@ class Child:
 
     def open(self) -> dict[str, Any]:
         recovered = self.store.open()
+        self.full = bool(recovered.full)
         return {
             "next_seq": recovered.next_seq,
             "notes": list(recovered.notes),
             "full": recovered.full,
-            "draining": self.store.draining,
+            "full_now": self.full,
         }
 
     def outcome(self, batch: Batch) -> dict[str, Any]:
@@ -60,7 +66,7 @@ class Child:
         return {
             "error": error and type(error).__name__,
             "text": str(error),
-            "draining": self.store.draining,
+            "full_now": self.full,
         }
 
     def insert(self, seqs: list[int], octets: int) -> dict[str, Any]:
@@ -82,9 +88,9 @@ class Child:
         rows: list[Row] = list(found)
         return {"error": None, "seqs": [each.seq for each in rows]}
 
-    def until_drained(self) -> dict[str, Any]:
-        self.reactor.until(lambda: not self.store.draining)
-        return {"draining": self.store.draining}
+    def until_room(self) -> dict[str, Any]:
+        self.reactor.until(lambda: not self.full)
+        return {"full_now": self.full}
 
     def stream(self, seed: int) -> None:
         history = History(seed)
