@@ -322,7 +322,7 @@ def _jms(
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
     from bridge.journal import BridgeLines
-    from bridge.once.coordination import Coordination
+    from bridge.link.delivery.coordination import Coordination
     from bridge.xa.opening import TransactionProperties, open_coordinator
 
     layout = configuration.layout

@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from bridge.config import model
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
+from bridge.link.delivery.guarantee import DeliveryGuarantee
 from bridge.link.errors import NotOnce
-from bridge.link.passages import Passages
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.factory import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
@@ -88,10 +88,10 @@ def decided(source: str, target: str) -> tuple[str, str]:
     transfer: Any = SimpleNamespace(marks_duplicates=False)
     nobody: Any = None
     coordination: Any = SimpleNamespace(
-        coordinator=lambda: nobody, under_way=lambda *_: SimpleNamespace(undecided=nobody)
+        coordinator=lambda: nobody, unfinished=lambda *_: SimpleNamespace(undecided=nobody)
     )
     log = Logger()
-    passages = Passages(
+    guarantee = DeliveryGuarantee(
         Clock(),
         link,
         *factories,
@@ -105,18 +105,18 @@ def decided(source: str, target: str) -> tuple[str, str]:
         nobody,
     )
     try:
-        passage = passages.choose(lambda lost: None)
-        if passage.once_by is OnceBy.DUPLICATE_IDS:
+        delivery = guarantee.pump(lambda lost: None).delivery
+        if delivery.once_by is OnceBy.DUPLICATE_IDS:
             assert transfer.marks_duplicates
             refused: list[Any] = []
-            Deferred.fromCoroutine(passage.connected(None)).addErrback(
+            Deferred.fromCoroutine(delivery.connected(None)).addErrback(
                 lambda failure: refused.append(failure.value)
             )
             if refused:
                 raise refused[0]
     except NotOnce as error:
         return REFUSED, str(error)
-    return WORDS[passage.once_by], ""
+    return WORDS[delivery.once_by], ""
 
 
 def table() -> dict[tuple[str, str], str]:

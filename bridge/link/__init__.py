@@ -1,1 +1,1 @@
-"""One link: its states, its pump, its two ends."""
+"""One link: its states, its pump, its two endpoints."""

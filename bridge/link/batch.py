@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bridge.dead.chain import DeadMessage
 from bridge.link.arrivals import Received
-from bridge.link.source import Source
+from bridge.link.source import LinkSource
 from bridge.link.transfer import Dead, Outcome, Sides, ToSend
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
@@ -143,26 +143,24 @@ class LinkObserver(Protocol):
         """A batch was taken from the source."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Batch:
-    """The messages that are acknowledged together.
+    """Messages that were received together and are settled together.
 
     :param source: the connection they came by. When it ends the batch is void, as the provider
         delivers the messages again.
     :param observer: is told each step.
     """
 
-    source: Source
+    source: LinkSource[Any]
     received: Sequence[Received]
     observer: BatchObserver
     items: list[Item] = field(default_factory=list)
     #: That the source has acknowledged it, or never will.
     acknowledged: bool = False
-    #: That one of it was refused, nobody knows which, and others may have arrived: each is sent by
-    #: itself.
+    #: That one message of it was refused, it is unknown which, and others may have arrived: each is
+    #: sent by itself.
     singly: bool = False
-    #: That nothing may be done about it any more: its link was stopped over it.
-    void: bool = False
 
     @property
     def doubtful(self) -> int:

@@ -1,7 +1,7 @@
 """The lag of one link: the age of the oldest message that waits at its source.
 
 Owns when the source is looked at, and what is believed until the next time. Messages that the link
-has received and not acknowledged wait at the source too; :mod:`bridge.link.ends` tells of those.
+has received and not acknowledged wait at the source too; :mod:`bridge.link.endpoints` tells of those.
 The broker of this instance says what waits. Queues of other providers are browsed, over the
 connection that the link has anyway. A topic gives nothing to look at: only what the link holds of
 it is known, and of a durable subscription elsewhere nothing more.

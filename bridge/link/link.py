@@ -1,7 +1,7 @@
 """One link: what it is doing, what went wrong, and what an operator may ask of it.
 
 Owns what is told of a link, when it tries again, and which requests make sense. The ways between
-its states are :mod:`bridge.link.machine`'s, connections :mod:`bridge.link.ends`', batches
+its states are :mod:`bridge.link.machine`'s, connections :mod:`bridge.link.endpoints`', batches
 :mod:`bridge.link.pump`'s, one message :mod:`bridge.link.transfer`'s.
 """
 
@@ -23,17 +23,17 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections
 from bridge.journal import NO_JOURNAL, BridgeLines
 from bridge.link.attempts import Attempts
-from bridge.link.ends import Ends, worth_a_retry
+from bridge.link.delivery.coordination import Coordination
+from bridge.link.delivery.guarantee import DeliveryGuarantee
+from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
 from bridge.link.lag import Lag
 from bridge.link.machine import Events, machine
 from bridge.link.moved import Moved
-from bridge.link.passages import Passages
 from bridge.link.pump import Buries
 from bridge.link.retrying import Retries
 from bridge.link.transfer import LinkStops, Transfer, UnknownBranch
 from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
-from bridge.once.coordination import Coordination
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
@@ -106,7 +106,7 @@ class JMSLink:
         refusals = Refusals(
             config.name, target.config.ref_name, log, reactor.seconds, self._record_text
         )
-        self._passages: Final = Passages(
+        self._guarantee: Final = DeliveryGuarantee(
             reactor,
             config,
             source,
@@ -121,7 +121,7 @@ class JMSLink:
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
             refusals,
         )
-        self._ends: Ends | None = None
+        self._endpoints: LinkEndpoints | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any
         #: more.
         self._begun = 0
@@ -169,7 +169,7 @@ class JMSLink:
             self._attempts.begin()
             self._lost = None
             self._told = {}
-            self._ends = self._new_ends()
+            self._endpoints = self._new_endpoints()
             self._events.start()
         return self._when_settled()
 
@@ -227,15 +227,17 @@ class JMSLink:
 
         :returns: fires, never with an error, soon.
         """
-        return self._lag.look(None if self._ends is None else self._ends.source_connection)
+        return self._lag.look(
+            None if self._endpoints is None else self._endpoints.source_connection
+        )
 
     def status(self) -> LinkStatus:
         """How it is doing now; the lag as :meth:`look` saw it."""
         config = self.config
-        ends = self._ends
-        kinds = (None, None) if ends is None else ends.kinds
-        doing, doing_since_ms = (Doing.NOTHING, 0) if ends is None else ends.doing
-        transaction, transaction_state = ("", "") if ends is None else ends.transaction
+        endpoints = self._endpoints
+        kinds = (None, None) if endpoints is None else endpoints.kinds
+        doing, doing_since_ms = (Doing.NOTHING, 0) if endpoints is None else endpoints.doing
+        transaction, transaction_state = ("", "") if endpoints is None else endpoints.transaction
         destination = config.target.destination
         return LinkStatus(
             bridge=self._bridge.name,
@@ -254,18 +256,18 @@ class JMSLink:
             # Of what is over nobody wants to know.
             attempt=0 if self._state is LinkState.STARTED else self._attempts.failed,
             next_try_ms=self._next_try_ms,
-            in_flight=0 if ends is None else ends.in_flight,
+            in_flight=0 if endpoints is None else endpoints.in_flight,
             doing=doing,
             doing_since_ms=doing_since_ms,
             last_transfer_ms=self._moved.last_ms,
-            lag_ms=self._lag.ms(0 if ends is None else ends.held_ms),
+            lag_ms=self._lag.ms(0 if endpoints is None else endpoints.held_ms),
             received_rate=self._moved.received.a_second(),
             sent_rate=self._moved.sent.a_second(),
             counters=replace(self.counters, dead=dict(self.counters.dead)),
-            once_by=None if ends is None else ends.once_by,
+            once_by=None if endpoints is None else endpoints.once_by,
             transaction=transaction,
             transaction_state=transaction_state,
-            waiting=self._lag.waiting(0 if ends is None else ends.in_flight),
+            waiting=self._lag.waiting(0 if endpoints is None else endpoints.in_flight),
         )
 
     def __str__(self) -> str:
@@ -316,20 +318,22 @@ class JMSLink:
                 )
 
     def connect(self) -> None:
-        self._begin(Ends.connect, self._connected)
+        self._begin(LinkEndpoints.connect, self._connected)
 
     def pump(self) -> None:
-        if self._ends is not None:
-            self._ends.release()
-        self._begin(lambda ends: Deferred.fromCoroutine(ends.run()), self._halted)
+        if self._endpoints is not None:
+            self._endpoints.release()
+        self._begin(lambda endpoints: Deferred.fromCoroutine(endpoints.run()), self._halted)
 
     def halt(self) -> None:
-        if self._ends is not None:
-            self._ends.halt()
+        if self._endpoints is not None:
+            self._endpoints.halt()
 
     def close(self) -> None:
-        ends, self._ends = self._ends, None
-        closing = succeed(None) if ends is None else Deferred.fromCoroutine(ends.close(STOP_S))
+        endpoints, self._endpoints = self._endpoints, None
+        closing = (
+            succeed(None) if endpoints is None else Deferred.fromCoroutine(endpoints.close(STOP_S))
+        )
         closing.addErrback(self._defect)
         # Not from inside: the machine is on its way into the state that waits for it.
         closing.addBoth(lambda result: self._reactor.callLater(0, self._events.closed))
@@ -341,30 +345,31 @@ class JMSLink:
 
     # --- what becomes of it
 
-    def _new_ends(self) -> Ends:
+    def _new_endpoints(self) -> LinkEndpoints:
         source, target = self._factories
-        choose = partial(self._passages.choose, self._end_lost)
-        return Ends(
+        return LinkEndpoints(
             self._reactor,
             self.config,
             source,
             target,
             self._connections,
-            choose,
+            partial(self._guarantee.pump, self._end_lost),
             self._end_lost,
             self._log,
         )
 
-    def _begin(self, what: Callable[[Ends], Deferred[None]], done: Callable[[], None]) -> None:
+    def _begin(
+        self, what: Callable[[LinkEndpoints], Deferred[None]], done: Callable[[], None]
+    ) -> None:
         """Do this next, and what follows from it, unless something else was begun by then, or the
         link has let go of its ends.
         """
-        ends = self._ends
+        endpoints = self._endpoints
         self._begun += 1
         number = self._begun
 
         def ended(result: Failure | None) -> None:
-            if ends is not self._ends or number != self._begun:
+            if endpoints is not self._endpoints or number != self._begun:
                 if isinstance(result, Failure) and not isinstance(result.value, MessagingError):
                     self._defect(result)
             elif isinstance(result, Failure):
@@ -373,8 +378,8 @@ class JMSLink:
                 done()
 
         def begin() -> None:
-            if ends is not None and ends is self._ends:
-                what(ends).addBoth(ended).addErrback(self._defect)
+            if endpoints is not None and endpoints is self._endpoints:
+                what(endpoints).addBoth(ended).addErrback(self._defect)
 
         self._reactor.callLater(0, begin)
 
@@ -414,7 +419,9 @@ class JMSLink:
         """Try again, or give up where that cannot help."""
         was_connected = self._attempts.was_connected
         if isinstance(error, SourceLost):
-            was_connected = was_connected and self._ends is not None and self._ends.source_accepted
+            was_connected = (
+                was_connected and self._endpoints is not None and self._endpoints.source_accepted
+            )
         if isinstance(error, LinkStops) or not worth_a_retry(error, was_connected):
             self._events.give_up()
         else:
@@ -457,10 +464,10 @@ class JMSLink:
         self._error_ms = self._now_ms()
 
     def _progress(self) -> Progress:
-        ends, counters = self._ends, self.counters
-        if ends is None:
+        endpoints, counters = self._endpoints, self.counters
+        if endpoints is None:
             return Progress(Doing.NOTHING, ())
-        (doing, since_ms), (transaction, state) = ends.doing, ends.transaction
+        (doing, since_ms), (transaction, state) = endpoints.doing, endpoints.transaction
         if state in _COMPLETING:
             # What the next transaction waits for meanwhile is another matter.
             return Progress(Doing.SENDING, (transaction, state))

@@ -1,377 +1,389 @@
-"""One batch after another from a link's source to its target: the order of the steps, and what is
-done when one of them fails.
+"""Moves the messages of one link, batch by batch, from the link's start to its stop.
 
-Owns the batch under way, so that after a failure the link goes on with exactly what is not done
-yet. What is done to one message is
-:mod:`bridge.link.transfer`'s; connections are :mod:`bridge.link.source`'s and
-:mod:`bridge.link.target`'s; when to try again is the link's.
+A *batch* is what the source delivered within its time, as many messages as the link allows at most
+(:class:`bridge.link.batch.Batch`). Every batch takes these steps:
 
-A batch, where a message may arrive twice but never be lost (``DUPLICATES_OK``)::
+transform
+    Each message goes through expiry, reply-to, transformer and tag (:mod:`bridge.link.transfer`).
+    It is then to be sent, dead, or not to be transferred.
+send
+    The target takes what is to be sent.
+bury
+    The dead messages go to the dead message queues.
+settle
+    The source forgets the batch.
+report
+    Log lines and counters (step 8 of the sequence).
 
-    receive · expiry · reply-to · transformer · tag · send, durable · the dead to their queues · acknowledge, durable · log
+The pump owns the loop, the batches under way, and the steps that are the same for all links:
+transform, bury and report. Its :class:`Delivery` owns send and settle, their order, and what
+happens when one of them fails:
 
-and where it may be lost but never arrive twice (``AT_MOST_ONCE``)::
+=====================  ============================  ==========================  ==========================
+\\                      acknowledge after sending     acknowledge before sending  one XA transaction
+=====================  ============================  ==========================  ==========================
+quality of service     DUPLICATES_OK; also ONCE...   AT_MOST_ONCE                ONCE_AND_ONLY_ONCE
+                       with duplicate ids
+order                  send, bury, settle            settle, send, bury          send, bury, settle,
+                                                                                 prepare, decide, commit
+target refuses a       it is dead                    it is dead                  all roll back; it is found,
+message                                                                          tried alone, then dead
+target lost            the batch is kept, and        what was not sent is dead   all roll back
+                       continued when reconnected
+no dead message queue  the batch is kept, likewise   the log says so; it is      all roll back
+takes it                                             lost
+source lost before     the batch is void: delivered  the same; nothing was sent  all roll back
+settling               again, so what was sent may
+                       arrive twice
+source lost while      what was sent is dead, too    the same as before          recovery finishes what was
+settling               (ACK_FAILURE)                                             decided
+pause                  the batch is finished         the batch is finished       the transaction is finished
+stop, not in time      the batch is void             what was not sent is dead   all roll back, unless it
+                                                                                 was decided
+=====================  ============================  ==========================  ==========================
 
-    receive · expiry · reply-to · transformer · tag · acknowledge, durable · send · the dead to their queues · log
+When to try again after a failure is for the link to decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.logger import Logger
 
-from bridge.config.model import QualityOfService
-from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.link.batch import SOURCE_LOST, STOPPED, Batch, Item, LinkObserver
-from bridge.link.errors import BatchRefused, SourceLost, TargetLost
+from bridge.connections.connections import ConnectionKind, Way
+from bridge.dead.chain import DeadMessage
+from bridge.link.arrivals import Received
+from bridge.link.batch import STOPPED, Batch, Item, LinkObserver
+from bridge.link.errors import SourceLost
 from bridge.link.fair_share import FairShare
-from bridge.link.sending import Sending
-from bridge.link.source import Source
-from bridge.link.target import Target
+from bridge.link.source import LinkSource
 from bridge.link.transfer import (
     Branched,
-    CannotBeRead,
     Dead,
     NotTransferred,
     Outcome,
     Sides,
+    ToSend,
     Transfer,
 )
-from bridge.once.poison import MOST, Poison
-from bridge.status import Doing, LinkCounters
+from bridge.status import Doing, LinkCounters, OnceBy
 from gateway.instance import crashpoints
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.errors import MessagingError, ProviderUnavailable
-from gateway.messaging.message import Message, Unreadable
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from bridge.xa.coordinator import Transaction
 
 
 class Buries(Protocol):
     """The dead message queues of the bridge."""
 
-    async def bury(self, dead: DeadMessage) -> None: ...
+    async def bury(self, dead: DeadMessage) -> None:
+        """:raises NotBuried: no queue takes it."""
 
 
-class Journey(Protocol):
-    """Who wants to know what was moved."""
+class MoveObserver(Protocol):
+    """Is told what was moved."""
 
     def transferred(self, moved: Sequence[tuple[Message, Message]]) -> None:
-        """A batch is done with on both sides. :param moved: each message that was moved, as
-        received and as sent.
+        """A batch is done on both sides. :param moved: each message, as received and as sent."""
+
+
+class AnyTarget(Protocol):
+    """A target, whatever the delivery."""
+
+    #: What the provider calls itself.
+    product: str
+
+    @property
+    def kind(self) -> ConnectionKind | None: ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected."""
+
+    async def open(self) -> None:
+        """Connect, if it is not connected. :raises TargetLost:"""
+
+    async def close(self) -> None: ...
+
+
+class Delivery(Protocol):
+    """How the batches of one link are sent and settled, from its start to its stop.
+
+    ``source`` is what :meth:`open_source` returned; the target is the delivery's own.
+    """
+
+    @property
+    def once_by(self) -> OnceBy | None:
+        """What it relies on to transfer each message once; None where it does not."""
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether a batch that fails is rolled back as a whole. Else what was done of it stays
+        done.
+        """
+
+    @property
+    def target(self) -> AnyTarget: ...
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The transaction to be shown; None where there is none."""
+
+    async def open_source(
+        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> Any:
+        """Connect the source. :raises MessagingError: nothing is left open then."""
+
+    async def connected(self, source: Any) -> None:
+        """Source and target are connected: do what must be done before a message is moved.
+
+        :raises SourceLost: :raises TargetLost: this end is not as it must be. :raises
+            MessagingError: it can never be.
+        """
+
+    async def resume(self, pump: Pump, source: Any) -> None:
+        """A run begins. :raises MessagingError: as :meth:`Pump.run`."""
+
+    async def deliver(self, pump: Pump, source: Any, sides: Sides) -> None:
+        """Take the next batch, or go on with the one that is kept, through all its steps; return
+        when the next may begin. Returns without a batch when the source was interrupted.
+
+        :raises MessagingError: as :meth:`Pump.run`.
+        """
+
+    async def drain(self, pump: Pump, source: Any) -> BaseException | None:
+        """A run ends: wait for what still goes on beside :meth:`deliver`. Never fails.
+
+        :returns: why that has failed; None where it has not.
+        """
+
+    def check(self, pump: Pump) -> None:
+        """To be called after each wait. :raises ProviderUnavailable: the link was stopped
+        meanwhile. :raises BaseException: why something beside :meth:`deliver` has failed.
+        """
+
+    async def failed(self, source: Any) -> bool:
+        """A run has failed, and the link has not been stopped.
+
+        :returns: whether the source must be connected anew though it was not lost.
         """
 
 
 class Pump:
-    """Moves the messages of one link, from its start to its stop.
+    """Moves the messages of one link.
 
-    :param clock: the reactor. :param link: its name, for dead messages. :param quality: not
-        ONCE_AND_ONLY_ONCE.
-    :param observer: is told each step of each batch.
-    :param refused: told why the target refuses how many messages, which are dead.
+    :param clock: the reactor. :param link: its name, for dead messages.
+    :param moves: is told what was moved. :param observer: is told each step of each batch.
     """
 
     def __init__(
         self,
         clock: Any,
         link: str,
-        quality: QualityOfService,
+        delivery: Delivery,
         transfer: Transfer,
         dead_queues: Buries,
         counters: LinkCounters,
-        journey: Journey,
+        moves: MoveObserver,
         log: Logger,
         observer: LinkObserver,
-        refused: Callable[[MessagingError, int], None] = lambda cause, count: None,
     ) -> None:
-        self._clock: Final = clock
-        self._link: Final = link
-        self._acknowledges_first: Final = quality is QualityOfService.AT_MOST_ONCE
-        self._transfer: Final = transfer
-        self._share: Final = FairShare(clock)
-        self._sending: Final = Sending(
-            link, transfer, counters, self._acknowledges_first, self._share, clock, refused
-        )
+        self.clock: Final = clock
+        self.link: Final = link
+        self.delivery: Final = delivery
+        self.transfer: Final = transfer
+        self.counters: Final = counters
+        self.log: Final = log
+        #: Of the reactor's time.
+        self.share: Final = FairShare(clock)
         self._dead_queues: Final = dead_queues
-        self._counters: Final = counters
-        self._journey: Final = journey
-        self._log: Final = log
+        self._moves: Final = moves
         self._observer: Final = observer
-        #: Which messages could not be read, and how often.
-        self._unread: Final = Poison(1)
-        self._batch: Batch | None = None
-        self._source: Source | None = None
-        self._halting = False
+        self._source: LinkSource[Any] | None = None
+        #: The batches that were taken from the source and are not done, the oldest first.
+        self.under_way: Final[list[Batch]] = []
+        #: Whether no other batch is to be begun.
+        self.halting = False
+        #: Whether what is under way will not be finished.
+        self.forgotten = False
         #: What it waits for, and since when.
         self.doing = Doing.NOTHING
         self.doing_since_ms = 0
 
+    # --- for the link
+
+    async def run(self, source: LinkSource[Any], sides: Sides) -> None:
+        """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all
+        while that holds.
+
+        May be called again after a failure. A batch that is kept is continued if ``source`` is
+        still the one it came by.
+
+        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: :raises
+            NotDecided: these may be over when it is called again.
+        :raises LinkStops: that would fail again.
+        :raises MessagingError: a destination could not be looked up; the coordinator's log cannot
+            be written.
+        """
+        delivery = self.delivery
+        self._source = source
+        failed: BaseException | None = None
+        try:
+            await delivery.resume(self, source)
+            while not self.halting or (self.under_way and not delivery.rolls_back):
+                await delivery.deliver(self, source, sides)
+        finally:
+            failed = await delivery.drain(self, source)
+            self._source = None
+            self.do(Doing.NOTHING)
+        if failed is not None:
+            raise failed
+
     @property
     def in_flight(self) -> int:
-        """Messages taken from the source and not acknowledged."""
-        batch = self._batch
-        return 0 if batch is None or batch.acknowledged else len(batch.received)
+        """Messages taken from the source and not settled."""
+        return sum([len(batch.received) for batch in self.under_way if not batch.acknowledged])
 
     def times(self) -> list[int]:
         """The timestamps of those messages."""
-        batch = self._batch
-        return (
-            []
-            if batch is None or batch.acknowledged
-            else [received.message.timestamp for received in batch.received]
-        )
-
-    async def run(self, source: Source, target: Target, sides: Sides) -> None:
-        """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all
-        as long as that holds.
-
-        May be called again after a failure: it goes on with the batch under way if ``source`` is
-        still the one it came by.
-
-        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: these may
-            be over when it is called again.
-        :raises LinkStops: that would fail again.
-        :raises MessagingError: a destination could not be looked up.
-        """
-        self._source = source
-        if self._batch is not None and self._batch.source is not source:
-            self._void(self._batch, SOURCE_LOST)
-        try:
-            while True:
-                if self._batch is None:
-                    if self._halting:
-                        return
-                    self._do(Doing.RECEIVING)
-                    received = await source.batch()
-                    if not received:
-                        continue
-                    self._check_read(source, received[0].message)
-                    self._batch = Batch(source, received, self._observer.received(received))
-                    self._counters.received += len(received)
-                    crashpoints.hit(crashpoints.AFTER_RECEIVE)
-                await self._move(self._batch, target, sides)
-                if isinstance(self._batch.received[0].message, Unreadable):
-                    self._unread.transferred()
-                self._batch = None
-        finally:
-            self._source = None
-            self._do(Doing.NOTHING)
+        return [
+            received.message.timestamp
+            for batch in self.under_way
+            if not batch.acknowledged
+            for received in batch.received
+        ]
 
     def release(self) -> None:
         """Batches may be begun again, after :meth:`halt`."""
-        self._halting = False
+        self.halting = False
 
     def halt(self) -> None:
-        """Begin no other batch; :meth:`run` returns when the one under way is done with."""
-        self._halting = True
+        """Begin no other batch; :meth:`run` returns when those under way are done."""
+        self.halting = True
+        self.interrupt()
+
+    def forget(self) -> None:
+        """What is under way will not be finished, unless it is decided: its source is closed, and
+        delivers it again to any consumer.
+
+        What is being done at this moment ends as it ends; nothing else is begun.
+        """
+        self.forgotten = True
+        if not self.delivery.rolls_back:
+            for batch in list(self.under_way):
+                self.void(batch, STOPPED)
+
+    # --- for the delivery
+
+    def interrupt(self) -> None:
+        """End the wait for a batch."""
         if self._source is not None:
             self._source.interrupt()
 
-    def forget(self) -> None:
-        """The batch under way will not be finished: its source is closed, and delivers it again to
-        whom it likes.
-
-        What is being done about it at this moment ends as it ends; nothing else is begun.
-        """
-        if self._batch is not None:
-            self._void(self._batch, STOPPED)
-
-    def _void(self, batch: Batch, reason: str) -> None:
-        self._batch = None
-        if not batch.acknowledged:
-            batch.observer.given_back(batch.items, reason)
-        batch.void = True
-        self._counters.possible_duplicates += batch.doubtful
-
-    def _check(self, batch: Batch) -> None:
-        """After each wait: whether there is still something to be done. :raises
-        ProviderUnavailable: the link was stopped meanwhile.
-        """
-        if batch.void:
+    def check(self) -> None:
+        """:raises ProviderUnavailable: the link was stopped meanwhile."""
+        if self.forgotten:
             raise ProviderUnavailable("the link was stopped")
 
-    def _check_read(self, source: Source, message: Message) -> None:
-        """Have a message that could not be read delivered again, some times.
-
-        Most that cannot be read once never will be. But of the body of a dead one nothing is left,
-        or octets that nobody knows how to read; and what looks like a damaged message may be a
-        connection that breaks while a body is on its way, or memory that is short.
-
-        :raises BatchRefused: it is at its source still, and is tried again later. :raises
-            SourceLost:
-        """
-        if isinstance(message, Unreadable):
-            error = CannotBeRead(message)
-            times = self._unread.refused([message], BridgeDeadReason.SEND_FAILURE, str(error))
-            if times < MOST:
-                source.recover()
-                raise BatchRefused(error, times, MOST)
-
-    def _do(self, doing: Doing) -> None:
+    def do(self, doing: Doing) -> None:
+        """Show what is being done from now on."""
         if doing is not self.doing:
             self.doing = doing
-            self.doing_since_ms = wall_ms(self._clock)
+            self.doing_since_ms = wall_ms(self.clock)
 
-    # --- one batch
+    def begin(self, source: LinkSource[Any], received: Sequence[Received]) -> Batch:
+        """A batch was taken from the source: it is under way."""
+        batch = Batch(source, received, self._observer.received(received))
+        self.under_way.append(batch)
+        self.counters.received += len(received)
+        crashpoints.hit(crashpoints.AFTER_RECEIVE)
+        return batch
 
-    async def _move(self, batch: Batch, target: Target, sides: Sides) -> None:
-        self._do(Doing.TRANSFORMING)
-        for received in batch.received[len(batch.items) :]:
-            began = self._clock.seconds()
-            outcome = self._transfer.receive(received.message, sides)
+    def ended(self, batch: Batch) -> None:
+        """A batch is under way no longer. Idempotent."""
+        if batch in self.under_way:
+            self.under_way.remove(batch)
+
+    def void(self, batch: Batch, reason: str) -> None:
+        """The source delivers this batch again. :param reason: for the observer."""
+        self.ended(batch)
+        if not batch.acknowledged:
+            batch.observer.given_back(batch.items, reason)
+        self.counters.possible_duplicates += batch.doubtful
+
+    async def transform(
+        self, batch: Batch, sides: Sides, known_dead: Callable[[Message], Dead | None] | None = None
+    ) -> None:
+        """Steps 1 to 6 of the sequence, for the messages of a batch that have not had them.
+
+        :param known_dead: says which messages are dead already.
+        :raises LinkStops: :raises MessagingError: see :class:`~bridge.link.transfer.Transfer`.
+        """
+        self.do(Doing.TRANSFORMING)
+        seconds, receive, share, items = (
+            self.clock.seconds,
+            self.transfer.receive,
+            self.share,
+            batch.items,
+        )
+        for received in batch.received[len(items) :]:
+            began = seconds()
+            outcome: Outcome | Branched | None = None
+            if known_dead is not None:
+                outcome = known_dead(received.message)
+            if outcome is None:
+                outcome = receive(received.message, sides)
             if isinstance(outcome, Branched):
-                outcome = await self._transfer.branch(outcome, sides)
-                self._check(batch)
-            item = Item(received, outcome, len(batch.items))
-            batch.items.append(item)
-            self._judge(item, outcome, sides)
-            self._share.worked_since(began)
-            if self._share.due:
-                await self._share.give()
-        batch.observer.judged(batch.items)
-        if self._acknowledges_first:
-            await self._move_at_most_once(batch, target, sides)
-        else:
-            self._do(Doing.SENDING)
-            await self._sending.send(batch, target, sides)
-            self._check(batch)
-            await self._bury(batch)
-            await self._acknowledge(batch, sides)
-        self._check(batch)
-        self._counters.batches += 1
-        # 8
-        began = self._clock.seconds()
-        self._journey.transferred(
+                outcome = await self.transfer.branch(outcome, sides)
+                self.delivery.check(self)
+            item = Item(received, outcome, len(items))
+            items.append(item)
+            if not isinstance(outcome, ToSend):
+                if not self.delivery.rolls_back:
+                    self.count(outcome)
+                if isinstance(outcome, Dead):
+                    item.give_up(self.link, outcome, sides)
+            share.worked_since(began)
+            if share.due:
+                await share.give()
+
+    def count(self, outcome: Outcome) -> None:
+        """Count what the sequence made of a message, once that is final."""
+        if isinstance(outcome, NotTransferred):
+            self.counters.not_transferred += 1
+        elif isinstance(outcome, Dead):
+            if outcome.reason is BridgeDeadReason.MESSAGE_EXPIRED:
+                self.counters.expired += 1
+            elif outcome.reason is BridgeDeadReason.TRANSFORM_FAILURE:
+                self.counters.transform_failures += 1
+
+    async def bury(self, dead: DeadMessage) -> None:
+        """Have a dead message queue take this one. :raises NotBuried:"""
+        self.do(Doing.BURYING)
+        crashpoints.hit(crashpoints.BEFORE_BURY)
+        await self._dead_queues.bury(dead)
+        crashpoints.hit(crashpoints.AFTER_BURY)
+
+    def count_dead(self, dead: DeadMessage) -> None:
+        """A message is dead for good."""
+        self.counters.dead[dead.reason] = self.counters.dead.get(dead.reason, 0) + 1
+
+    def report(self, batch: Batch) -> None:
+        """Step 8: a batch is done on both sides."""
+        self.counters.batches += 1
+        began = self.clock.seconds()
+        self._moves.transferred(
             [
                 (item.received.message, item.outgoing)
                 for item in batch.items
                 if item.sent and item.outgoing is not None
             ]
         )
-        self._share.worked_since(began)
-
-    async def _move_at_most_once(self, batch: Batch, target: Target, sides: Sides) -> None:
-        """The other order: nothing is sent that the source could give out again, and nothing is
-        tried twice.
-        """
-        if not batch.acknowledged:
-            if not target.ready:
-                # If it is known to be away nothing need be lost.
-                await target.open()
-                self._check(batch)
-            crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
-            # Where that fails nothing was sent yet, and it comes again.
-            await self._settled(batch)
-        self._do(Doing.SENDING)
-        try:
-            await self._sending.send(batch, target, sides)
-        except TargetLost as lost:
-            self._sending.give_up_rest(batch, lost.cause, sides)
-            await self._bury_as_can_be(batch)
-            raise
-        if batch.void:
-            # It is nowhere else any more.
-            self._sending.give_up_rest(batch, ProviderUnavailable("the link was stopped"), sides)
-        await self._bury_as_can_be(batch)
-
-    # --- the dead
-
-    def _judge(self, item: Item, outcome: Outcome, sides: Sides) -> None:
-        """Count what the sequence made of a message, and note whom to bury."""
-        if isinstance(outcome, NotTransferred):
-            self._counters.not_transferred += 1
-        elif isinstance(outcome, Dead):
-            if outcome.reason is BridgeDeadReason.MESSAGE_EXPIRED:
-                self._counters.expired += 1
-            elif outcome.reason is BridgeDeadReason.TRANSFORM_FAILURE:
-                self._counters.transform_failures += 1
-            item.give_up(self._link, outcome, sides)
-
-    async def _bury(self, batch: Batch) -> None:
-        """:raises NotBuried: those before it are buried, and will not be again."""
-        buried: list[tuple[Item, DeadMessage]] = []
-        try:
-            for item in batch.items:
-                dead = item.dead
-                if dead is not None:
-                    self._do(Doing.BURYING)
-                    crashpoints.hit(crashpoints.BEFORE_BURY)
-                    await self._dead_queues.bury(dead)
-                    crashpoints.hit(crashpoints.AFTER_BURY)
-                    item.dead = None
-                    buried.append((item, dead))
-                    self._counters.dead[dead.reason] = self._counters.dead.get(dead.reason, 0) + 1
-                    if not batch.acknowledged:
-                        self._check(batch)
-        finally:
-            batch.observer.buried(buried)
-
-    async def _bury_as_can_be(self, batch: Batch) -> None:
-        """The same of what its source has let go already: what no queue takes is in the log, and
-        lost.
-        """
-        while True:
-            try:
-                return await self._bury(batch)
-            except NotBuried as error:
-                lost = next(item for item in batch.items if item.dead is not None)
-                if lost.dead is not None and lost.dead.reason is BridgeDeadReason.MESSAGE_EXPIRED:
-                    batch.observer.expired(lost)
-                lost.dead = None
-                self._log.error(
-                    "link {link}: message {id} is lost, as its quality of service allows: {error}",
-                    link=self._link,
-                    id=lost.received.message.message_id,
-                    error=error,
-                )
-
-    # --- acknowledging
-
-    async def _settled(self, batch: Batch) -> None:
-        self._do(Doing.ACKNOWLEDGING)
-        written = batch.observer.written()
-        if written is not None:
-            await written
-            self._check(batch)
-        began = self._clock.seconds()
-        settling = batch.source.settle(batch.received)
-        self._share.worked_since(began)
-        crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
-        await settling
-        batch.acknowledged = True
-        batch.observer.settled()
-        self._counters.acknowledged += len(batch.received)
-        crashpoints.hit(crashpoints.AFTER_SETTLEMENT)
-
-    async def _acknowledge(self, batch: Batch, sides: Sides) -> None:
-        """Step 7; what cannot be acknowledged is dead too, though it has arrived, and comes
-        again.
-        """
-        crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
-        try:
-            await self._settled(batch)
-        except SourceLost as error:
-            self._check(batch)
-            sent = [item for item in batch.items if item.sent]
-            self._counters.possible_duplicates += len(sent)
-            # It never will: the source is lost, and gives it out again.
-            batch.acknowledged = True
-            for item in sent:
-                item.give_up(
-                    self._link,
-                    Dead(BridgeDeadReason.ACK_FAILURE, str(error.cause), item.current),
-                    sides,
-                )
-            self._log.error(
-                "link {link}: {count} messages were sent and could not be acknowledged: {error}",
-                link=self._link,
-                count=len(sent),
-                error=error.cause,
-            )
-            try:
-                await self._bury(batch)
-            finally:
-                if self._batch is batch:
-                    self._batch = None
-            raise
+        self.share.worked_since(began)

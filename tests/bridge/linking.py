@@ -23,8 +23,8 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.journal import NO_JOURNAL
+from bridge.link.delivery.coordination import Coordination
 from bridge.link.link import JMSLink
-from bridge.once.coordination import Coordination
 from bridge.status import LinkState
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.opening import TransactionProperties, open_coordinator

@@ -21,9 +21,9 @@ from bridge import jms_bridge
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.config.problems import ConfigurationError
 from bridge.jms_bridge import JMSBridge
+from bridge.link.delivery.coordination import Coordination
 from bridge.link.errors import LinkRefused
 from bridge.manager import STOP_S
-from bridge.once.coordination import Coordination
 from bridge.providers.jms.command import SETTINGS as JAVA_SETTINGS
 from bridge.settings import SETTINGS
 from bridge.status import BridgeState, LinkState, WrongState

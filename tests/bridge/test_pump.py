@@ -25,10 +25,11 @@ from bridge.config.model import Destination as Configured
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.journal import NO_LINES
 from bridge.link.arrivals import Received
+from bridge.link.delivery.acknowledge import Acknowledge
+from bridge.link.delivery.poison import MOST
 from bridge.link.errors import BatchRefused, Refused, SourceLost, TargetLost
-from bridge.link.pump import Pump
+from bridge.link.pump import Buries, Pump
 from bridge.link.transfer import Sides, Transfer
-from bridge.once.poison import MOST
 from bridge.status import LinkCounters
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
@@ -133,6 +134,10 @@ class Connected:
         self._given += len(given)
         return [Received(number, message(number)) for number in given]
 
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
     def interrupt(self) -> None:
         raise AssertionError("nobody halts it here")
 
@@ -161,8 +166,13 @@ def message(number: int) -> Message:
 
 
 def made(
-    quality: QualityOfService, world: World, counters: LinkCounters, moved: Callable[..., None]
+    quality: QualityOfService,
+    world: World,
+    counters: LinkCounters,
+    moved: Callable[..., None],
+    graves: Buries,
 ) -> Pump:
+    clock: Any = Clock()
     factory = ConnectionFactory("factory", lookup_name="x://y")
     link = Link(
         "link",
@@ -179,12 +189,14 @@ def made(
             moved(messages)
 
     transfer = Transfer(link, Bridge("bridge"), "i", None, resolve, lambda: 0)
+    target: Any = world
+    delivery = Acknowledge(clock, link, target, None, lambda cause, count: None, lambda: None)
     return Pump(
-        Clock(),
+        clock,
         "link",
-        quality,
+        delivery,
         transfer,
-        world,
+        graves,
         counters,
         Journey(),
         Logger(observer=_Nobody()),
@@ -200,10 +212,10 @@ class _Nobody:
 def moved_through(world: World, quality: QualityOfService, size: int) -> LinkCounters:
     """Move everything, trying again after each failure as a link does."""
     counters = LinkCounters()
-    pump = made(quality, world, counters, lambda messages: None)
+    pump = made(quality, world, counters, lambda messages: None, world)
     source = Connected(world, size)
     for _ in range(10_000):
-        error = failure_of(pump.run(source, world, Sides(TARGET, "A", "B", False)))  # type: ignore[arg-type]
+        error = failure_of(pump.run(source, Sides(TARGET, "A", "B", False)))  # type: ignore[arg-type]
         if isinstance(error, Empty):
             return counters
         assert isinstance(error, MessagingError), error
@@ -348,6 +360,10 @@ class Unread:
         whole = Message(Headers(Queue("source")), b"", message_id=message_id)
         return [Received(number, Unreadable(whole, f"number {number} is damaged"))]
 
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
     def recover(self) -> None:
         if self._turns:
             self.waiting.append(self.waiting.pop(0))
@@ -368,10 +384,10 @@ def test_each_that_cannot_be_read_is_tried_as_often_as_another(
     quality: QualityOfService, ids: list[str], turns: bool
 ) -> None:
     of = Unread(ids, turns)
-    pump = made(quality, of, LinkCounters(), lambda messages: None)  # type: ignore[arg-type]
     target = World(0, [], set(), indexed=True, transacted=True)
+    pump = made(quality, target, LinkCounters(), lambda messages: None, of)
     for _ in range(100):
-        error = failure_of(pump.run(of, target, Sides(TARGET, "A", "B", False)))  # type: ignore[arg-type]
+        error = failure_of(pump.run(of, Sides(TARGET, "A", "B", False)))  # type: ignore[arg-type]
         if isinstance(error, Empty):
             break
         assert isinstance(error, BatchRefused), error

@@ -4,7 +4,7 @@ most.
 
 from __future__ import annotations
 
-from bridge.once.buried import MOST, Buried
+from bridge.link.delivery.poison import BURIED, Buried
 
 
 def test_one_is_known_until_its_source_has_forgotten_it() -> None:
@@ -24,6 +24,12 @@ def test_one_without_an_id_is_never_known() -> None:
 
 def test_those_that_never_come_again_are_forgotten_the_first_at_first() -> None:
     buried = Buried()
-    for number in range(MOST + 5):
+    for number in range(BURIED + 5):
         buried.add(f"ID:{number}")
-    assert [number for number in range(MOST + 5) if f"ID:{number}" not in buried] == [0, 1, 2, 3, 4]
+    assert [number for number in range(BURIED + 5) if f"ID:{number}" not in buried] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]

@@ -16,9 +16,9 @@ from bridge.config.model import Bridge, ConnectionFactory, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.factories import Embedded
 from bridge.journal import NO_JOURNAL
+from bridge.link.delivery import coordination
+from bridge.link.delivery.coordination import AGAIN_S, Coordination
 from bridge.link.link import JMSLink
-from bridge.once import coordination
-from bridge.once.coordination import AGAIN_S, Coordination
 from bridge.status import LinkState
 from bridge.xa.log.log import FileDecisionLog
 from gateway.messaging.errors import MessagingError, ProviderUnavailable

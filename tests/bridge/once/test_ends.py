@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 
 from bridge.config.model import QualityOfService
 from bridge.link import link as links
+from bridge.link.delivery import xa
 from bridge.link.link import JMSLink
-from bridge.once import passage
 from bridge.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import XAError
@@ -122,7 +122,7 @@ async def test_while_such_a_transaction_hangs_the_link_says_so_and_tries_again(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "STOP_S", 0.05)
-    monkeypatch.setattr(passage, "EARLIER_S", 0.05)
+    monkeypatch.setattr(xa, "EARLIER_S", 0.05)
     away = brokers.target.provider
     away._provider = slow = Slow(away._provider, "prepare")
     await brokers.source.send(*NUMBERS)

@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 
 from bridge.config.model import QualityOfService
+from bridge.link.delivery import coordination
 from bridge.link.errors import LinkFailed
 from bridge.link.link import JMSLink
-from bridge.once import coordination
 from bridge.status import LinkState
 from bridge.xa.log.file import FileStorage
 from gateway.instance import crashpoints

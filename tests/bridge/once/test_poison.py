@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.once.poison import KEPT, MOST, Poison
+from bridge.link.delivery.poison import KEPT, MOST, Poison
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message

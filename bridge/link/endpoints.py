@@ -18,7 +18,8 @@ from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory, FactoryError
 from bridge.connections.connections import ConnectionKind, Connections
 from bridge.link.errors import EndLost, NotOnce, SourceLost, TargetLost
-from bridge.link.passage import AnySource, Passage
+from bridge.link.pump import Pump
+from bridge.link.source import LinkSource
 from bridge.link.transfer import Sides
 from bridge.providers.jms.failures import JavaMissing
 from bridge.status import Doing, OnceBy
@@ -71,14 +72,14 @@ class TargetNotConnected(TargetLost):
         self.sent = False
 
 
-class Ends:
+class LinkEndpoints:
     """The source and the target of one link.
 
     :param source: the source's factory. :param target: the target's. :param connections: the
         bridge's.
-    :param choose: says how messages pass between them, once it is known what both can do; asked
-        until it says so. Its pump is theirs alone: a batch that is abandoned when they are closed
-        has nothing to do with the next.
+    :param make_pump: makes the pump between them, once it is known what both can do; asked until it
+        does. The pump is theirs alone: a batch that is abandoned when they are closed has nothing to
+        do with the next.
     :param lost: called when the source's connection ends; :meth:`connect` brings it back.
     """
 
@@ -89,7 +90,7 @@ class Ends:
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
-        choose: Callable[[], Passage],
+        make_pump: Callable[[], Pump],
         lost: Callable[[EndLost], None],
         log: Logger,
     ) -> None:
@@ -101,10 +102,10 @@ class Ends:
         self._source_way: Final = connections.dedicated(
             source, link.source.clientid, f"link {link.name}, source"
         )
-        self._choose: Final = choose
-        self._passage: Passage | None = None
+        self._make_pump: Final = make_pump
+        self._pump: Pump | None = None
         self._warned = False
-        self._source: AnySource | None = None
+        self._source: LinkSource[Any] | None = None
         #: Why the last source was lost.
         self._source_loss: SourceLost | None = None
         #: Whether the source's provider has ever accepted what the link asks for.
@@ -121,24 +122,24 @@ class Ends:
     @property
     def kinds(self) -> tuple[ConnectionKind | None, ConnectionKind | None]:
         """How source and target are connected; None until that is known."""
-        passage = self._passage
+        pump = self._pump
         return (
             None if self._source is None else self._source_way.kind,
-            None if passage is None else passage.target.kind,
+            None if pump is None else pump.delivery.target.kind,
         )
 
     @property
     def in_flight(self) -> int:
         """Messages received and not acknowledged."""
-        pump = 0 if self._passage is None else self._passage.pump.in_flight
-        return pump + (0 if self._source is None else self._source.ahead)
+        taken = 0 if self._pump is None else self._pump.in_flight
+        return taken + (0 if self._source is None else self._source.ahead)
 
     @property
     def held_ms(self) -> int:
         """The timestamp of the oldest message that is in flight, epoch milliseconds; 0 when none
         is, -1 when unknown.
         """
-        times = [] if self._passage is None else self._passage.pump.times()
+        times = [] if self._pump is None else self._pump.times()
         if self._source is not None:
             times += self._source.times()
         return min([each for each in times if each], default=-1 if times else 0)
@@ -158,8 +159,8 @@ class Ends:
         """What the batch under way waits for, and since when, in epoch milliseconds."""
         return (
             (Doing.NOTHING, 0)
-            if self._passage is None
-            else (self._passage.pump.doing, self._passage.pump.doing_since_ms)
+            if self._pump is None
+            else (self._pump.doing, self._pump.doing_since_ms)
         )
 
     @property
@@ -167,12 +168,12 @@ class Ends:
         """What is relied on to transfer each message once; None where nothing is, and until that is
         known.
         """
-        return None if self._passage is None else self._passage.once_by
+        return None if self._pump is None else self._pump.delivery.once_by
 
     @property
     def transaction(self) -> tuple[str, str]:
         """The id and the state of the transaction under way; empty if there is none."""
-        transaction = None if self._passage is None else self._passage.transaction
+        transaction = None if self._pump is None else self._pump.delivery.transaction
         return (
             ("", "")
             if transaction is None or transaction.over
@@ -201,17 +202,19 @@ class Ends:
 
     async def _connect(self) -> None:
         link, (source_factory, target_factory) = self._link, self._factories
-        passage = self._passage
-        if passage is None:
+        if self._pump is None:
             await self._find(source_factory, SourceNotConnected)
             await self._find(target_factory, TargetNotConnected)
-            passage = self._passage = self._choose()
+            self._pump = self._make_pump()
+        delivery = self._pump.delivery
         source = self._source
         if source is None:
             try:
                 destination = await source_factory.destination(link.source.destination)
                 self._warn_of(destination)
-                source = await passage.open_source(self._source_way, destination, self._source_lost)
+                source = await delivery.open_source(
+                    self._source_way, destination, self._source_lost
+                )
             except MessagingError as error:
                 raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
             if self._closed:
@@ -219,25 +222,25 @@ class Ends:
                 raise ProviderUnavailable("the link was stopped")
             self._source, self._source_loss = source, None
         try:
-            if not self._destination or not passage.target.ready:
+            if not self._destination or not delivery.target.ready:
                 # Its provider may be another process by now, which is to find it before anything is
                 # sent there.
                 wanted = link.target.destination
                 self._destination = (
                     None if wanted is None else await target_factory.destination(wanted),
                 )
-            if not passage.target.ready:
-                await passage.target.open()
+            if not delivery.target.ready:
+                await delivery.target.open()
         except MessagingError as error:
             raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
         try:
-            await passage.connected(source)
+            await delivery.connected(source)
         except SourceLost as error:
             raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
         except TargetLost as error:
             raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
         if self._closed:
-            await passage.target.close()
+            await delivery.target.close()
             raise ProviderUnavailable("the link was stopped")
         if source.failed is not None:
             raise source.failed
@@ -282,19 +285,19 @@ class Ends:
 
         :raises MessagingError: of :meth:`Pump.run`.
         """
-        source, passage = self._source, self._passage
-        if source is None or passage is None:
+        source, pump = self._source, self._pump
+        if source is None or pump is None:
             raise self._source_loss or SourceLost(ProviderUnavailable("its connection has ended"))
         factories = self._factories
         (destination,) = self._destination
         here = factories[0].provider.resource if factories[0].embedded else ""
         both = all(factory.embedded for factory in factories)
-        sides = Sides(destination, source.product, passage.target.product, both, here)
+        sides = Sides(destination, source.product, pump.delivery.target.product, both, here)
         self._pumping = Deferred()
         try:
-            await passage.run(source, sides)
+            await pump.run(source, sides)
         except BaseException:
-            if not self._closed and await passage.failed(source) and self._source is source:
+            if not self._closed and await pump.delivery.failed(source) and self._source is source:
                 self._accepted = self.source_accepted
                 self._source = None
                 await source.close()
@@ -305,13 +308,13 @@ class Ends:
 
     def release(self) -> None:
         """Batches may be begun again, after :meth:`halt`."""
-        if self._passage is not None:
-            self._passage.pump.release()
+        if self._pump is not None:
+            self._pump.release()
 
     def halt(self) -> None:
         """Begin no other batch; :meth:`run` returns when the one under way is done with."""
-        if self._passage is not None:
-            self._passage.pump.halt()
+        if self._pump is not None:
+            self._pump.halt()
 
     # --- the end
 
@@ -327,9 +330,10 @@ class Ends:
         if self._pumping is not None:
             await self._within(seconds, {"finishing the batch under way": shielded(self._pumping)})
         closing: dict[str, Deferred[Any]] = {}
-        if self._passage is not None:
-            self._passage.pump.forget()
-            closing["closing the target"] = Deferred.fromCoroutine(self._passage.target.close())
+        if self._pump is not None:
+            self._pump.forget()
+            target = self._pump.delivery.target
+            closing["closing the target"] = Deferred.fromCoroutine(target.close())
         if self._source is not None:
             closing["closing the source's session"] = self._source.close()
         closing["closing the source"] = self._source_way.close()

@@ -21,9 +21,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.connections.administered import AdministeredFactory
+from bridge.link.delivery.unfinished import Undecided, Unfinished
 from bridge.link.retrying import FOR_EVER, Retries
-from bridge.once.undecided import Undecided
-from bridge.once.under_way import UnderWay
 from bridge.together import shielded
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.reminders import Reminders
@@ -58,7 +57,7 @@ class Coordination:
         self._recovering: Final[dict[str, Deferred[None]]] = {}
         self._again: Final[dict[str, IDelayedCall]] = {}
         #: By the name of the link.
-        self._under_way: Final[dict[str, UnderWay]] = {}
+        self._unfinished: Final[dict[str, Unfinished]] = {}
 
     @property
     def opened(self) -> Coordinator | None:
@@ -107,13 +106,13 @@ class Coordination:
             if before.get(ref_name) is not factory:
                 self._begin(ref_name)
 
-    def under_way(self, link: str, undecided: Callable[[], Undecided]) -> UnderWay:
-        """What the link of this name has under way. :param undecided: makes a place for messages of
-        such a link.
+    def unfinished(self, link: str, undecided: Callable[[], Undecided]) -> Unfinished:
+        """What the link of this name has left unfinished. :param undecided: makes the place for its
+        messages.
         """
-        if link not in self._under_way:
-            self._under_way[link] = UnderWay(undecided())
-        return self._under_way[link]
+        if link not in self._unfinished:
+            self._unfinished[link] = Unfinished(undecided())
+        return self._unfinished[link]
 
     def look_again(self, ref_name: str) -> None:
         """A transaction has failed in which this one's resource manager took part: it is asked in

@@ -1,0 +1,255 @@
+"""Delivers by acknowledgement: source and target are each told by itself.
+
+A message may arrive twice but is never lost (``DUPLICATES_OK``)::
+
+    receive · transform · send, durable · bury · acknowledge, durable · report
+
+or it may be lost but never arrives twice (``AT_MOST_ONCE``)::
+
+    receive · transform · acknowledge, durable · send · bury · report
+
+The first, with a duplicate id on each message and a target that drops what it has already, is also
+one of the ways to transfer once and only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bridge.config.model import Link, QualityOfService
+from bridge.connections.connections import Way
+from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.link.batch import SOURCE_LOST, Batch, Item
+from bridge.link.delivery.poison import MOST, Poison
+from bridge.link.delivery.sending import Sending, give_up
+from bridge.link.errors import BatchRefused, SourceLost, TargetLost
+from bridge.link.pump import Pump
+from bridge.link.source import Source
+from bridge.link.target import Target
+from bridge.link.transfer import CannotBeRead, Dead, Sides
+from bridge.status import Doing, OnceBy
+from gateway.instance import crashpoints
+from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.message import Message, Unreadable
+
+
+class Acknowledge:
+    """The delivery of one link.
+
+    :param once_by: DUPLICATE_IDS where messages are marked with them, else None.
+    :param refused: is told why the target refuses how many messages, which are dead.
+    :param check_connected: raises what either side lacks, once both are connected.
+    """
+
+    rolls_back: Final = False
+    transaction: Final = None
+
+    def __init__(
+        self,
+        reactor: Any,
+        link: Link,
+        target: Target,
+        once_by: OnceBy | None,
+        refused: Callable[[MessagingError, int], None],
+        check_connected: Callable[[], None],
+    ) -> None:
+        self.once_by: Final = once_by
+        self.target: Final = target
+        self._reactor: Final = reactor
+        self._link: Final = link
+        self._first: Final = link.quality_of_service is QualityOfService.AT_MOST_ONCE
+        self._sending: Final = Sending(self._first, refused)
+        self._check_connected: Final = check_connected
+        #: Which messages could not be read, and how often.
+        self._unread: Final = Poison(1)
+
+    async def open_source(
+        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> Source:
+        source = Source(self._reactor, self._link, destination, lost)
+        await source.open(way)
+        return source
+
+    async def connected(self, source: Source) -> None:
+        self._check_connected()
+
+    async def resume(self, pump: Pump, source: Source) -> None:
+        """Have the source deliver. A batch that came by another source is void."""
+        source.start()
+        for batch in list(pump.under_way):
+            if batch.source is not source:
+                pump.void(batch, SOURCE_LOST)
+
+    async def deliver(self, pump: Pump, source: Source, sides: Sides) -> None:
+        if pump.under_way:
+            [batch] = pump.under_way
+        else:
+            pump.do(Doing.RECEIVING)
+            received = await source.batch()
+            if not received:
+                return
+            self._check_read(source, received[0].message)
+            batch = pump.begin(source, received)
+        await pump.transform(batch, sides)
+        batch.observer.judged(batch.items)
+        move = self._settle_and_send if self._first else self._send_and_settle
+        await move(pump, batch, source, sides)
+        pump.check()
+        pump.report(batch)
+        if isinstance(batch.received[0].message, Unreadable):
+            self._unread.transferred()
+        pump.ended(batch)
+
+    async def drain(self, pump: Pump, source: Source) -> None:
+        source.stop()
+
+    def check(self, pump: Pump) -> None:
+        pump.check()
+
+    async def failed(self, source: Source) -> bool:
+        """Each side goes on where it was."""
+        return False
+
+    def _check_read(self, source: Source, message: Message) -> None:
+        """Have a message that could not be read delivered again, some times.
+
+        Most that cannot be read once never will be. But a dead one has no body any more, or bytes
+        that cannot be interpreted; and what looks like a damaged message may be a connection that
+        breaks while a body is on its way, or memory that is short.
+
+        :raises BatchRefused: it is still at its source, and is tried again later. :raises
+            SourceLost:
+        """
+        if isinstance(message, Unreadable):
+            error = CannotBeRead(message)
+            times = self._unread.refused([message], BridgeDeadReason.SEND_FAILURE, str(error))
+            if times < MOST:
+                source.recover()
+                raise BatchRefused(error, times, MOST)
+
+    # --- DUPLICATES_OK
+
+    async def _send_and_settle(
+        self, pump: Pump, batch: Batch, source: Source, sides: Sides
+    ) -> None:
+        pump.do(Doing.SENDING)
+        await self._sending.send(pump, batch, self.target, sides)
+        pump.check()
+        await self._bury(pump, batch)
+        crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
+        try:
+            await self._settle(pump, batch, source)
+        except SourceLost as error:
+            pump.check()
+            await self._bury_unacknowledged(pump, batch, error, sides)
+            raise
+
+    async def _bury_unacknowledged(
+        self, pump: Pump, batch: Batch, error: SourceLost, sides: Sides
+    ) -> None:
+        """What was sent and cannot be acknowledged is dead, too: it has arrived, and comes
+        again.
+        """
+        sent = [item for item in batch.items if item.sent]
+        pump.counters.possible_duplicates += len(sent)
+        # It never will be: the source is lost, and delivers it again.
+        batch.acknowledged = True
+        for item in sent:
+            dead = Dead(BridgeDeadReason.ACK_FAILURE, str(error.cause), item.current)
+            item.give_up(pump.link, dead, sides)
+        pump.log.error(
+            "link {link}: {count} messages were sent and could not be acknowledged: {error}",
+            link=pump.link,
+            count=len(sent),
+            error=error.cause,
+        )
+        try:
+            await self._bury(pump, batch)
+        finally:
+            pump.ended(batch)
+
+    # --- AT_MOST_ONCE
+
+    async def _settle_and_send(
+        self, pump: Pump, batch: Batch, source: Source, sides: Sides
+    ) -> None:
+        """Nothing is sent that the source could deliver again, and nothing is tried twice."""
+        if not batch.acknowledged:
+            if not self.target.ready:
+                # If it is known to be away nothing need be lost.
+                await self.target.open()
+                pump.check()
+            crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
+            # If that fails nothing was sent yet, and the batch comes again.
+            await self._settle(pump, batch, source)
+        pump.do(Doing.SENDING)
+        try:
+            await self._sending.send(pump, batch, self.target, sides)
+        except TargetLost as lost:
+            self._give_up_rest(pump, batch, lost.cause, sides)
+            await self._bury_or_lose(pump, batch)
+            raise
+        if pump.forgotten:
+            # It is nowhere else any more.
+            self._give_up_rest(pump, batch, ProviderUnavailable("the link was stopped"), sides)
+        await self._bury_or_lose(pump, batch)
+
+    def _give_up_rest(self, pump: Pump, batch: Batch, error: MessagingError, sides: Sides) -> None:
+        """What has not been sent is dead, as it cannot be tried again."""
+        give_up(pump, [item for item in batch.items if item.to_be_sent], error, sides)
+
+    async def _bury_or_lose(self, pump: Pump, batch: Batch) -> None:
+        """Bury what its source has forgotten. What no queue takes is in the log, and lost."""
+        while True:
+            try:
+                return await self._bury(pump, batch)
+            except NotBuried as error:
+                lost = next(item for item in batch.items if item.dead is not None)
+                if lost.dead is not None and lost.dead.reason is BridgeDeadReason.MESSAGE_EXPIRED:
+                    batch.observer.expired(lost)
+                lost.dead = None
+                pump.log.error(
+                    "link {link}: message {id} is lost, as its quality of service allows: {error}",
+                    link=pump.link,
+                    id=lost.received.message.message_id,
+                    error=error,
+                )
+
+    # --- both
+
+    async def _bury(self, pump: Pump, batch: Batch) -> None:
+        """:raises NotBuried: those before it are buried, and will not be again."""
+        buried: list[tuple[Item, DeadMessage]] = []
+        try:
+            for item in batch.items:
+                dead = item.dead
+                if dead is not None:
+                    await pump.bury(dead)
+                    item.dead = None
+                    buried.append((item, dead))
+                    pump.count_dead(dead)
+                    if not batch.acknowledged:
+                        pump.check()
+        finally:
+            batch.observer.buried(buried)
+
+    async def _settle(self, pump: Pump, batch: Batch, source: Source) -> None:
+        """Have the source forget the batch. :raises SourceLost:"""
+        pump.do(Doing.ACKNOWLEDGING)
+        written = batch.observer.written()
+        if written is not None:
+            # What was received and sent is to be known whatever becomes of this process.
+            await written
+            pump.check()
+        began = pump.clock.seconds()
+        settling = source.settle(batch.received)
+        pump.share.worked_since(began)
+        crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
+        await settling
+        batch.acknowledged = True
+        batch.observer.settled()
+        pump.counters.acknowledged += len(batch.received)
+        crashpoints.hit(crashpoints.AFTER_SETTLEMENT)

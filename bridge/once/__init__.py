@@ -1,1 +1,0 @@
-"""Links that transfer each message once and only once."""
