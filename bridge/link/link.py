@@ -22,7 +22,7 @@ from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections
 from bridge.journal import NO_JOURNAL, BridgeLines
-from bridge.link.attempts import Attempts
+from bridge.link.attempts import Attempts, Retries
 from bridge.link.delivery.coordination import Coordination
 from bridge.link.delivery.guarantee import DeliveryGuarantee
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
@@ -31,7 +31,6 @@ from bridge.link.lag import Lag
 from bridge.link.machine import Events, machine
 from bridge.link.moved import Moved
 from bridge.link.pump import Buries
-from bridge.link.retrying import Retries
 from bridge.link.transfer import LinkStops, Transfer, UnknownBranch
 from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState

@@ -1,20 +1,64 @@
-"""What a link has moved: the lines of the log, how many messages a second, and when the last.
+"""What a link has moved: lines in the log, messages a second over the last minute, and when the
+last.
 
 Owns step 8 of the sequence. Costs next to nothing for each message: the lines of a batch are one
-event, and are made only if they are written.
+event, and are made only if they are written; a rate costs an addition for each batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from twisted.logger import Logger
 
-from bridge.link.rates import Rate
 from bridge.status import LinkCounters
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.message import Message
+
+#: Seconds over which a rate is the mean, and of one count within them.
+WINDOW_S: Final = 60.0
+_SLICE_S: Final = 1.0
+
+
+class Rate:
+    """Counts events, and tells their mean rate over the last minute, or since the first where that
+    is less.
+
+    :param seconds: a clock that only goes forward.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds: Final = seconds
+        self._slices: deque[tuple[float, int]] = deque()
+        self._began: float | None = None
+
+    def add(self, count: int) -> None:
+        """So many happened now."""
+        now = self._seconds()
+        if self._began is None:
+            self._began = now
+        if self._slices and now - self._slices[-1][0] < _SLICE_S:
+            began, before = self._slices.pop()
+            self._slices.append((began, before + count))
+        else:
+            self._slices.append((now, count))
+            self._drop(now)
+
+    def a_second(self) -> float:
+        """The rate now."""
+        now = self._seconds()
+        self._drop(now)
+        if self._began is None:
+            return 0.0
+        return sum(count for _, count in self._slices) / min(
+            WINDOW_S, max(_SLICE_S, now - self._began)
+        )
+
+    def _drop(self, now: float) -> None:
+        while self._slices and now - self._slices[0][0] > WINDOW_S:
+            self._slices.popleft()
 
 
 class Moved:

@@ -21,8 +21,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.connections.administered import AdministeredFactory
+from bridge.link.attempts import FOR_EVER, Retries
 from bridge.link.delivery.unfinished import Undecided, Unfinished
-from bridge.link.retrying import FOR_EVER, Retries
 from bridge.together import shielded
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.reminders import Reminders
