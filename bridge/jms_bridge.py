@@ -41,7 +41,7 @@ from bridge.manager import STOP_S
 from bridge.providers.jms.command import java_options
 from bridge.status import BridgeState, LinkState, WrongState
 from bridge.steps import Steps, key
-from bridge.together import shielded, when_all_ended
+from bridge.waiting import shield, when_all_ended
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
@@ -231,7 +231,7 @@ class JMSBridge:
                 return result
 
             doing.addBoth(done)
-        return shielded(doing)
+        return shield(doing)
 
     def _wrong_state(self, operation: str, remedy: str = "") -> WrongState:
         return WrongState(f"bridge {self.name}", operation, self.state.value, remedy)

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.status import BridgeState, LinkStatus
-from bridge.together import together
+from bridge.waiting import gather
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
@@ -307,7 +307,7 @@ class BridgeServiceManager:
                 awaited[bridge.name] = fail(defect)
         # Start, pause and resume have the bridges' own timeouts.
         bound = _FOR_EVER if seconds is None else seconds
-        ended = await together(self._reactor, awaited, bound, self._failed_late)
+        ended = await gather(self._reactor, awaited, bound, self._failed_late)
         outcomes = []
         for bridge in chosen:
             failure = ended.failures.get(bridge.name)

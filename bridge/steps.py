@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.status import LinkState, WrongState
-from bridge.together import together
+from bridge.waiting import gather
 
 _LINK: Final = "link "
 
@@ -36,7 +36,7 @@ class Steps:
         :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param awaited: by what they
             are called, a link as :func:`key` says.
         """
-        ended = await together(self._reactor, awaited, max(0.0, seconds), self._failed)
+        ended = await gather(self._reactor, awaited, max(0.0, seconds), self._failed)
         for name, failure in ended.failures.items():
             self._failed(name, failure)
         for name in ended.late:

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from bridge.manager import BridgeServiceManager
 from bridge.status import BridgeState
-from bridge.together import together
+from bridge.waiting import gather
 from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
@@ -470,7 +470,7 @@ class Gateway(Service):
         if self._port_mapper_port is not None:
             self.port_mapper.close_connections()
             closing["port mapper"] = maybeDeferred(self._port_mapper_port.stopListening)
-        ended = await together(self._reactor, closing, CLOSE_SECONDS, self._not_stopped)
+        ended = await gather(self._reactor, closing, CLOSE_SECONDS, self._not_stopped)
         for name, failure in ended.failures.items():
             self._not_stopped(name, failure)
         if self._provider is not None:

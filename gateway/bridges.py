@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from bridge.config.problems import ConfigurationError, Severity
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from bridge.status import BridgeState, WrongState
-from bridge.together import together
+from bridge.waiting import gather
 from gateway.configuration import Configuration, settings_now
 from gateway.extension import load_transformer
 from gateway.instance import crashpoints, settings_general
@@ -135,9 +135,7 @@ class StompBridge:
         return Deferred.fromCoroutine(self._stop(seconds))
 
     async def _stop(self, seconds: float) -> None:
-        ended = await together(
-            self._reactor, {self.name: self.service.stop()}, seconds, _failed_late
-        )
+        ended = await gather(self._reactor, {self.name: self.service.stop()}, seconds, _failed_late)
         if ended.late:
             _log.warn(
                 "clients of bridge {name} have not gone in {seconds} seconds",

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool
-from bridge.together import within
+from bridge.waiting import within
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
 

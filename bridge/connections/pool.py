@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.together import shielded, within
+from bridge.waiting import shield, within
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection
 
@@ -70,7 +70,7 @@ class Lease:
         opened, self._opened = self._opened, None
         if opened is not None:
             self._ending = opened.given_back(self, broken)
-        return succeed(None) if self._ending is None else shielded(self._ending)
+        return succeed(None) if self._ending is None else shield(self._ending)
 
     def lose(self, error: MessagingError) -> None:
         """Report that the connection has ended."""
@@ -145,7 +145,7 @@ class Opened:
         self.stop_timer()
         if self._closing is None:
             self._closing = Deferred.fromCoroutine(self._close())
-        return shielded(self._closing)
+        return shield(self._closing)
 
     async def _close(self) -> None:
         pool = self._pool

@@ -21,7 +21,7 @@ from bridge.connections.connections import ConnectionKind, Connections, Lease, W
 from bridge.connections.factories import Factories
 from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
-from bridge.together import within
+from bridge.waiting import within
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (

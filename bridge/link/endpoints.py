@@ -23,7 +23,7 @@ from bridge.link.source import LinkSource
 from bridge.link.transfer import Sides
 from bridge.providers.jms.failures import JavaMissing
 from bridge.status import Doing, OnceBy
-from bridge.together import shielded, together
+from bridge.waiting import gather, shield
 from bridge.xa.errors import LogFailed
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -328,7 +328,7 @@ class LinkEndpoints:
         self._closed = True
         self.halt()
         if self._pumping is not None:
-            await self._within(seconds, {"finishing the batch under way": shielded(self._pumping)})
+            await self._within(seconds, {"finishing the batch under way": shield(self._pumping)})
         closing: dict[str, Deferred[Any]] = {}
         if self._pump is not None:
             self._pump.forget()
@@ -339,11 +339,11 @@ class LinkEndpoints:
         closing["closing the source"] = self._source_way.close()
         if self._pumping is not None:
             # What it waited for has failed now.
-            closing["ending the batch under way"] = shielded(self._pumping)
+            closing["ending the batch under way"] = shield(self._pumping)
         await self._within(seconds, closing)
 
     async def _within(self, seconds: float, awaited: Mapping[str, Deferred[Any]]) -> None:
-        ended = await together(self._reactor, awaited, seconds, self._failed)
+        ended = await gather(self._reactor, awaited, seconds, self._failed)
         for name, failure in ended.failures.items():
             self._failed(name, failure)
         for name in ended.late:

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.link.source import subscription_of
-from bridge.together import within
+from bridge.waiting import within
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError

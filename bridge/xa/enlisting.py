@@ -18,7 +18,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from bridge.together import shielded
+from bridge.waiting import shield
 from bridge.xa import xids
 from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
 from bridge.xa.status import BranchState, TransactionState
@@ -232,7 +232,7 @@ class Transaction:
         run.after = None if after is None else after._run
         run.first = first
         if first is not None and len(run.now.branches) < 2:
-            await shielded(first)
+            await shield(first)
         run.tell(CommitAsked())
         await self._outcome()
         return self._committed()
@@ -243,7 +243,7 @@ class Transaction:
         :returns: True once it is to commit and all branches were asked to; what their sessions do
             from then on comes after that. False where the outcome came first.
         """
-        await shielded(self._run.decided)
+        await shield(self._run.decided)
         return not self._run.now.told
 
     async def rollback(self) -> None:
@@ -265,7 +265,7 @@ class Transaction:
 
     async def _outcome(self) -> None:
         """Wait for the outcome. Cancelling this does not cancel the transaction."""
-        await shielded(self._run.told)
+        await shield(self._run.told)
 
     def _committed(self) -> Committed:
         """Return or raise the outcome of commit."""

@@ -25,7 +25,7 @@ from bridge.manager import (
     error_lines,
 )
 from bridge.status import BridgeState, WrongState
-from bridge.together import Ended, shielded, together
+from bridge.waiting import Gathered, gather, shield
 
 
 class Simple:
@@ -224,12 +224,12 @@ def test_together_waits_for_all_or_until_the_time_is_over() -> None:
     clock = Clock()
     late: list[str] = []
 
-    def wait(**awaited: Deferred[Any]) -> Deferred[Ended]:
-        return together(
+    def wait(**awaited: Deferred[Any]) -> Deferred[Gathered]:
+        return gather(
             clock, awaited, 5, lambda name, failure: late.append(f"{name}: {failure.value}")
         )
 
-    assert result(wait()) == Ended()
+    assert result(wait()) == Gathered()
     ended = result(wait(one=succeed(1), two=fail(ValueError("no"))))
     assert (ended.results, ended.late) == ({"one": 1}, ())
     assert isinstance(ended.failures["two"].value, ValueError)
@@ -247,17 +247,17 @@ def test_together_waits_for_all_or_until_the_time_is_over() -> None:
 def test_to_give_up_waiting_leaves_what_is_awaited_alone() -> None:
     clock = Clock()
     awaited: Deferred[None] = Deferred(lambda _: pytest.fail("it was cancelled"))
-    waiting = together(clock, {"one": awaited}, 5, lambda name, failure: None)
+    waiting = gather(clock, {"one": awaited}, 5, lambda name, failure: None)
     waiting.addErrback(lambda _: None)
     waiting.cancel()
     assert clock.getDelayedCalls() == []
-    waiter = shielded(awaited)
+    waiter = shield(awaited)
     waiter.addErrback(lambda _: None)
     waiter.cancel()
     awaited.callback(None)
 
 
 def test_a_shield_lets_results_through() -> None:
-    assert result(shielded(succeed(1))) == 1
+    assert result(shield(succeed(1))) == 1
     with pytest.raises(ValueError, match="no"):
-        result(shielded(fail(ValueError("no"))))
+        result(shield(fail(ValueError("no"))))

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from bridge.connections.administered import AdministeredFactory
 from bridge.link.attempts import FOR_EVER, Retries
 from bridge.link.delivery.unfinished import Undecided, Unfinished
-from bridge.together import shielded
+from bridge.waiting import shield
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.reminders import Reminders
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -215,7 +215,7 @@ class Coordination:
         # Not to be cancelled: see connect. A client identifier is a link's.
         connecting = factory.connect_without_client_id(lost.append)
         try:
-            connection = await shielded(connecting)
+            connection = await shield(connecting)
         except CancelledError:
             connecting.addCallbacks(lambda late: late.close(), lambda failure: None)
             raise

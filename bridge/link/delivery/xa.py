@@ -41,7 +41,7 @@ from bridge.link.source import XASource
 from bridge.link.target import XATarget
 from bridge.link.transfer import CannotBeRead, Dead, Sides, ToSend
 from bridge.status import Doing, OnceBy
-from bridge.together import within
+from bridge.waiting import within
 from bridge.xa.coordinator import Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import BranchState, TransactionState

@@ -1,7 +1,6 @@
-"""Waiting for several things at once, for so long and no longer, without ending any of them.
+"""Wait for several Deferreds with a timeout, without cancelling them.
 
-Owns the waiting. What is awaited goes on when nobody waits for it any more: a link that stops late
-still stops.
+What is awaited goes on after the timeout: a link that stops late still stops.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Ended:
+class Gathered:
     """What became of what was awaited, by name.
 
     :param results: of those that succeeded. :param failures: of those that failed. :param late: the
@@ -29,21 +28,21 @@ class Ended:
     late: tuple[str, ...] = ()
 
 
-def together(
+def gather(
     clock: Any,
     awaited: Mapping[str, Deferred[Any]],
     seconds: float,
     late: Callable[[str, Failure], None],
-) -> Deferred[Ended]:
+) -> Deferred[Gathered]:
     """Wait until all have ended, at most so many seconds.
 
-    :param clock: the reactor. :param awaited: by name; nobody else may wait for them. :param late:
+    :param clock: the reactor. :param awaited: by name; nothing else may wait for them. :param late:
         called for each that fails after the waiting ended.
-    :returns: never fails by itself. To cancel it ends the waiting only.
+    :returns: never fails by itself. Cancelling it ends the waiting only.
     """
-    ended = Ended()
+    ended = Gathered()
     open_names = dict.fromkeys(awaited)
-    waiting: Deferred[Ended] = Deferred(lambda _: over())
+    waiting: Deferred[Gathered] = Deferred(lambda _: over())
     timer = clock.callLater(seconds, lambda: finish())
 
     def over() -> None:
@@ -78,7 +77,7 @@ def together(
 
 
 def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None]) -> None:
-    """Call ``over`` once, as soon as all have ended, well or not; at once where there are none.
+    """Call ``over`` once, as soon as all have succeeded or failed; at once where there are none.
     Others may wait for them, too.
     """
     left = set(awaited)
@@ -95,10 +94,8 @@ def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None
         over()
 
 
-def shielded(doing: Deferred[T]) -> Deferred[T]:
-    """The result of ``doing`` for one who waits for it; that one may give up, and ``doing`` goes
-    on.
-    """
+def shield(doing: Deferred[T]) -> Deferred[T]:
+    """Pass on the result of ``doing``; cancelling what this returns leaves ``doing`` alone."""
     given_up = False
 
     def give_up(_: Deferred[T]) -> None:
@@ -112,7 +109,7 @@ def shielded(doing: Deferred[T]) -> Deferred[T]:
             waiter.callback(result)
 
     def failed(failure: Failure) -> None:
-        # Whoever gave up knows that it may have failed; what did it says so itself.
+        # Whoever gave up knows that it may have failed; what has failed reports that itself.
         if not given_up:
             waiter.errback(failure)
 
@@ -132,5 +129,5 @@ def within(clock: Any, seconds: float, event: Deferred[Any]) -> Deferred[bool]:
             failure.raiseException()
         return False
 
-    waiting = shielded(event).addTimeout(seconds, clock)
+    waiting = shield(event).addTimeout(seconds, clock)
     return waiting.addCallbacks(lambda _: True, late)
