@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredLock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from bridge.bridge_parts import LoadTransformer, Parts, credentials_of, refusal_of
 from bridge.config import model
@@ -40,8 +41,7 @@ from bridge.link.refused_link import RefusedLink
 from bridge.manager import STOP_S
 from bridge.providers.jms.command import java_options
 from bridge.status import BridgeState, LinkState, WrongState
-from bridge.steps import Steps, key
-from bridge.waiting import shield, when_all_ended
+from bridge.waiting import gather, shield, when_all_ended
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
@@ -65,6 +65,8 @@ _PAUSED: Final = (LinkState.PAUSING, LinkState.PAUSED)
 _PAUSED_STATES: Final = (BridgeState.PAUSING, BridgeState.PAUSED)
 #: States in which there is nothing of a link to stop.
 _STOPPED: Final = (LinkState.UNINITIALIZED, LinkState.STOPPED)
+
+_LINK: Final = "link "
 
 
 class JMSBridge:
@@ -116,7 +118,7 @@ class JMSBridge:
         self._log: Final = log
         self._redaction: Final = redaction
         self._lines: Final = lines
-        self._steps: Final = Steps(reactor, log, self._state_of)
+        self._steps: Final = _Steps(reactor, log, self._state_of)
         self._secrets: set[str] = set()
         self._parts: Parts | None = None
         self._stop_s = STOP_S
@@ -321,7 +323,7 @@ class JMSBridge:
 
     async def _start_links(self, links: Sequence[JMSLink | RefusedLink]) -> None:
         """All at once; each is what it is afterwards, and says so itself."""
-        starting = {key(link.name): link.start() for link in links if not refusal_of(link)}
+        starting = {_key(link.name): link.start() for link in links if not refusal_of(link)}
         await self._steps.take("start", starting, START_S)
 
     # --- stop
@@ -339,7 +341,7 @@ class JMSBridge:
             return
         until = self._reactor.seconds() + seconds
         stopping = {
-            key(link.name): link.stop()
+            _key(link.name): link.stop()
             for link in parts.links.values()
             if link.status().state not in _STOPPED
         }
@@ -363,7 +365,7 @@ class JMSBridge:
             raise self._wrong_state("pause")
         self._enter(BridgeState.PAUSING)
         running = {
-            key(link.name): link.pause()
+            _key(link.name): link.pause()
             for link in parts.links.values()
             if link.status().state in _RUNNING
         }
@@ -398,11 +400,11 @@ class JMSBridge:
 
     async def _resume_links(self, parts: Parts) -> None:
         paused = [link for link in parts.links.values() if link.status().state in _PAUSED]
-        resuming = {key(link.name): link.resume() for link in paused}
+        resuming = {_key(link.name): link.resume() for link in paused}
         # Those that a reload made while all was paused have never run.
         held, parts.held = parts.held, set()
         resuming |= {
-            key(name): parts.links[name].start() for name in held if key(name) not in resuming
+            _key(name): parts.links[name].start() for name in held if _key(name) not in resuming
         }
         await self._steps.take("resume", resuming, START_S)
 
@@ -432,7 +434,7 @@ class JMSBridge:
         began = {name for name, link in parts.links.items() if link.status().state in run}
         ending = [parts.links[name] for name in (*different.removed, *anew)]
         stopping = {
-            key(link.name): link.stop() for link in ending if link.status().state not in _STOPPED
+            _key(link.name): link.stop() for link in ending if link.status().state not in _STOPPED
         }
         await self._steps.take("stop", stopping, STOP_S)
         for name in anew:
@@ -467,3 +469,47 @@ class JMSBridge:
             unchanged=", ".join(different.unchanged) or "none",
         )
         return different
+
+
+class _Steps:
+    """Steps of starting and stopping a bridge: waits for links and the rest at once, with a timeout,
+    and logs what failed or is late.
+
+    :param state: the state of the link of that name; None where there is none.
+    """
+
+    def __init__(self, reactor: Any, log: Logger, state: Callable[[str], LinkState | None]) -> None:
+        self._reactor: Final = reactor
+        self._log: Final = log
+        self._state: Final = state
+
+    async def take(self, operation: str, awaited: dict[str, Deferred[Any]], seconds: float) -> None:
+        """Wait for these at most so long, and tell of what failed or is late.
+
+        :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param awaited: by what they
+            are called, a link as :func:`key` says.
+        """
+        ended = await gather(self._reactor, awaited, max(0.0, seconds), self._failed)
+        for name, failure in ended.failures.items():
+            self._failed(name, failure)
+        for name in ended.late:
+            if operation in ("start", "resume"):
+                self._log.info("{name}: still being started", name=name)
+            else:
+                self._log.warn(
+                    "{name}: did not {operation} in time", name=name, operation=operation
+                )
+
+    def _failed(self, name: str, failure: Failure) -> None:
+        if self._state(name.removeprefix(_LINK)) in (LinkState.FAILED, LinkState.RETRYING):
+            # It has told.
+            return
+        if not isinstance(failure.value, WrongState):
+            self._log.failure("{name} failed", failure, name=name)
+        else:
+            self._log.warn("{error}", error=failure.value)
+
+
+def _key(link: str) -> str:
+    """What a link is called where what was asked of it is awaited."""
+    return f"{_LINK}{link}"
