@@ -319,7 +319,7 @@ async def test_a_source_that_is_lost_just_when_it_was_connected_is_told_of_with_
     link = brokers.link(failure_retry_interval_ms=1)
     await link.start()
     await until(lambda: len(peer.sockets) > 50)
-    assert "is no command" in link.status().last_error
+    assert "is not a command" in link.status().last_error
     assert not any("its connection has ended" in line for line in brokers.logged), brokers.logged
     await peer.close()
 
