@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -118,7 +119,11 @@ class RecordingStore:
         self._turn = turn
         self._asked: deque[tuple[Any, Callable[[Any], None]]] = deque()
         self.draining = False
+        #: Bytes of messages that one batch may insert.
+        self.largest = sys.maxsize
+        #: A gateway listens to one of the two: what a full disk does has changed.
         self.on_draining: Any = None
+        self.on_full: Any = None
         self.on_damaged: Any = None
         self.on_failed: Any = None
         self.closed = False
@@ -136,6 +141,9 @@ class RecordingStore:
         }
         recovered = self._interface.Recovered
         return recovered(**{name: given[name] for name in given if name in recovered._fields})
+
+    def measure(self) -> int:
+        return self.largest
 
     def scan(self) -> Iterator[Any]:
         for seq, row in sorted(self._disk.table("inserts").items()):
@@ -189,6 +197,8 @@ class RecordingStore:
             rows = self._disk.table("inserts")
             answer([rows[seq] for seq in what if seq in rows])
         elif how == "full" and what.inserts:
+            if self.on_full is not None:
+                self.drain(True)
             answer(self._interface.StoreFull("the disk is full"))
         else:
             self._disk.apply(what)
@@ -198,8 +208,9 @@ class RecordingStore:
         """Say that the disk is full, or that it is no longer."""
         if self.draining != draining:
             self.draining = draining
-            if self.on_draining is not None:
-                self.on_draining(draining)
+            for told in (self.on_draining, self.on_full):
+                if told is not None:
+                    told(draining)
 
 
 class Transport:
