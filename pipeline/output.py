@@ -24,7 +24,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pipeline.errors import PipelineError
-from pipeline.summary import Chart, Summary, Table
+from pipeline.summary import Chart, Summary, Table, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -231,25 +231,6 @@ def show(summary: Summary, console: Console) -> None:
         console.print(drawn)
         if table.note:
             console.print(Text(table.note))
-
-
-def shown(value: object) -> str:
-    """A value as people read it: numbers in groups of three digits, times in UTC to the
-    millisecond, nothing for None.
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    if isinstance(value, datetime):
-        return (
-            value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-        ).isoformat(sep=" ", timespec="milliseconds")
-    return str(value)
 
 
 @contextmanager

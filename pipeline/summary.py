@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal
 
 
@@ -61,3 +62,22 @@ class Summary:
     title: str
     facts: Mapping[str, object] = field(default_factory=dict)
     tables: Sequence[Table] = ()
+
+
+def shown(value: object) -> str:
+    """A value as people read it: numbers in groups of three digits, times in UTC to the
+    millisecond, nothing for None.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, datetime):
+        return (
+            value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        ).isoformat(sep=" ", timespec="milliseconds")
+    return str(value)

@@ -152,7 +152,6 @@ CIRCLES = frozenset(
                 "xa.work",
             ]
         ),
-        frozenset({"pipeline.output", "pipeline.report.page"}),
     }
 )
 

@@ -22,10 +22,9 @@ from markupsafe import Markup
 
 from gateway import __version__
 from pipeline.errors import PipelineError
-from pipeline.output import shown
 from pipeline.report.plots import Key, plot
 from pipeline.report.text import plain
-from pipeline.summary import Summary, Table
+from pipeline.summary import Summary, Table, shown
 
 #: Rows of one table.
 MOST_ROWS: Final = 1_000

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pipeline.output import Output, show, shown, top
-from pipeline.summary import Summary, Table
+from pipeline.output import Output, show, top
+from pipeline.summary import Summary, Table, shown
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json"])
