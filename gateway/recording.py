@@ -55,7 +55,7 @@ class Recording:
 
     async def close(self) -> None:
         """Have all lines written; the broker is closed."""
-        journey = self._broker.dead_letters.journey
+        journey = self._broker.dead_letters.journal
         if journey is not None:
             journey.flush()
         await self.journal.close()

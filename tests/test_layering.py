@@ -116,25 +116,9 @@ CIRCLES = frozenset(
             f"gateway.broker.{name}"
             for name in [
                 "broker",
-                "core.browser",
-                "core.distribution",
-                "core.pace",
-                "core.physical",
-                "core.queue",
-                "core.selection",
-                "core.source",
-                "core.spilled",
-                "core.subscription",
-                "core.topic",
-                "dead_letters",
-                "durability.duplicates",
-                "durability.numbering",
-                "durability.rows",
                 "housekeeping",
                 "journal_lines",
                 "journey",
-                "operator.limit_reports",
-                "operator.purging",
                 "operator.views",
                 "sessions.admission",
                 "sessions.connection",
@@ -150,6 +134,18 @@ CIRCLES = frozenset(
                 "xa.resource",
                 "xa.session",
                 "xa.work",
+            ]
+        ),
+        frozenset(
+            f"gateway.broker.{name}"
+            for name in [
+                "core.changes",
+                "core.distribution",
+                "core.physical",
+                "core.selection",
+                "core.subscription",
+                "core.topic",
+                "operator.purging",
             ]
         ),
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from gateway.broker.core import properties
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
 from gateway.broker.core.names import check_name
@@ -88,8 +89,6 @@ class Broker:
         self.turn = turn
         self.store = store
         self.options = options
-        #: Whether messages that memory has no room for can live in the store only.
-        self.spills = spills
         self.memory = memory or Memory()
         self.memory.spills = spills
         self.schedule = Schedule(clock, turn)
@@ -97,9 +96,25 @@ class Broker:
         self.commits = GroupCommit(store, turn, failed)
         self.rows = Rows(store, self.commits, turn)
         self.dead_letters = DeadLetters(
-            self, truncate=options.truncate_dead, log_all=options.log_dead
+            self.arrive,
+            turn,
+            options.name,
+            truncate=options.truncate_dead,
+            log_all=options.log_dead,
         )
-        self.most_rollbacks = options.most_rollbacks
+        #: What the destinations and subscriptions of this broker share.
+        self.core = Changes(
+            self,
+            turn,
+            self.memory,
+            self.schedule,
+            self.slices,
+            self.commits,
+            self.rows,
+            spills=spills,
+            most_rollbacks=options.most_rollbacks,
+        )
+        self.core.graves = self.dead_letters
         self.store_id = store_id
         #: Properties that the settings give, by destination.
         self.configured = dict(options.destinations)
@@ -119,7 +134,7 @@ class Broker:
         #: Durable ones that are going, and whose rows are there yet.
         self._ending: dict[TopicSubscription, None] = {}
         self._next_number = 1
-        self.numbering = Numbering(store_id, self.commits, turn, self.find)
+        self.numbering: Numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
         #: What tells the journal of every step; None where nothing does. See
         #: :func:`gateway.broker.journey.tell`.
@@ -129,11 +144,19 @@ class Broker:
         store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
         self.housekeeping = Housekeeping(self)
-        self.limit_reports = LimitReports(self)
-        self.use_reports = UseReports(self)
+        self.limit_reports = self.core.reports = LimitReports(self.schedule)
+        self.use_reports = UseReports(self.schedule, options.reap_time)
         self.unacknowledged = Unacknowledged(self.memory, self.schedule)
         self.branches = Branches(self)
-        self.duplicates = DuplicateIds(self)
+        self.duplicates = DuplicateIds(
+            options,
+            turn,
+            self.schedule,
+            self.commits,
+            self.rows,
+            self.numbering,
+            self.branches.sent,
+        )
 
     def waiting_octets(self) -> int:
         """Octets of messages in memory, waiting for consumers or for the store."""
@@ -181,9 +204,9 @@ class Broker:
         number = stayed or self.new_number()
         made = given or self.properties_for(destination)
         if destination.kind is Kind.QUEUE:
-            physical = PhysicalQueue(self, destination, number, made)
+            physical = PhysicalQueue(self.core, destination, number, made)
         else:
-            physical = PhysicalTopic(self, destination, number, made)
+            physical = PhysicalTopic(self.core, destination, number, made)
         physical.since = physical.identified = self.last_seq
         physical.stored = bool(stayed)
         physical.auto_created = not destination.temporary and destination not in self.configured
@@ -213,9 +236,9 @@ class Broker:
             ) from error
         made: PhysicalQueue | PhysicalTopic
         if destination.kind is Kind.QUEUE:
-            made = PhysicalQueue(self, destination, number, held)
+            made = PhysicalQueue(self.core, destination, number, held)
         else:
-            made = PhysicalTopic(self, destination, number, held)
+            made = PhysicalTopic(self.core, destination, number, held)
         made.stored = True
         made.administered = given
         made.auto_created = (
@@ -307,6 +330,10 @@ class Broker:
     def _has_rows(self, physical: Physical) -> bool:
         """Whether rows of the store may name the destination, or are to."""
         return bool(physical.count or physical.arrivals or physical.coming or physical.clearing)
+
+    def idle(self, physical: Physical) -> None:
+        """Nobody uses an auto-created destination: it is reaped after a while."""
+        self.housekeeping.reap_later(physical)
 
     def removal_over(self, physical: Physical) -> None:
         """Something left a destination that was removed. When transactions hold nothing of it any

@@ -6,8 +6,10 @@ are ``messaging.dead``'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from twisted.logger import Logger
 
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, DeadReason
@@ -16,32 +18,57 @@ from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Int, Value
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.core.distribution import Distribution
     from gateway.broker.core.physical import Physical
-    from gateway.broker.journey import Journey
+    from gateway.messaging.destination import Destination
+    from gateway.messaging.turn import Turn
+
+
+class DeadJournal(Protocol):
+    """Is told of the dead."""
+
+    def buried(
+        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+    ) -> None: ...
+
+    def flush(self) -> None:
+        """Hand over what was told until now."""
 
 
 class DeadLetters:
     """Puts dead messages where an administrator finds them.
 
+    :param arrive: gives a destination messages of the broker's own.
+    :param broker_name: in every dead message (``imq.instancename``).
     :param truncate: keep headers only (``imq.destination.DMQ.truncateBody``).
     :param log_all: log each dead message (``imq.destination.logDeadMsgs``).
     """
 
-    def __init__(self, broker: Broker, *, truncate: bool, log_all: bool) -> None:
-        self._broker = broker
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(
+        self,
+        arrive: Callable[[Destination, Sequence[Message]], None],
+        turn: Turn,
+        broker_name: str,
+        *,
+        truncate: bool,
+        log_all: bool,
+    ) -> None:
+        self._arrive = arrive
+        self._turn = turn
+        self._broker_name = broker_name
         self._truncate = truncate
         self._log_all = log_all
         #: What tells the journal of the dead; None where nothing does.
-        self.journey: Journey | None = None
+        self.journal: DeadJournal | None = None
 
     def tell(
         self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
     ) -> None:
         """These are dead, and about to be settled: the journal hears of it."""
-        if self.journey is not None:
-            self.journey.buried(source, messages, reason, comment)
+        if self.journal is not None:
+            self.journal.buried(source, messages, reason, comment)
 
     def bury(
         self,
@@ -56,7 +83,6 @@ class DeadLetters:
         The caller settles the message at ``source`` in the same batch, so that it is in one place
         or the other.
         """
-        broker = self._broker
         headers = message.headers
         properties = headers.properties
         lost = physical.destination == DMQ and reason not in (
@@ -64,7 +90,7 @@ class DeadLetters:
             DeadReason.LOW_PRIORITY,
         )
         if lost or _wish(properties, dead.LOG_DEAD_MESSAGES, self._log_all):
-            broker.log.info(
+            self._log.info(
                 "message {id} of {destination} is dead: {reason}, {comment}",
                 id=message.message_id,
                 destination=str(physical.destination),
@@ -75,12 +101,12 @@ class DeadLetters:
             return
         truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._truncate) and bool(message.body)
         added: dict[str, Value] = {
-            dead.UNDELIVERED_TIMESTAMP: broker.turn.refresh(),
+            dead.UNDELIVERED_TIMESTAMP: self._turn.refresh(),
             dead.UNDELIVERED_REASON: reason.value,
             dead.UNDELIVERED_COMMENT: comment,
             dead.DELIVERY_COUNT: Int(source.tried.get(message.seq, 0)),
             dead.BODY_TRUNCATED: truncate,
-            dead.DEAD_BROKER: broker.options.name,
+            dead.DEAD_BROKER: self._broker_name,
             dead.ORIGINAL_DESTINATION: str(physical.destination),
         }
         copy = Message(
@@ -98,7 +124,7 @@ class DeadLetters:
             message_id=message.message_id,
         )
         copy.user = message.user
-        broker.arrive(DMQ, [copy])
+        self._arrive(DMQ, [copy])
 
     def _keeps(self, physical: Physical, message: Message) -> bool:
         wish = _wish(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gateway.broker.broker import Broker
     from gateway.broker.core.distribution import Distribution
     from gateway.broker.core.physical import Physical
+    from gateway.broker.core.source import Receiver
     from gateway.broker.sessions.connection import EmbeddedConnection
     from gateway.broker.sessions.consumer import EmbeddedConsumer
     from gateway.broker.sessions.session import EmbeddedSession
@@ -219,14 +220,16 @@ class Journey:
     def delivered(
         self,
         source: Distribution,
-        consumer: EmbeddedConsumer,
+        consumer: Receiver,
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None:
-        """These are handed to a consumer. :param attempts: for the how manieth time; None where it
-        is the first for all.
+        """These are handed to a consumer. :param attempts: the delivery attempts, counted from 1;
+        None where all are the first.
         """
-        connection, subscription = consumer.session.connection, _name(consumer)
+        # Whoever receives from a queue or a subscription is one.
+        embedded = cast("EmbeddedConsumer", consumer)
+        connection, subscription = embedded.session.connection, _name(embedded)
         if attempts is None:
             for named in self._names(source, run):
                 self._lines.tell(_DELIVERED, named, connection, subscription)
@@ -393,12 +396,12 @@ class Journey:
 
 def tell(broker: Broker, journal: Journal) -> None:
     """From now on the journal is told of the broker's messages as much as its level says."""
-    if broker.dead_letters.journey is not None:
-        broker.dead_letters.journey.flush()
+    if broker.dead_letters.journal is not None:
+        broker.dead_letters.journal.flush()
     everything = journal.level is Level.ALL
     journey = None if journal.level is Level.OFF else Journey(broker, journal, everything)
-    broker.dead_letters.journey = journey
-    broker.journey = journey if everything else None
+    broker.dead_letters.journal = journey
+    broker.journey = broker.core.journal = journey if everything else None
     broker.commits.on_stored = broker.journey.stored if broker.journey is not None else None
 
 

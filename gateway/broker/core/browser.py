@@ -14,7 +14,7 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.core.queue import PhysicalQueue
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.core.source import Receiver
     from gateway.messaging.redelivery import RedeliveryChanges
 
 
@@ -28,20 +28,20 @@ class QueueBrowser:
     def __init__(self, queue: PhysicalQueue) -> None:
         self._queue = queue
         self._cursor = Cursor(queue.backlog)
-        self._consumer: EmbeddedConsumer | None = None
+        self._consumer: Receiver | None = None
         self._marked = False
         self._ended = False
 
-    def join(self, consumer: EmbeddedConsumer) -> None:
+    def join(self, consumer: Receiver) -> None:
         self._consumer = consumer
 
-    def leave(self, consumer: EmbeddedConsumer) -> None:
+    def leave(self, consumer: Receiver) -> None:
         self._consumer = None
 
     def mark(self) -> None:
         if not self._marked and not self._ended:
             self._marked = True
-            self._queue.broker.turn.dispatch(self._walk)
+            self._queue.changes.turn.dispatch(self._walk)
 
     def _walk(self) -> None:
         self._marked = False
@@ -55,14 +55,14 @@ class QueueBrowser:
         if messages:
             if self._show(messages):
                 self._marked = True
-                self._queue.broker.slices.wait(self._walk)
+                self._queue.changes.slices.wait(self._walk)
             else:
                 self.mark()
             return
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
-            self._queue.broker.rows.read_back(seqs, partial(self._read, seqs))
+            self._queue.changes.rows.read_back(seqs, partial(self._read, seqs))
         elif seqs is None:
             # The queue is reading them for its consumers.
             self._queue.after_reading(self.mark)
@@ -78,7 +78,7 @@ class QueueBrowser:
         if left:
             # Reading them once more would take longer than keeping them.
             self._cursor.reading = True
-            self._queue.broker.slices.wait(partial(self._read, (), ahead[-left:]))
+            self._queue.changes.slices.wait(partial(self._read, (), ahead[-left:]))
         self.mark()
 
     def _show(self, messages: Sequence[Message]) -> int:
@@ -90,8 +90,8 @@ class QueueBrowser:
             return 0
         left = 0
         stride = 0 if consumer.selector is None else consumer.selector.stride
-        spent = self._queue.broker.slices.spent
-        now_ms = self._queue.broker.turn.now_ms
+        spent = self._queue.changes.slices.spent
+        now_ms = self._queue.changes.turn.now_ms
         octets = 1 << 62 if consumer.octets is None else consumer.octets
         run: list[Message] = []
         for index, message in enumerate(messages):

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from twisted.logger import Logger
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.cursor import Cursor
@@ -24,9 +26,9 @@ from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
+    from gateway.broker.core.changes import Changes
     from gateway.broker.core.physical import Physical
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.core.source import Receiver
     from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 #: Messages handed out by one destination in one turn; others come between.
@@ -39,10 +41,12 @@ _LOOK_MS: Final = 10_000
 class Distribution:
     """Messages that wait, and consumers that want them."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.backlog = Backlog(broker.memory, broker.spills)
-        self.consumers: list[EmbeddedConsumer] = []
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes = changes
+        self.backlog = Backlog(changes.memory, changes.spills)
+        self.consumers: list[Receiver] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.tried: dict[int, int] = {}
         #: Rejected messages that wait for their pause to end, by seq.
@@ -56,7 +60,7 @@ class Distribution:
         self._turn_of = 0
         self._marked = False
         #: Senders that outrun the consumers.
-        self.pace = Pace(broker, self.backlog)
+        self.pace = Pace(changes.turn, changes.schedule, changes.memory, self.backlog)
         #: Browsers that wait for what is being read back.
         self._readers: list[Callable[[], None]] = []
         #: Messages that have expired or were refused, and are being read or buried, slice by slice:
@@ -134,7 +138,7 @@ class Distribution:
             for look in waiting:
                 look()
 
-    def join(self, consumer: EmbeddedConsumer) -> None:
+    def join(self, consumer: Receiver) -> None:
         if self.halted is not None:
             raise self.halted
         self.consumers.append(consumer)
@@ -142,7 +146,7 @@ class Distribution:
             self._selection.cursors[consumer] = Cursor(self.backlog)
         self.mark()
 
-    def leave(self, consumer: EmbeddedConsumer) -> None:
+    def leave(self, consumer: Receiver) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._selection.cursors.pop(consumer, None)
@@ -152,7 +156,7 @@ class Distribution:
     def mark(self) -> None:
         if not self._marked:
             self._marked = True
-            self.broker.turn.dispatch(self._dispatch)
+            self.changes.turn.dispatch(self._dispatch)
 
     def _dispatch(self) -> None:
         self._marked = False
@@ -172,25 +176,25 @@ class Distribution:
         """The time for selectors is used up: hand nothing out before there is more."""
         if not self.held_up:
             self.held_up = True
-            self.broker.slices.wait(self._go_on)
+            self.changes.slices.wait(self._go_on)
 
     def _go_on(self) -> None:
         self.held_up = False
         self._dispatch()
 
-    def _dispatch_plain(self, ready: list[EmbeddedConsumer]) -> None:
+    def _dispatch_plain(self, ready: list[Receiver]) -> None:
         backlog = self.backlog
         if len(ready) == 1:
             consumer = ready[0]
             octets = -1 if consumer.octets is None else consumer.octets
             run, expired = backlog.take(
-                min(consumer.credit, MOST_IN_A_TURN), octets, self.broker.turn.now_ms
+                min(consumer.credit, MOST_IN_A_TURN), octets, self.changes.turn.now_ms
             )
             if run:
                 self.hand(consumer, run)
         else:
             most = min(sum([consumer.credit for consumer in ready]), MOST_IN_A_TURN)
-            run, expired = backlog.take(most, -1, self.broker.turn.now_ms)
+            run, expired = backlog.take(most, -1, self.changes.turn.now_ms)
             if run:
                 self._deal(run)
         if expired:
@@ -221,7 +225,7 @@ class Distribution:
                 self._wait_again(hand)
 
     def _deal_singly(
-        self, ready: list[EmbeddedConsumer], run: list[Message]
+        self, ready: list[Receiver], run: list[Message]
     ) -> tuple[list[list[Message]], int]:
         """Deal to consumers who may not have room for their share. :returns: their hands, and the
         place of the next.
@@ -243,31 +247,30 @@ class Distribution:
             place = (place + 1) % count
         return hands, place
 
-    def _in_turn(self) -> list[EmbeddedConsumer]:
+    def _in_turn(self) -> list[Receiver]:
         start = self._turn_of % len(self.consumers)
         self._turn_of = start + 1
         return self.consumers[start:] + self.consumers[:start]
 
-    def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
+    def hand(self, consumer: Receiver, run: list[Message]) -> None:
         """Deliver what was taken out of the backlog."""
         self.pace.handed(len(run))
         attempts = [self.tried.get(message.seq, 0) + 1 for message in run] if self.tried else None
         if attempts is not None and max(attempts) == 1:
             attempts = None
-        if self.broker.journey is not None:
-            self.broker.journey.delivered(self, consumer, run, attempts)
+        self.changes.delivered(self, consumer, run, attempts)
         consumer.hand(run, attempts)
 
     # --- the store
 
     def _read_back(self) -> None:
-        if self.broker.memory.used >= self.broker.memory.most and not (
+        if self.changes.memory.used >= self.changes.memory.most and not (
             self.consumers or self._readers
         ):
             return
         seqs = self.backlog.wanted(BLOCK)
         if seqs:
-            self.broker.rows.read_back(seqs, partial(self._refilled, seqs))
+            self.changes.rows.read_back(seqs, partial(self._refilled, seqs))
 
     def _refilled(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         if self.halted is not None:
@@ -304,7 +307,7 @@ class Distribution:
     def not_found(self, count: int, octets: int) -> None:
         """So many messages should have been in the store, and are not."""
         if count:
-            self.broker.log.error(
+            self._log.error(
                 "{count} messages of {source} are not in the store any more",
                 count=count,
                 source=str(self),
@@ -319,7 +322,7 @@ class Distribution:
             expired, stored = self.backlog.take_expired(now_ms)
             self.dying += len(expired) + len(stored)
             if expired:
-                self.broker.schedule.in_slices(
+                self.changes.schedule.in_slices(
                     self._bury_slowly(expired, DeadReason.EXPIRED, "expired while it waited")
                 )
             self._bury_stored(
@@ -358,7 +361,7 @@ class Distribution:
                 self.bury(messages, reason, comment)
             self._bury_stored(sizes, reason, comment, done)
 
-        self.broker.rows.read_back(seqs, found)
+        self.changes.rows.read_back(seqs, found)
 
     # --- taking back
 
@@ -367,18 +370,16 @@ class Distribution:
         if messages and self.burial is not None:
             self.bury(messages, DeadReason.UNDELIVERABLE, self.burial)
         else:
-            if self.broker.journey is not None:
-                self.broker.journey.removed(self, messages)
+            self.changes.removed(self, messages)
             self.settle(messages)
 
     def give_back(self, messages: Sequence[Message]) -> None:
         """Deliver these again at once, in order; each was tried once more."""
-        if self.broker.journey is not None:
-            self.broker.journey.returned(self, messages, "unsettled")
+        self.changes.returned(self, messages, "unsettled")
         if self.gone:
             self.give_up(messages)
             return
-        tried, limit = self.tried, self.broker.most_rollbacks
+        tried, limit = self.tried, self.changes.most_rollbacks
         kept = messages
         for message in messages:
             tried[message.seq] = tried.get(message.seq, 0) + 1
@@ -390,10 +391,10 @@ class Distribution:
                     buried.setdefault(tried[message.seq], []).append(message)
             for tries, part in buried.items():
                 self.dying += len(part)
-                self.broker.schedule.in_slices(
+                self.changes.schedule.in_slices(
                     self._bury_slowly(part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times")
                 )
-        self.broker.schedule.in_slices(
+        self.changes.schedule.in_slices(
             self._count_slowly([message for message in kept if self.keeps_count(message)])
         )
         self._wait_again(kept)
@@ -408,7 +409,7 @@ class Distribution:
             for message in messages[start : start + 4 * BLOCK]:
                 count = self.tried.get(message.seq)
                 if count is not None and message.seq not in self.delayed:
-                    self.broker.commits.redelivery(self.owner, message.seq, count, 0)
+                    self.changes.commits.redelivery(self.owner, message.seq, count, 0)
 
     def reject(
         self,
@@ -418,8 +419,7 @@ class Distribution:
         changes: RedeliveryChanges | None,
     ) -> None:
         """A consumer could not take these: later again, or dead."""
-        if self.broker.journey is not None:
-            self.broker.journey.returned(self, messages, "rejected")
+        self.changes.returned(self, messages, "rejected")
         if self.gone:
             self.give_up(messages)
             return
@@ -435,15 +435,15 @@ class Distribution:
                 buried.setdefault((dead or DeadReason.UNDELIVERABLE, tries), []).append(message)
                 continue
             if self.keeps_count(message):
-                due_ms = self.broker.turn.refresh() + pause if pause else 0
-                self.broker.commits.redelivery(self.owner, message.seq, tries, due_ms)
+                due_ms = self.changes.turn.refresh() + pause if pause else 0
+                self.changes.commits.redelivery(self.owner, message.seq, tries, due_ms)
             if pause:
                 self._pause(message, pause)
             else:
                 again.append(message)
         for (reason, tries), part in buried.items():
             self.dying += len(part)
-            self.broker.schedule.in_slices(
+            self.changes.schedule.in_slices(
                 self._bury_slowly(part, reason, f"refused by its consumer {tries} times")
             )
         self._wait_again(again)
@@ -451,7 +451,7 @@ class Distribution:
     def _pause(self, message: Message, pause_ms: int) -> None:
         """Let a message wait again, but not before so many milliseconds have passed."""
         self.delayed[message.seq] = message
-        self.broker.schedule.after(pause_ms, lambda: self._due(message.seq))
+        self.changes.schedule.after(pause_ms, lambda: self._due(message.seq))
 
     def resume_pause(self, seq: int, size: int, due_ms: int) -> None:
         """The same for a message that is in the store only since a restart.
@@ -463,7 +463,7 @@ class Distribution:
         :param due_ms: epoch milliseconds.
         """
         self.resting[seq] = size
-        turn = self.broker.turn
+        turn = self.changes.turn
         left_ms, longest_ms = due_ms - turn.refresh(), self.use_policy().maximum_redelivery_delay
         self._rest(
             seq,
@@ -473,13 +473,13 @@ class Distribution:
 
     def _rest(self, seq: int, due_ms: int, until_ms: int) -> None:
         def look() -> None:
-            turn = self.broker.turn
+            turn = self.changes.turn
             if turn.refresh() < due_ms and turn.timer_ms < until_ms:
                 self._rest(seq, due_ms, until_ms)
             else:
-                self.broker.rows.read_back([seq], partial(self._rested, seq))
+                self.changes.rows.read_back([seq], partial(self._rested, seq))
 
-        self.broker.schedule.at(min(until_ms, self.broker.turn.refresh_timer() + _LOOK_MS), look)
+        self.changes.schedule.at(min(until_ms, self.changes.turn.refresh_timer() + _LOOK_MS), look)
 
     def _rested(self, seq: int, messages: Sequence[Message]) -> None:
         size = self.resting.pop(seq, None)

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.core.backlog import Backlog
+    from gateway.broker.core.memory import Memory
+    from gateway.broker.schedule import Schedule
+    from gateway.messaging.turn import Turn
 
 #: The parts of a backlog's share of memory at which senders are slowed, and let go.
 _SLOW_DOWN: Final = 4
@@ -28,8 +30,10 @@ _GRACE: Final = 1024 * 1024
 class Pace:
     """The senders that wait for one queue's consumers to catch up."""
 
-    def __init__(self, broker: Broker, backlog: Backlog) -> None:
-        self._broker = broker
+    def __init__(self, turn: Turn, schedule: Schedule, memory: Memory, backlog: Backlog) -> None:
+        self._turn = turn
+        self._schedule = schedule
+        self._memory = memory
         self._backlog = backlog
         self._slowed: list[Callable[[], None]] = []
         self._until = 0
@@ -52,7 +56,7 @@ class Pace:
         self._slowed.append(resume)
         if len(self._slowed) == 1:
             self._handed_before = self._handed
-            self._broker.schedule.after(_MOMENT_MS, self._moment_over)
+            self._schedule.after(_MOMENT_MS, self._moment_over)
 
     def handed(self, count: int) -> None:
         """Consumers were given so many messages."""
@@ -72,9 +76,9 @@ class Pace:
         self._let_go()
 
     def _fuller_than(self, part: int) -> bool:
-        return self._backlog.window_octets > self._broker.memory.share // part
+        return self._backlog.window_octets > self._memory.share // part
 
     def _let_go(self) -> None:
         self._slowed, resumed = [], self._slowed
         for resume in resumed:
-            self._broker.turn.dispatch(resume)
+            self._turn.dispatch(resume)

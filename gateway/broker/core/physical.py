@@ -16,7 +16,7 @@ from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
+    from gateway.broker.core.changes import Changes
 
 
 #: Messages given up in one turn to make room.
@@ -50,12 +50,12 @@ class Physical:
 
     def __init__(
         self,
-        broker: Broker,
+        changes: Changes,
         destination: Destination,
         number: int,
         properties: DestinationProperties,
     ) -> None:
-        self.broker = broker
+        self.changes = changes
         self.destination = destination
         self.number = number
         self.properties = properties
@@ -205,12 +205,12 @@ class Physical:
         if behavior in (LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY):
             if not self._removing:
                 self._removing = True
-                self.broker.schedule.in_slices(
+                self.changes.schedule.in_slices(
                     self._remove(behavior is LimitBehavior.REMOVE_LOW_PRIORITY)
                 )
         elif self.at_limit():
             self.holds_back = True
-            self.broker.limit_reports.holding_back(self)
+            self.changes.reports.holding_back(self)
 
     def _remove(self, lowest_priority: bool) -> Iterator[None]:
         removed = 0
@@ -228,10 +228,10 @@ class Physical:
         if not self.at_limit():
             if self.holds_back:
                 self.holds_back = False
-                self.broker.limit_reports.has_room(self)
+                self.changes.reports.has_room(self)
             self.waiting_senders, resumed = [], self.waiting_senders
             for resume in resumed:
-                self.broker.turn.dispatch(resume)
+                self.changes.turn.dispatch(resume)
 
     # --- what branches have sent
 
@@ -316,7 +316,7 @@ class Physical:
         reaped after a while.
         """
         if self.auto_created and not self.removed and not self.damaged and not self.busy:
-            self.idle_since = self.broker.turn.refresh_timer()
-            self.broker.housekeeping.reap_later(self)
+            self.idle_since = self.changes.turn.refresh_timer()
+            self.changes.places.idle(self)
         elif self.removed:
-            self.broker.removal_over(self)
+            self.changes.places.removal_over(self)

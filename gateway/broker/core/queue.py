@@ -14,8 +14,8 @@ from gateway.messaging.errors import DestinationStopped, TooManyConsumers
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.core.changes import Changes
+    from gateway.broker.core.source import Receiver
     from gateway.messaging.redelivery import RedeliveryPolicy
 
 
@@ -28,19 +28,19 @@ class PhysicalQueue(Physical, Distribution):
 
     def __init__(
         self,
-        broker: Broker,
+        changes: Changes,
         destination: Destination,
         number: int,
         properties: DestinationProperties,
     ) -> None:
-        Physical.__init__(self, broker, destination, number, properties)
-        Distribution.__init__(self, broker)
+        Physical.__init__(self, changes, destination, number, properties)
+        Distribution.__init__(self, changes)
 
     # --- arrivals
 
     def keep(self, run: Sequence[Message]) -> Kept:
         if not self.destination.temporary:
-            insert = self.broker.rows.insert
+            insert = self.changes.rows.insert
             for message in run:
                 if message.headers.persistent:
                     message.stored = 1
@@ -49,8 +49,7 @@ class PhysicalQueue(Physical, Distribution):
 
     def place(self, kept: Kept) -> None:
         if self.drops_arrivals:
-            if self.broker.journey is not None:
-                self.broker.journey.removed(self, kept)
+            self.changes.removed(self, kept)
             self.release(kept)
             return
         size = 0
@@ -71,15 +70,14 @@ class PhysicalQueue(Physical, Distribution):
         for message in messages:
             if not message.stored:
                 message.stored = 1
-                self.broker.rows.insert(self, message, persistent=False)
+                self.changes.rows.insert(self, message, persistent=False)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         return run
 
     def place_held(self, kept: Kept) -> None:
         if self.drops_arrivals:
-            if self.broker.journey is not None:
-                self.broker.journey.removed(self, kept)
+            self.changes.removed(self, kept)
             self.release(kept)
             return
         self.came(len(kept), sum([message.size for message in kept]))
@@ -88,7 +86,7 @@ class PhysicalQueue(Physical, Distribution):
     # --- departures
 
     def settle(self, messages: Sequence[Message]) -> None:
-        delete = self.broker.commits.delete
+        delete = self.changes.commits.delete
         for message in messages:
             if message.stored:
                 message.stored = 0
@@ -99,7 +97,7 @@ class PhysicalQueue(Physical, Distribution):
         for message in messages:
             if message.stored:
                 message.stored = 0
-                self.broker.commits.delete(message.seq)
+                self.changes.commits.delete(message.seq)
 
     def settled(self, messages: Sequence[Message]) -> None:
         self.count -= len(messages)
@@ -136,22 +134,15 @@ class PhysicalQueue(Physical, Distribution):
         return self.properties.redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        self.broker.commits.begin()
-        try:
-            self.broker.dead_letters.tell(self, messages, reason, comment)
-            for message in messages:
-                self.broker.dead_letters.bury(self, self, message, reason, comment)
-            self.settle(messages)
-        finally:
-            self.broker.commits.end()
+        self.changes.buried(self, messages, lambda message: self, reason, comment)
 
-    def join(self, consumer: EmbeddedConsumer) -> None:
+    def join(self, consumer: Receiver) -> None:
         most = self.properties.max_num_active_consumers
         if 0 <= most <= len(self.consumers):
             raise TooManyConsumers(self.destination, most)
         Distribution.join(self, consumer)
 
-    def leave(self, consumer: EmbeddedConsumer) -> None:
+    def leave(self, consumer: Receiver) -> None:
         Distribution.leave(self, consumer)
         if not self.count:
             self.emptied()
@@ -173,12 +164,12 @@ class PhysicalQueue(Physical, Distribution):
             return False
         self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
-        self.broker.limit_reports.evicting(self, reason)
+        self.changes.reports.evicting(self, reason)
         self.bury([victim], reason, f"{self.destination} was at its limit")
         return True
 
     def release_stored(self, seqs: Sequence[int]) -> None:
-        delete = self.broker.commits.delete
+        delete = self.changes.commits.delete
         for seq in seqs:
             delete(seq)
 

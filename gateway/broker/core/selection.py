@@ -20,7 +20,7 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.core.distribution import Distribution
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.core.source import Receiver
 
 #: Messages that one consumer looks at in one turn.
 _MOST_EXAMINED: Final = 1_000
@@ -41,9 +41,9 @@ class Selection:
 
     def __init__(self) -> None:
         #: The consumers that have a selector; while there are none, nothing here is used.
-        self.cursors: dict[EmbeddedConsumer, Cursor] = {}
+        self.cursors: dict[Receiver, Cursor] = {}
 
-    def dispatch(self, distribution: Distribution, consumers: Sequence[EmbeddedConsumer]) -> None:
+    def dispatch(self, distribution: Distribution, consumers: Sequence[Receiver]) -> None:
         """Each looks at what it has not looked at yet, in this order."""
         backlog = distribution.backlog
         again = False
@@ -72,23 +72,21 @@ class Selection:
         if again:
             distribution.mark()
 
-    def _search(
-        self, distribution: Distribution, consumer: EmbeddedConsumer, cursor: Cursor
-    ) -> None:
+    def _search(self, distribution: Distribution, consumer: Receiver, cursor: Cursor) -> None:
         """What this consumer wants may be in the store only: read on, without taking the place of
         what is in memory.
         """
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
-            distribution.broker.rows.read_back(
+            distribution.changes.rows.read_back(
                 seqs, partial(self._searched, distribution, consumer, cursor, seqs)
             )
 
     def _searched(
         self,
         distribution: Distribution,
-        consumer: EmbeddedConsumer,
+        consumer: Receiver,
         cursor: Cursor,
         seqs: Sequence[int],
         messages: Sequence[Message],
@@ -108,7 +106,7 @@ class Selection:
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True
-                distribution.broker.slices.wait(
+                distribution.changes.slices.wait(
                     partial(self._searched, distribution, consumer, cursor, (), ahead[-left:])
                 )
             for message in (*run, *expired):
@@ -131,7 +129,7 @@ class Selection:
 
 def _choose(
     distribution: Distribution,
-    consumer: EmbeddedConsumer,
+    consumer: Receiver,
     cursor: Cursor,
     messages: Sequence[Message],
 ) -> tuple[list[Message], list[Message], int]:
@@ -140,12 +138,12 @@ def _choose(
 
     :returns: those, and how many it had no time to look at.
     """
-    now_ms = distribution.broker.turn.now_ms
+    now_ms = distribution.changes.turn.now_ms
     run: list[Message] = []
     expired: list[Message] = []
     octets = _NO_BOUND if consumer.octets is None else consumer.octets
     stride = 0 if consumer.selector is None else consumer.selector.stride
-    spent = distribution.broker.slices.spent
+    spent = distribution.changes.slices.spent
     for index, message in enumerate(messages):
         if len(run) >= consumer.credit or octets <= 0:
             break
@@ -162,7 +160,7 @@ def _choose(
 
 def _hand(
     distribution: Distribution,
-    consumer: EmbeddedConsumer,
+    consumer: Receiver,
     run: list[Message],
     expired: list[Message],
 ) -> None:

@@ -12,8 +12,47 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.messaging.errors import MessagingError
+    from gateway.messaging.provider import Subscription
     from gateway.messaging.redelivery import RedeliveryChanges
+    from gateway.messaging.selector.selector import Selector
+
+
+class Receiver(Protocol):
+    """A consumer, as its source knows it."""
+
+    spec: Subscription
+    #: It was started, and not stopped or closed.
+    running: bool
+    #: Messages that may still be handed to it; and bytes, None when nobody counts them.
+    credit: int
+    octets: int | None
+    selector: Selector | None
+
+    def ready(self) -> bool:
+        """Whether something can be handed to it."""
+
+    def wants(self, message: Message) -> bool:
+        """Whether its selector matches."""
+
+    def hand(self, run: list[Message], attempts: list[int] | None) -> None:
+        """Deliver a run. Its length is within the credit."""
+
+    def end_of_browse(self) -> None:
+        """There is nothing more to browse."""
+
+    def fail(self, error: MessagingError) -> None:
+        """Its source is gone."""
+
+    def stop_for_good(self, error: MessagingError) -> None:
+        """Its source gives nothing more."""
+
+    def give_back(self) -> None:
+        """Everything outstanding goes back."""
+
+    @property
+    def outstanding(self) -> int:
+        """Deliveries not settled."""
 
 
 class Source(Protocol):
@@ -50,5 +89,5 @@ class Source(Protocol):
     ) -> None:
         """A consumer could not take these."""
 
-    def leave(self, consumer: EmbeddedConsumer) -> None:
+    def leave(self, consumer: Receiver) -> None:
         """The consumer receives no more."""

@@ -10,16 +10,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from gateway.broker.core.topic import PhysicalTopic
+_Topic = TypeVar("_Topic")
 
 #: So many runs that have been taken out at the front are kept before the others are moved there.
 _TRIM = 1024
 
 
-class Spilled:
+class Spilled(Generic[_Topic]):
     """Seqs, in order, and the topic of each."""
 
     __slots__ = ("_count", "_firsts", "_lasts", "_start", "_topics")
@@ -28,7 +27,7 @@ class Spilled:
         #: The runs: the first and the last seq of each, and its topic.
         self._firsts = array("Q")
         self._lasts = array("Q")
-        self._topics: list[PhysicalTopic] = []
+        self._topics: list[_Topic] = []
         #: Index of the first run; those before it were taken out.
         self._start = 0
         self._count = 0
@@ -43,14 +42,14 @@ class Spilled:
     def __contains__(self, seq: int) -> bool:
         return self._run(seq) >= 0
 
-    def topic(self, seq: int) -> PhysicalTopic:
+    def topic(self, seq: int) -> _Topic:
         """The topic of a message. :raises KeyError: it is not here."""
         index = self._run(seq)
         if index < 0:
             raise KeyError(seq)
         return self._topics[index]
 
-    def add_all(self, seqs: Sequence[int], topic: PhysicalTopic) -> None:
+    def add_all(self, seqs: Sequence[int], topic: _Topic) -> None:
         """Add messages that are not here, given in order; quick for a whole run after all
         others.
         """
@@ -60,7 +59,7 @@ class Spilled:
             for seq in seqs:
                 self._add(seq, seq, topic)
 
-    def _add(self, first: int, last: int, topic: PhysicalTopic) -> None:
+    def _add(self, first: int, last: int, topic: _Topic) -> None:
         lasts = self._lasts
         self._count += last - first + 1
         if lasts and first <= lasts[-1]:
@@ -128,7 +127,7 @@ class Spilled:
                 del firsts[: self._start], lasts[: self._start], self._topics[: self._start]
                 self._start = 0
 
-    def _insert(self, index: int, first: int, last: int, topic: PhysicalTopic) -> None:
+    def _insert(self, index: int, first: int, last: int, topic: _Topic) -> None:
         self._firsts.insert(index, first)
         self._lasts.insert(index, last)
         self._topics.insert(index, topic)

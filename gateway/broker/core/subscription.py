@@ -27,10 +27,10 @@ from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
+    from gateway.broker.core.changes import Changes
     from gateway.broker.core.physical import Physical
+    from gateway.broker.core.source import Receiver
     from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
     from gateway.messaging.redelivery import RedeliveryPolicy
     from gateway.messaging.selector.selector import Selector
 
@@ -45,7 +45,7 @@ class TopicSubscription(Distribution):
 
     def __init__(
         self,
-        broker: Broker,
+        changes: Changes,
         pattern: Destination,
         selector: Selector | None,
         *,
@@ -55,7 +55,7 @@ class TopicSubscription(Distribution):
         client_id: str = "",
         name: str = "",
     ) -> None:
-        super().__init__(broker)
+        super().__init__(changes)
         self.pattern = pattern
         #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of
         #: topics its pattern covers, once it has an ordinal.
@@ -73,7 +73,7 @@ class TopicSubscription(Distribution):
         self.covers: Callable[[Destination], bool] = _everything
         #: Messages whose row is in the store for this subscription's sake though they are not owed
         #: durably.
-        self._spilled = Spilled()
+        self._spilled: Spilled[PhysicalTopic] = Spilled()
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
         #: Nor was it, since the start, about messages up to this seq, which the store had.
@@ -100,7 +100,7 @@ class TopicSubscription(Distribution):
         selector = self.selector
         if selector is None:
             return run, BEYOND
-        matches, stride, spent = selector.matches, selector.stride, self.broker.slices.spent
+        matches, stride, spent = selector.matches, selector.stride, self.changes.slices.spent
         accepted: list[Message] = []
         for index, message in enumerate(run):
             if index % stride == 0 and spent():
@@ -115,8 +115,8 @@ class TopicSubscription(Distribution):
         if self.number:
             for message in run:
                 if message.headers.persistent:
-                    self.broker.rows.hold(topic, message, persistent=True)
-                    self.broker.commits.owe(self.number, message.seq)
+                    self.changes.rows.hold(topic, message, persistent=True)
+                    self.changes.commits.owe(self.number, message.seq)
 
     def arrive(self, topic: PhysicalTopic, run: Sequence[Message], examined: int) -> None:
         """What was kept arrives, with rising seqs. :param examined: see :meth:`wanted`."""
@@ -135,7 +135,7 @@ class TopicSubscription(Distribution):
         if spilled:
             if self.number:
                 spilled = [message for message in spilled if not message.headers.persistent]
-            hold = self.broker.rows.hold
+            hold = self.changes.rows.hold
             for message in spilled:
                 hold(topic, message, persistent=False)
             self._spilled.add_all([message.seq for message in spilled], topic)
@@ -158,7 +158,7 @@ class TopicSubscription(Distribution):
         self._unexamined.update([message.seq for message in run if message.seq > examined])
         self._more = True
         if not self._searching:
-            self.broker.slices.wait(self._search)
+            self.changes.slices.wait(self._search)
 
     def _search(self) -> None:
         """Look through what waits for what is not wanted: nobody may be there to have it
@@ -185,7 +185,7 @@ class TopicSubscription(Distribution):
         self._unexamined.discard(message.seq)
         return self.selector is not None and not self.selector.matches(message)
 
-    def hand(self, consumer: EmbeddedConsumer, run: list[Message]) -> None:
+    def hand(self, consumer: Receiver, run: list[Message]) -> None:
         if self._unexamined or self.restored:
             run = self._examine(run)
         if run:
@@ -198,7 +198,7 @@ class TopicSubscription(Distribution):
         unwanted = [
             message
             for message in messages
-            if not self.broker.slices.spent() and self._is_unwanted(message)
+            if not self.changes.slices.spent() and self._is_unwanted(message)
         ]
         if unwanted:
             self.settle(unwanted)
@@ -218,7 +218,7 @@ class TopicSubscription(Distribution):
         for index, message in enumerate(run):
             seq = message.seq
             if seq in self._unexamined or seq <= self.restored:
-                if self.broker.slices.spent():
+                if self.changes.slices.spent():
                     self.backlog.give_back(run[index:])
                     self.hold_up()
                     break
@@ -242,15 +242,15 @@ class TopicSubscription(Distribution):
             return
         for message in messages:
             if self.number and message.headers.persistent:
-                self.broker.commits.settle(self.number, message.seq)
-                self.broker.rows.release(message.seq)
+                self.changes.commits.settle(self.number, message.seq)
+                self.changes.rows.release(message.seq)
             elif self._spilled.discard(message.seq):
-                self.broker.rows.release(message.seq)
+                self.changes.rows.release(message.seq)
 
     def release_stored(self, seqs: Sequence[int]) -> None:
         for seq in self._spilled.discard_all(seqs):
-            self.broker.commits.settle(self.number, seq)
-        release = self.broker.rows.release
+            self.changes.commits.settle(self.number, seq)
+        release = self.changes.rows.release
         for seq in seqs:
             release(seq)
 
@@ -262,7 +262,7 @@ class TopicSubscription(Distribution):
             if left is None or left.destination != message.headers.destination:
                 if left is not None:
                     left.taken()
-                left = self.broker.topic_of(message)
+                left = self.changes.places.topic_of(message)
                 if left is None:
                     continue
             left.count -= 1
@@ -274,7 +274,7 @@ class TopicSubscription(Distribution):
         return self.number != 0 and message.headers.persistent and bool(message.stored)
 
     def lost(self, count: int, octets: int) -> None:
-        topic = self.broker.destinations.get(self.pattern)
+        topic = self.changes.places.find(self.pattern)
         if topic is not None:
             # Of which topic a message was that came by a pattern, only the message knew.
             topic.count -= count
@@ -285,28 +285,19 @@ class TopicSubscription(Distribution):
 
     @property
     def named(self) -> Physical | None:
-        return self.broker.destinations.get(self.pattern)
+        return self.changes.places.find(self.pattern)
 
     @property
     def gone(self) -> bool:
         return self.ended
 
     def use_policy(self) -> RedeliveryPolicy:
-        return self.broker.properties_for(self.pattern).redelivery
+        return self.changes.places.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
         if self._unexamined or self.restored:
             messages = self._without_unwanted(messages)
-        self.broker.commits.begin()
-        try:
-            self.broker.dead_letters.tell(self, messages, reason, comment)
-            for message in messages:
-                topic = self.broker.topic_of(message)
-                if topic is not None:
-                    self.broker.dead_letters.bury(topic, self, message, reason, comment)
-            self.settle(messages)
-        finally:
-            self.broker.commits.end()
+        self.changes.buried(self, messages, self.changes.places.topic_of, reason, comment)
 
     def evict(self, topic: PhysicalTopic, lowest_priority: bool) -> bool:
         """Give up one waiting message of ``topic`` to make room. :returns: False when none is at
@@ -321,7 +312,7 @@ class TopicSubscription(Distribution):
             return False
         self.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
-        self.broker.limit_reports.evicting(topic, reason)
+        self.changes.reports.evicting(topic, reason)
         self.bury([victim], reason, f"{self} was at the limit of its topic")
         return True
 
@@ -339,11 +330,11 @@ class TopicSubscription(Distribution):
 
     # --- the end
 
-    def leave(self, consumer: EmbeddedConsumer) -> None:
+    def leave(self, consumer: Receiver) -> None:
         """The consumer receives no more; a subscription that is not durable ends with it."""
         super().leave(consumer)
         if not self.durable and not self.consumers:
-            self.broker.end_subscription(self)
+            self.changes.places.end_subscription(self)
 
     def discard(self, comment: str | None, done: Callable[[], None]) -> None:
         """Give up everything that waits, block by block, to the dead message queue if there is a
@@ -362,7 +353,9 @@ class TopicSubscription(Distribution):
             if not (self.backlog.waiting or self.delayed):
                 done()
                 return
-            self.broker.schedule.in_turn(self._discard_unread(done), self.broker.commits.backed_up)
+            self.changes.schedule.in_turn(
+                self._discard_unread(done), self.changes.commits.backed_up
+            )
             return
         octets = self.backlog.octets
         messages, seqs = self.backlog.clear()
@@ -380,7 +373,7 @@ class TopicSubscription(Distribution):
                     yield
             self._give_up_stored(seqs, 0, octets, comment, done)
 
-        self.broker.schedule.in_slices(steps())
+        self.changes.schedule.in_slices(steps())
 
     def go_on_without(self, topic: PhysicalTopic, done: Callable[[], None]) -> None:
         """A topic that has stopped it is being destroyed: give up what it has of that, and hand out
@@ -388,18 +381,18 @@ class TopicSubscription(Distribution):
 
         It stays stopped where a message of another topic is damaged, too.
         """
-        broker = self.broker
+        places = self.changes.places
 
         def of_the_destroyed(message: Message) -> bool:
             # Or of one that was destroyed before this, when the subscription had to stay stopped.
-            found = broker.topic_of(message)
+            found = places.topic_of(message)
             return found is None or found is topic
 
         def damaged_elsewhere(seqs: Collection[int]) -> bool:
-            numbers = {broker.rows.damaged.get(seq) for seq in seqs}
+            numbers = {self.changes.rows.damaged.get(seq) for seq in seqs}
             return any(
                 each is not topic and each.number in numbers
-                for each in broker.destinations.values()
+                for each in places.destinations.values()
             )
 
         def unreadable(seqs: Collection[int]) -> bool:
@@ -411,12 +404,12 @@ class TopicSubscription(Distribution):
 
         def searched(count: int) -> None:
             damaged = (
-                each for each in broker.topics.values() if each.damaged and each is not topic
+                each for each in places.topics.values() if each.damaged and each is not topic
             )
             stopped = next((other for other in damaged if self in other.subscriptions), None)
             if stopped is None:
                 self.halted = None
-                broker.log.info(
+                self._log.info(
                     "{subscription} goes on: {topic}, which had stopped it, is destroyed",
                     subscription=self,
                     topic=topic,
@@ -427,10 +420,10 @@ class TopicSubscription(Distribution):
             done()
 
         # These were read before, and told of.
-        known = [seq for seq, number in broker.rows.damaged.items() if number == topic.number]
+        known = [seq for seq, number in self.changes.rows.damaged.items() if number == topic.number]
         for seq in known:
             self._drop_damaged(topic, seq)
-        Search(self, broker.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
+        Search(self, places.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
 
     def _drop_damaged(self, topic: PhysicalTopic, seq: int) -> None:
         """Give up a message that cannot be read, if it waits here."""
@@ -438,8 +431,7 @@ class TopicSubscription(Distribution):
         if not count and (resting := self.resting.pop(seq, None)) is not None:
             count, size = 1, resting
         if count:
-            if self.broker.journey is not None:
-                self.broker.journey.removed_stored(self, [seq])
+            self.changes.removed_stored(self, [seq])
             self.release_stored([seq])
             self.tried.pop(seq, None)
             topic.count -= 1
@@ -454,12 +446,10 @@ class TopicSubscription(Distribution):
         for start in range(0, len(delayed), BLOCK):
             self._give_up(delayed[start : start + BLOCK], None)
             yield
-        journey = self.broker.journey
         while remains.more:
             messages, sizes = remains.take(BLOCK)
             self._give_up(messages, None)
-            if journey is not None:
-                journey.removed_stored(self, list(sizes))
+            self.changes.removed_stored(self, list(sizes))
             topics: set[PhysicalTopic] = set()
             for seq, size in sizes.items():
                 topic = self._spilled.topic(seq)
@@ -497,21 +487,20 @@ class TopicSubscription(Distribution):
                 self._never_found(asked, messages, left if start + BLOCK >= len(seqs) else 0)
             self._give_up_stored(seqs, start + BLOCK, left, comment, done)
 
-        self.broker.rows.read_back(asked, found)
+        self.changes.rows.read_back(asked, found)
 
     def _never_found(self, asked: Sequence[int], messages: Sequence[Message], octets: int) -> None:
         missing = set(asked).difference([message.seq for message in messages])
         if self.number:
-            for seq in missing - self.broker.rows.damaged.keys():
-                self.broker.commits.settle(self.number, seq)
+            for seq in missing - self.changes.rows.damaged.keys():
+                self.changes.commits.settle(self.number, seq)
         self.not_found(len(missing), octets)
 
     def _give_up(self, messages: Sequence[Message], comment: str | None) -> None:
         if messages and comment is not None:
             self.bury(messages, DeadReason.UNDELIVERABLE, comment)
         elif messages:
-            if self.broker.journey is not None:
-                self.broker.journey.removed(self, messages)
+            self.changes.removed(self, messages)
             self.settle(messages)
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
+    from gateway.broker.core.changes import Changes
     from gateway.broker.core.subscription import TopicSubscription
 
 
@@ -29,12 +29,12 @@ class PhysicalTopic(Physical):
 
     def __init__(
         self,
-        broker: Broker,
+        changes: Changes,
         destination: Destination,
         number: int,
         properties: DestinationProperties,
     ) -> None:
-        super().__init__(broker, destination, number, properties)
+        super().__init__(changes, destination, number, properties)
         #: Subscriptions to this topic by its name.
         self.named: dict[TopicSubscription, None] = {}
         #: Those whose pattern covers it, as far as it has looked.
@@ -67,18 +67,18 @@ class PhysicalTopic(Physical):
         """Look for subscriptions with wildcards that were made or have ended since it looked
         before. :returns: those that cover this topic.
         """
-        broker = self.broker
-        if self._ended_before != broker.wild_ended:
-            self._ended_before = broker.wild_ended
+        changes = self.changes
+        if self._ended_before != changes.places.wild_ended:
+            self._ended_before = changes.places.wild_ended
             kept = [subscription for subscription in self._wild if not subscription.ended]
             self.some_left = self.some_left or len(kept) < len(self._wild)
             self._wild = kept
-        if self._looked_at != broker.wild_made and not self.removed:
+        if self._looked_at != changes.places.wild_made and not self.removed:
             # While an administrator destroys it nobody new gets its messages; that may fail, and
             # then they do.
             if not self.destination.temporary:
-                self._wild += broker.wild_since(self._looked_at, self.destination)
-            self._looked_at = broker.wild_made
+                self._wild += changes.places.wild_since(self._looked_at, self.destination)
+            self._looked_at = changes.places.wild_made
         return self._wild
 
     def keep(self, run: Sequence[Message]) -> Kept:
@@ -111,7 +111,7 @@ class PhysicalTopic(Physical):
         }
         for message in run:
             if message.stored:
-                self.broker.rows.release(message.seq)
+                self.changes.rows.release(message.seq)
                 message.stored = 1 if message.seq in owed else 0
         return kept
 

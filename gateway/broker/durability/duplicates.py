@@ -28,12 +28,17 @@ from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
-    from gateway.broker.broker import Broker
     from gateway.broker.core.queue import PhysicalQueue
     from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.durability.numbering import Numbering
+    from gateway.broker.durability.rows import Rows
+    from gateway.broker.schedule import Schedule
+    from gateway.broker.settings import BrokerOptions
     from gateway.messaging.destination import Destination
+    from gateway.messaging.turn import Turn
 
     Destined: TypeAlias = PhysicalQueue | PhysicalTopic
     Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]
@@ -88,13 +93,28 @@ class DuplicateIds:
     together the last ``duplicate_total``, and each for ``duplicate_age`` seconds, and no more than
     take ``duplicate_octets`` of memory; up to a sixteenth more, since they are forgotten many at a
     time.
+
+    :param sent: the seqs of messages that prepared branches have sent.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
 
-    def __init__(self, broker: Broker) -> None:
-        options = broker.options
-        self._broker = broker
+    def __init__(
+        self,
+        options: BrokerOptions,
+        turn: Turn,
+        schedule: Schedule,
+        commits: GroupCommit,
+        rows: Rows,
+        numbering: Numbering,
+        sent: Container[int],
+    ) -> None:
+        self._turn = turn
+        self._schedule = schedule
+        self._commits = commits
+        self._rows = rows
+        self._numbering = numbering
+        self._sent = sent
         self._most_of_run = options.duplicate_count
         self._most = options.duplicate_total
         self._age_ms = options.duplicate_age * 1000
@@ -172,7 +192,7 @@ class DuplicateIds:
                 if id is not None:
                     seq = _find(runs, id)[1]
                     if seq or (physical, id) in new:
-                        if abs(seq) in self._broker.branches.sent:
+                        if abs(seq) in self._sent:
                             raise MessageRejected(place, DuplicateInDoubt())
                         repeats += 1
                         continue
@@ -193,7 +213,7 @@ class DuplicateIds:
         """Messages that were sifted and have seqs are accepted with the batch that gathers: what
         else they need is put into the same.
         """
-        commits, rows = self._broker.commits, self._broker.rows
+        commits, rows = self._commits, self._rows
         for physical, run in arrivals:
             kept = not physical.destination.temporary
             for message in run:
@@ -205,9 +225,7 @@ class DuplicateIds:
                 if stored:
                     if not physical.stored:
                         rows.store_destination(physical)
-                    commits.remember(
-                        DuplicateRow(seq, physical.number, self._broker.turn.now_ms, id)
-                    )
+                    commits.remember(DuplicateRow(seq, physical.number, self._turn.now_ms, id))
                 self._add(physical.destination, id, seq if stored else -seq)
         self._tick_later()
 
@@ -219,11 +237,11 @@ class DuplicateIds:
         between = self._age_ms // _AGE_PARTS
         # Only the wall clock outlives a process: what it says of how old an id is cannot be less
         # than nothing.
-        timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
+        timer_ms, now_ms = self._turn.refresh_timer(), self._turn.now_ms
         for row in rows:
             destination = there.get(row.destination)
             if destination is None:
-                self._broker.commits.forget(row.seq)
+                self._commits.forget(row.seq)
                 continue
             came_ms = timer_ms - max(0, now_ms - row.at)
             if not self._marks or came_ms >= self._marks[-1][0] + between:
@@ -256,7 +274,7 @@ class DuplicateIds:
         self.count -= len(old)
         self.octets -= sum(map(len, old)) + len(old) * _ID_OCTETS
         for seq in seqs:
-            self._broker.commits.forget(seq)
+            self._commits.forget(seq)
         if not ids:
             del runs[run]
             self.octets -= _RUN_OCTETS
@@ -265,7 +283,7 @@ class DuplicateIds:
                 self.octets -= _DESTINATION_OCTETS + len(destination.name)
                 number = 0 if self._restoring else self._away.pop(destination, 0)
                 if number:
-                    self._broker.commits.remove_destination(number)
+                    self._commits.remove_destination(number)
 
     def _add(self, destination: Destination, id: bytes, seq: int) -> None:
         runs = self._ids.get(destination)
@@ -303,21 +321,21 @@ class DuplicateIds:
     def _tick_later(self) -> None:
         if self._ids and not self._ticking:
             self._ticking = True
-            self._broker.schedule.after(max(1000, self._age_ms // _AGE_PARTS), self._tick)
+            self._schedule.after(max(1000, self._age_ms // _AGE_PARTS), self._tick)
 
     def _tick(self) -> None:
         self._ticking = False
-        now_ms = self._broker.turn.refresh_timer()
+        now_ms = self._turn.refresh_timer()
         marks = self._marks
         if not self._ids:
             marks.clear()
             return
-        marks.append((now_ms, self._broker.last_seq + 1))
+        marks.append((now_ms, self._numbering.last + 1))
         before = 0
         while marks and marks[0][0] <= now_ms - self._age_ms:
             before = marks.popleft()[1]
         if before:
-            self._broker.schedule.in_slices(self._drop_before(before))
+            self._schedule.in_slices(self._drop_before(before))
         self._tick_later()
 
     def _drop_before(self, before: int) -> Iterator[None]:

@@ -193,7 +193,7 @@ def _subscription(
         raise StoreDamaged(path, f"subscription {row.id}", what)
     try:
         return TopicSubscription(
-            broker,
+            broker.core,
             patterns[row.destination],
             parse(row.selector) if row.selector else None,
             no_local=bool(row.no_local),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from twisted.logger import Logger
 
@@ -31,12 +31,33 @@ from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
 if TYPE_CHECKING:
-    from gateway.broker.core.physical import Physical
-    from gateway.broker.core.subscription import TopicSubscription
-    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.core.limits import DestinationProperties
+    from gateway.messaging.selector.selector import Selector
 
 #: Messages read back from the store at once.
 BLOCK = 500
+
+
+class Destined(Protocol):
+    """A destination that has a row, or may have one. ``stored``: the store has it."""
+
+    destination: Destination
+    number: int
+    properties: DestinationProperties
+    administered: dict[str, str] | None
+    auto_created: bool
+    stored: bool
+
+
+class Subscribed(Protocol):
+    """A durable subscription."""
+
+    pattern: Destination
+    selector: Selector | None
+    no_local: bool
+    number: int
+    client_id: str
+    name: str
 
 
 class Rows:
@@ -60,13 +81,13 @@ class Rows:
 
     # --- messages
 
-    def insert(self, physical: Physical, message: Message, *, persistent: bool) -> None:
+    def insert(self, physical: Destined, message: Message, *, persistent: bool) -> None:
         """A row for the message, and one for its destination if the store has none."""
         if not physical.stored:
             self.store_destination(physical)
         self._commits.insert(message, physical.number, persistent)
 
-    def hold(self, topic: PhysicalTopic, message: Message, *, persistent: bool) -> None:
+    def hold(self, topic: Destined, message: Message, *, persistent: bool) -> None:
         """One more subscription needs the message's row."""
         if message.stored:
             self.share(message.seq)
@@ -95,7 +116,7 @@ class Rows:
 
     # --- what they belong to
 
-    def store_destination(self, physical: Physical) -> None:
+    def store_destination(self, physical: Destined) -> None:
         """A row for a destination, or its row anew with the properties that it has now."""
         physical.stored = True
         destination = physical.destination
@@ -116,7 +137,7 @@ class Rows:
             del self.damaged[seq]
             self._commits.delete(seq)
 
-    def mark_removed(self, physical: Physical) -> None:
+    def mark_removed(self, physical: Destined) -> None:
         """The destination is removed, and messages of it may still be in the store: a restart is to
         delete these, too.
         """
@@ -127,8 +148,8 @@ class Rows:
 
     def insert_subscription(
         self,
-        subscription: TopicSubscription,
-        topic: PhysicalTopic | None,
+        subscription: Subscribed,
+        topic: Destined | None,
         new_number: Callable[[], int],
     ) -> None:
         """Rows for a new durable subscription and for what it names: a topic, or a pattern, which

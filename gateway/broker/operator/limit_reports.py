@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from twisted.logger import Logger
 
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.core.physical import Physical
+    from gateway.broker.schedule import Schedule
 
 #: Between two log lines about one destination and one thing that happens to it.
 REPORT_MS: Final = 60_000
@@ -30,8 +32,10 @@ _SECOND_MS: Final = 1000
 class LimitReports:
     """Of one broker, on its schedule."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         #: What has happened since the last line, by what it is and where.
         self._since: dict[tuple[str, Destination], int] = {}
         self._holding: dict[Destination, _Holding] = {}
@@ -41,7 +45,7 @@ class LimitReports:
     def evicting(self, physical: Physical, reason: DeadReason) -> None:
         """A destination gives a message up to make room."""
         if self._is_first("gave up", physical.destination):
-            self._broker.log.warn(
+            self._log.warn(
                 "{destination} is at its limit and begins to give up messages ({reason})",
                 destination=str(physical.destination),
                 reason=reason.value,
@@ -50,7 +54,7 @@ class LimitReports:
     def refusing(self, physical: Physical, error: DestinationFull) -> None:
         """A destination refuses a message that it has no room for."""
         if self._is_first("refused", physical.destination):
-            self._broker.log.warn(
+            self._log.warn(
                 "{destination} is at its limit and begins to refuse messages: {limit} is {value}",
                 destination=str(physical.destination),
                 limit=error.limit,
@@ -61,7 +65,7 @@ class LimitReports:
         """Clients can make no more destinations, subscriptions and consumers."""
         self._refused += 1
         if self._refused == 1:
-            self._broker.log.warn(
+            self._log.warn(
                 "no memory for more destinations, subscriptions and consumers of clients, which are refused: those there are take {used} bytes, and "
                 "clients may make more up to {most}, half of imq.memory.waiting",
                 used=used,
@@ -71,7 +75,7 @@ class LimitReports:
             def report() -> None:
                 more, self._refused = self._refused - 1, 0
                 if more:
-                    self._broker.log.warn(
+                    self._log.warn(
                         "{count} more destinations, subscriptions and consumers were refused in a minute, for lack of memory",
                         count=more,
                     )
@@ -89,7 +93,7 @@ class LimitReports:
         def report() -> None:
             more = self._since.pop(key, 0)
             if more:
-                self._broker.log.warn(
+                self._log.warn(
                     "{destination} {what} {count} more messages in a minute",
                     destination=str(destination),
                     what=what,
@@ -138,7 +142,7 @@ class LimitReports:
         if holding is None or physical.removed:
             return
         if holding.more:
-            self._broker.log.warn(
+            self._log.warn(
                 "{destination} was at its limit and held its senders back {count} more times in a minute, and {state} now",
                 destination=str(physical.destination),
                 count=holding.more,
@@ -154,27 +158,32 @@ class LimitReports:
     def _say(self, physical: Physical) -> None:
         destination = str(physical.destination)
         if self._holding[physical.destination].now:
-            self._broker.log.warn(
+            self._log.warn(
                 "{destination} is at its limit and begins to hold its senders back: {limits}",
                 destination=destination,
                 limits=physical.properties.bounds,
             )
         else:
-            self._broker.log.info(
+            self._log.info(
                 "{destination} has room again, and its senders go on", destination=destination
             )
 
     def _later(self, report: Callable[[], None]) -> None:
-        self._broker.schedule.after(REPORT_MS, report)
+        self._schedule.after(REPORT_MS, report)
 
 
 class UseReports:
     """Of one broker, on its schedule: destinations that clients have made by using them, and that
     were removed because nobody used them.
+
+    :param reap_time: after how many seconds without use a destination is removed.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, schedule: Schedule, reap_time: int) -> None:
+        self._schedule = schedule
+        self._reap_time = reap_time
         self._made = 0
         self._removed = 0
         self._reporting = False
@@ -183,7 +192,7 @@ class UseReports:
         """A client has made it."""
         self._made += 1
         if self._made <= NAMED:
-            self._broker.log.info(
+            self._log.info(
                 "{destination} is made, because user '{user}' uses it",
                 destination=str(destination),
                 user=user,
@@ -194,8 +203,8 @@ class UseReports:
         """It was not used for the reap time."""
         self._removed += 1
         if self._removed <= NAMED:
-            seconds = self._broker.options.reap_time
-            self._broker.log.info(
+            seconds = self._reap_time
+            self._log.info(
                 "{destination} is removed: nobody has used it for {seconds} seconds",
                 destination=str(destination),
                 seconds=seconds,
@@ -208,13 +217,13 @@ class UseReports:
         made, self._made = self._made - NAMED, 0
         removed, self._removed = self._removed - NAMED, 0
         if made > 0:
-            self._broker.log.info(
+            self._log.info(
                 "{count} more destinations are made in a second, because clients use them",
                 count=made,
             )
         if removed > 0:
-            seconds = self._broker.options.reap_time
-            self._broker.log.info(
+            seconds = self._reap_time
+            self._log.info(
                 "{count} more destinations are removed in a second: nobody has used them for {seconds} seconds",
                 count=removed,
                 seconds=seconds,
@@ -223,7 +232,7 @@ class UseReports:
     def _report_later(self) -> None:
         if not self._reporting:
             self._reporting = True
-            self._broker.schedule.after(_SECOND_MS, self.report)
+            self._schedule.after(_SECOND_MS, self.report)
 
 
 class _Holding:

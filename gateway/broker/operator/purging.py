@@ -34,15 +34,13 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
     delayed, resting = place.delayed, place.resting
     place.delayed, place.resting = {}, {}
     count = remains.waiting + len(delayed) + len(resting)
-    journey = place.broker.journey
     octets = (
         remains.octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
     )
 
     def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
-        if journey is not None:
-            journey.removed(place, messages)
-            journey.removed_stored(place, seqs)
+        place.changes.removed(place, messages)
+        place.changes.removed_stored(place, seqs)
         place.release(messages)
         if place.tried:
             place.forget_tries(messages)
@@ -76,7 +74,7 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
         named.clearing += 1
     place.lost(count, octets)
     # A million rows are not to hold anybody up: not the reactor, and not the commits of others.
-    place.broker.schedule.in_turn(steps(), place.broker.commits.backed_up)
+    place.changes.schedule.in_turn(steps(), place.changes.commits.backed_up)
     return count
 
 
@@ -111,7 +109,7 @@ class Search:
         self._comment: Final = comment
         self._journaled: Final = journaled
         self._unreadable: Final = unreadable
-        self._spent: Final = place.broker.slices.spent
+        self._spent: Final = place.changes.slices.spent
         self._cursor: Final = Cursor(place.backlog)
         self._delayed: Final = iter(list(place.delayed))
         self._resting: Final = iter(list(place.resting))
@@ -119,7 +117,7 @@ class Search:
 
     def start(self) -> None:
         """Begin, in a turn of its own."""
-        self._place.broker.schedule.after(0, self._step)
+        self._place.changes.schedule.after(0, self._step)
 
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
@@ -135,7 +133,7 @@ class Search:
             return
         seqs = cursor.stored_ahead(EXAMINED)
         if seqs:
-            place.broker.rows.read_back(seqs, partial(self._read, seqs))
+            place.changes.rows.read_back(seqs, partial(self._read, seqs))
         elif seqs is None:
             # They are being read for consumers.
             place.after_reading(self.start)
@@ -223,23 +221,23 @@ class Search:
             if self._unreadable is None or self._found_all(seqs, messages):
                 read(messages)
 
-        self._place.broker.rows.read_back(seqs, found)
+        self._place.changes.rows.read_back(seqs, found)
 
     def _after(self, step: Callable[[], None], left: int = 0) -> None:
         """Do ``step`` in another turn, or when there is time again if something was left for want
         of it.
         """
-        broker = self._place.broker
+        changes = self._place.changes
         if left:
-            broker.slices.wait(step)
+            changes.slices.wait(step)
         else:
-            broker.schedule.after(0, step)
+            changes.schedule.after(0, step)
 
     def _give_up(self, messages: Sequence[Message]) -> None:
         self._found += len(messages)
         if messages and self._comment is not None:
             self._place.bury(messages, DeadReason.UNDELIVERABLE, self._comment)
         elif messages:
-            if self._journaled and self._place.broker.journey is not None:
-                self._place.broker.journey.removed(self._place, messages)
+            if self._journaled:
+                self._place.changes.removed(self._place, messages)
             self._place.settle(messages)

@@ -344,7 +344,7 @@ class EmbeddedConnection:
                 pattern, "subscription", of_subscription("" if selector is None else selector.text)
             )
             subscription = TopicSubscription(
-                self.broker,
+                self.broker.core,
                 pattern,
                 selector,
                 no_local=spec.no_local,
@@ -396,7 +396,7 @@ class EmbeddedConnection:
             broker.end_durable(existing, "the durable subscription was redefined", lambda: None)
         number = broker.new_number()
         subscription = TopicSubscription(
-            broker,
+            broker.core,
             spec.destination,
             selector,
             no_local=spec.no_local,

@@ -63,10 +63,10 @@ def _of(place: Distribution) -> Deferred[Waiting | None]:
         every = [*times, *[message.timestamp for message in messages]]
         told.callback(Waiting(count, min(every, default=-1)))
 
-    turn = place.broker.turn
+    turn = place.changes.turn
     turn.begin()
     try:
-        place.broker.rows.read_back(stored, read)
+        place.changes.rows.read_back(stored, read)
     finally:
         turn.end()
     return told

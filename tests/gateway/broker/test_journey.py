@@ -395,7 +395,7 @@ def test_below_all_only_the_dead_are_told(stepped: Stepped, level: Level) -> Non
     sent(stepped, Q, 1)
     stepped.settle()
     assert stepped.broker.journey is None
-    assert stepped.broker.dead_letters.journey is None
+    assert stepped.broker.dead_letters.journal is None
 
 
 def test_headers_and_bodies_where_they_are_wanted(stepped: Stepped) -> None:

@@ -34,7 +34,7 @@ _steps = st.lists(
 
 @given(_steps)
 def test_it_is_a_dict_in_order(steps: list[tuple[str, Any, Any]]) -> None:
-    spilled, known = Spilled(), dict[int, Any]()
+    spilled, known = Spilled[Any](), dict[int, Any]()
     for what, topic, given_seqs in steps:
         seqs = (
             sorted(given_seqs)
@@ -61,12 +61,12 @@ def test_it_is_a_dict_in_order(steps: list[tuple[str, Any, Any]]) -> None:
 
 def test_what_is_not_there_has_no_topic() -> None:
     with pytest.raises(KeyError):
-        Spilled().topic(7)
+        Spilled[Any]().topic(7)
 
 
 def test_what_leaves_in_the_order_of_its_coming_leaves_nothing() -> None:
     """Every other seq, which makes a run of each."""
-    spilled = Spilled()
+    spilled = Spilled[Any]()
     seqs = range(1, 20_000, 2)
     spilled.add_all(seqs, _TOPICS[0])
     kept = []

@@ -1,0 +1,204 @@
+"""What queues, topics and subscriptions share with the rest of the broker.
+
+They change themselves and report here what they did, in runs of messages: to the store, to the
+journal, to the operator's reports, and to those who wait. Owns the verbs, and who is told of each.
+Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.limits import DestinationProperties
+    from gateway.broker.core.memory import Memory
+    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.slices import Slices
+    from gateway.broker.core.source import Receiver
+    from gateway.broker.core.subscription import TopicSubscription
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.durability.rows import Rows
+    from gateway.broker.schedule import Schedule
+    from gateway.messaging.dead import DeadReason
+    from gateway.messaging.destination import Destination
+    from gateway.messaging.message import Message
+    from gateway.messaging.turn import Turn
+
+
+class Places(Protocol):
+    """The registry of destinations and subscriptions."""
+
+    #: Subscriptions with wildcards that were made and have ended since the start.
+    wild_made: int
+    wild_ended: int
+
+    @property
+    def destinations(self) -> Mapping[Destination, Physical]:
+        """All of them, by name."""
+
+    @property
+    def topics(self) -> Mapping[Destination, PhysicalTopic]:
+        """The topics among them."""
+
+    @property
+    def last_seq(self) -> int:
+        """That of the message accepted last."""
+
+    def find(self, destination: Destination) -> Physical | None:
+        """The physical destination, if there is one."""
+
+    def topic_of(self, message: Message) -> PhysicalTopic | None:
+        """The topic that the message was sent to, unless it was removed."""
+
+    def properties_for(self, destination: Destination) -> DestinationProperties:
+        """The properties that a destination has, or would have."""
+
+    def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
+        """Subscriptions made after that one whose patterns cover the topic."""
+
+    def end_subscription(self, subscription: TopicSubscription) -> None:
+        """No more messages come to it."""
+
+    def idle(self, physical: Physical) -> None:
+        """Nobody uses an auto-created destination."""
+
+    def removal_over(self, physical: Physical) -> None:
+        """Something left a destination that was removed."""
+
+
+class Journal(Protocol):
+    """Is told of each step of a message."""
+
+    def delivered(
+        self,
+        source: Distribution,
+        consumer: Receiver,
+        run: Sequence[Message],
+        attempts: list[int] | None,
+    ) -> None: ...
+
+    def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None: ...
+
+    def removed(self, source: Distribution, messages: Sequence[Message]) -> None: ...
+
+    def removed_stored(self, source: Distribution, seqs: Sequence[int]) -> None: ...
+
+
+class Graves(Protocol):
+    """Keeps the dead."""
+
+    def tell(
+        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+    ) -> None: ...
+
+    def bury(
+        self,
+        physical: Physical,
+        source: Distribution,
+        message: Message,
+        reason: DeadReason,
+        comment: str,
+    ) -> None: ...
+
+
+class Reports(Protocol):
+    """Tells the operator of limits."""
+
+    def holding_back(self, physical: Physical) -> None: ...
+
+    def has_room(self, physical: Physical) -> None: ...
+
+    def evicting(self, physical: Physical, reason: DeadReason) -> None: ...
+
+
+class Changes:
+    """The one collaborator of the core's objects.
+
+    :param spills: whether messages that memory has no room for can live in the store only.
+    :param most_rollbacks: tries after which a message is dead; 0 for no bound.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        turn: Turn,
+        memory: Memory,
+        schedule: Schedule,
+        slices: Slices,
+        commits: GroupCommit,
+        rows: Rows,
+        *,
+        spills: bool,
+        most_rollbacks: int,
+    ) -> None:
+        self.places = places
+        self.turn = turn
+        self.memory = memory
+        self.schedule = schedule
+        self.slices = slices
+        self.commits = commits
+        self.rows = rows
+        self.spills = spills
+        self.most_rollbacks = most_rollbacks
+        #: Told of every step; None where nothing is.
+        self.journal: Journal | None = None
+        self.graves: Graves
+        self.reports: Reports
+
+    # --- deliveries
+
+    def delivered(
+        self,
+        source: Distribution,
+        consumer: Receiver,
+        run: Sequence[Message],
+        attempts: list[int] | None,
+    ) -> None:
+        """A run is about to be handed to a consumer. :param attempts: the delivery attempts,
+        counted from 1; None where all are the first.
+        """
+        if self.journal is not None:
+            self.journal.delivered(source, consumer, run, attempts)
+
+    def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None:
+        """A consumer did not settle these."""
+        if self.journal is not None:
+            self.journal.returned(source, messages, reason)
+
+    # --- ends
+
+    def removed(self, source: Distribution, messages: Sequence[Message]) -> None:
+        """These are about to be given up without a grave."""
+        if self.journal is not None:
+            self.journal.removed(source, messages)
+
+    def removed_stored(self, source: Distribution, seqs: Sequence[int]) -> None:
+        """The same of messages that are in the store only."""
+        if self.journal is not None:
+            self.journal.removed_stored(source, seqs)
+
+    def buried(
+        self,
+        source: Distribution,
+        messages: Sequence[Message],
+        place_of: Callable[[Message], Physical | None],
+        reason: DeadReason,
+        comment: str,
+    ) -> None:
+        """These are dead: settle them, together with the storing of their copies.
+
+        :param place_of: the destination of each; of one that is gone, nothing is kept.
+        """
+        self.commits.begin()
+        try:
+            self.graves.tell(source, messages, reason, comment)
+            for message in messages:
+                place = place_of(message)
+                if place is not None:
+                    self.graves.bury(place, source, message, reason, comment)
+            source.settle(messages)
+        finally:
+            self.commits.end()
