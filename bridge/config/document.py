@@ -32,6 +32,7 @@ LARGEST: Final = 4 * 1024 * 1024
 _MOST_SYNTAX_ERRORS: Final = 10
 #: Of the document's form; nobody reads more, and finding the nearest known name takes time.
 _MOST_PROBLEMS: Final = 1000
+_ATTRIBUTES: Final = etree.XPath("@*")
 _UNDEFINED: Final = ("ERR_UNDECLARED_ENTITY", "WAR_UNDECLARED_ENTITY", "ERR_ENTITY_IS_EXTERNAL")
 _LIMITS: Final = ("ERR_RESOURCE_LIMIT", "ERR_ENTITY_LOOP", "ERR_INTERNAL_ERROR")
 
@@ -215,8 +216,12 @@ def parse(data: bytes, origin: str) -> tuple[Element | None, list[Problem]]:
     if root.tag != ROOT:
         report.add(root, "", f"a document whose outermost element is {ROOT}")
         return None, report.problems
-    for wrong in islice(_structure(root, declarations()[ROOT]), _MOST_PROBLEMS):
+    structure = _structure(root, declarations()[ROOT])
+    for wrong in islice(structure, _MOST_PROBLEMS):
         report.add(*wrong)
+    if next(structure, None) is not None:
+        expected = f"fewer problems of its form; only the first {_MOST_PROBLEMS} are listed"
+        report.problems.append(_of_document(origin, expected))
     grammar = dtd()
     if not report.problems and not grammar.validate(tree):
         # The checks above are meant to say all that the DTD demands. If they ever do not, the
@@ -273,7 +278,8 @@ def _doctype(subset: Any, origin: str) -> Iterator[Problem]:
 
 def _element(node: Any, around: str | None) -> Element:
     tag = _plain(node.tag)
-    attributes = {_plain(name): value for name, value in node.attrib.items()}
+    # Not node.attrib: that looks each value up by its name, in quadratic time.
+    attributes = {_plain(value.attrname): str(value) for value in _ATTRIBUTES(node)}
     name = attributes.get("name")
     if tag != "property":
         name = attributes.get("ref-name", name)

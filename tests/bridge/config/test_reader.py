@@ -751,4 +751,13 @@ def test_time_goes_with_the_length_of_a_bad_document() -> None:
     began = time.process_time()
     found = problems(document(links, destinations=places))
     assert time.process_time() - began < 10
-    assert len(found) == 1000 + 2 * 5000
+    assert len(found) == 1000 + 1 + 2 * 5000
+    assert "only the first 1000 are listed" in str(found[0])
+
+
+def test_time_goes_with_the_number_of_attributes() -> None:
+    attributes = " ".join(f'a{index}="x"' for index in range(50_000))
+    began = time.process_time()
+    found = problems(document(f'<link name="l" {attributes}/>'))
+    assert time.process_time() - began < 5
+    assert sum('="x"' in str(problem) for problem in found) == 1000
