@@ -45,6 +45,8 @@ class LogFiles:
         self._descriptor: int | None = None
         self._size = 0
         self._failing = False
+        #: Whether the file ends within a line, so that the next one must begin anew.
+        self._torn = False
         make_directory(path(0).parent)
         self._open(0)
 
@@ -57,7 +59,8 @@ class LogFiles:
         """Write ``line`` and a line feed, at once and not synced.
 
         A log that cannot be written stops nobody: the first failure of a row of them is told on the
-        standard error, with the line. After :meth:`close` nothing is written.
+        standard error, with the line. What was written of it then stays a line of its own. After
+        :meth:`close` nothing is written.
         """
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         with self._lock:
@@ -92,19 +95,23 @@ class LogFiles:
     def _write(self, data: bytes) -> None:
         descriptor = self._descriptor
         assert descriptor is not None
+        if self._torn:
+            data = b"\n" + data
         while data:
             written = os.write(descriptor, data)
             self._size += written
+            self._torn = data[written - 1 : written] != b"\n"
             data = data[written:]
 
     def _open(self, flags: int) -> None:
         opened = os.open(
             self.current,
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | flags,
+            os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | flags,
             PRIVATE_FILE,
         )
         self._descriptor = opened
         self._size = os.fstat(opened).st_size
+        self._torn = self._size > 0 and os.pread(opened, 1, self._size - 1) != b"\n"
 
     def _close(self) -> None:
         if self._descriptor is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 import sys
 import threading
@@ -169,6 +171,42 @@ def test_a_failed_rotation_loses_no_line_and_is_told_once(
     told = capfd.readouterr().err
     assert told.count("the log cannot be written") == 1
     assert str(named(0)) in told
+
+
+def test_after_half_a_line_on_a_full_disk_the_next_begins_on_its_own(
+    named: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = 9
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(descriptor, data[:room])
+        room -= written
+        return written
+
+    log = LogFiles(named)
+    monkeypatch.setattr(os, "write", full)
+    for line in ("first", "second", "third"):
+        log.write(line)
+    monkeypatch.undo()
+    log.write("fourth")
+    log.write("fifth")
+    log.close()
+    assert contents(named) == ["first\nsec\nfourth\nfifth\n"]
+
+
+def test_after_half_a_line_of_an_earlier_process_the_next_begins_on_its_own(
+    named: Callable[[int], Path],
+) -> None:
+    named(0).parent.mkdir(parents=True)
+    named(0).write_text("first\nsec")
+    log = LogFiles(named)
+    log.write("third")
+    log.close()
+    assert contents(named) == ["first\nsec\nthird\n"]
 
 
 @pytest.mark.parametrize(("limit", "count"), [(-1, 1), (0, 0)])
