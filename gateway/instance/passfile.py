@@ -17,7 +17,7 @@ from gateway.instance import settings_general as general
 from gateway.instance.declaration import nearest
 from gateway.instance.layout import PRIVATE_FILE, Layout, replace
 from gateway.instance.original import is_of_the_original
-from gateway.instance.settings import COMMAND_LINE, HIDDEN, Problem, Settings, Severity, printable
+from gateway.instance.settings import COMMAND_LINE, Problem, Settings, Severity, printable
 
 COMMAND_PASSWORDS = ("imq.imqusermgr.password", "imq.imqcmd.password", "imq.imqbridgemgr.password")
 """Names in a passfile that are for the commands, and no settings. ``imqusermgr`` reads its own; the
@@ -105,6 +105,8 @@ def unknown(settings: Settings, path: Path) -> list[Problem]:
     """Warnings of the names in the file for which nobody looks: a misspelt one would leave a
     password away without a word.
 
+    A name that is not known is not shown: without its ``=`` a line's password is part of it.
+
     :raises PassfileError: as :func:`read`.
     """
     entries, _ = properties.parse(_contents(path))
@@ -114,15 +116,14 @@ def unknown(settings: Settings, path: Path) -> list[Problem]:
         if entry.name in COMMAND_PASSWORDS or settings.is_declared(entry.name):
             continue
         if is_of_the_original(entry.name):
-            expected, near = (
-                "the name of a password that has a use here; this one of the original has none",
-                "",
+            near = ""
+            expected = (
+                "the name of a password that has a use here; this one of the original has none"
             )
         else:
-            expected, near = "the name of a password that is known", nearest(entry.name, known)
-        problems.append(
-            Problem(path, entry.line, entry.name, HIDDEN, expected, near, Severity.WARNING)
-        )
+            near = nearest(entry.name, known)
+            expected = "NAME=VALUE with the name of a password that is known"
+        problems.append(Problem(path, entry.line, "", "", expected, near, Severity.WARNING))
     return problems
 
 

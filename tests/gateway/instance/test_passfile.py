@@ -177,3 +177,24 @@ def test_names_that_nobody_looks_for_are_warned_of(path: Path) -> None:
     for problem in warnings:
         assert problem.severity is Severity.WARNING
         assert "hunter2" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hunter2",
+        "imq.keystore.passwordhunter2",
+        "imq.keystore.password.hunter2",
+        "imq.keystore.password-hunter2",
+        "imq.persist.jdbc.passwordhunter2",
+        "imq.persist.jdbc.hunter2",
+        "imq.persist.jdbc.mysql.property.hunter2",
+        "imq.bridge.b.hunter2",
+    ],
+)
+def test_a_password_without_its_equals_sign_is_not_shown(path: Path, line: str) -> None:
+    settings, _ = read_settings(general.SETTINGS, None)
+    path.write_text(f"{line}\n")
+    [warning] = passfile.unknown(settings, path)
+    assert warning.line == 1
+    assert "hunter2" not in f"{warning!r}{warning}"
