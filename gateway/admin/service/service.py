@@ -5,7 +5,8 @@ What can be requested, modules of resources know: the constructor takes function
 adds its resources to the :class:`~gateway.admin.service.requests.Routes`.
 
 There are at most :data:`MOST_CONNECTIONS` connections. A request body has at most
-:data:`LARGEST_BODY` bytes. A client that is silent for :data:`IDLE_S` seconds is disconnected.
+:data:`LARGEST_BODY` bytes. A client that is silent for :data:`IDLE_S` seconds is disconnected, and one that has
+sent no request with a right password within :data:`STRANGE_S`, however many bytes it sends.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from io import BytesIO
 from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTime
 from twisted.logger import Logger
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.protocols.tls import TLSMemoryBIOFactory
@@ -30,6 +31,8 @@ from gateway.instance.listening import server_endpoint
 MOST_CONNECTIONS: Final = 64
 LARGEST_BODY: Final = 64 * 1024
 IDLE_S: Final = 60
+#: Seconds in which a connection must have sent a request with a right password.
+STRANGE_S: Final = 10
 #: Seconds that requests under way may take when the service stops.
 STOP_S: Final = 2.0
 #: What is read, and thrown away, of a body that is too large, so that the answer is not lost in a
@@ -88,7 +91,7 @@ class AdminService:
             reactor, routes.app.resource(), options.user, options.password, authenticate, self._log
         )
         site = _Site(self._guard, reactor=reactor, timeout=IDLE_S)
-        self._connections = _Connections(site)
+        self._connections = _Connections(site, reactor)
         self._factory: Any = self._connections
         if options.tls:
             self._factory = TLSMemoryBIOFactory(
@@ -219,9 +222,12 @@ class _Connections(WrappingFactory):
 
     noisy = False
 
-    def __init__(self, site: _Site) -> None:
+    def __init__(self, site: _Site, clock: IReactorTime) -> None:
         super().__init__(site)  # type: ignore[no-untyped-call]
         self._site = site
+        self._clock = clock
+        #: When connections that are not let in yet are closed.
+        self._limits: dict[ProtocolWrapper, IDelayedCall] = {}
         self._emptied: list[Deferred[None]] = []
         #: Those that were closed to make room, and are not gone yet.
         self._leaving: set[ProtocolWrapper] = set()
@@ -236,12 +242,33 @@ class _Connections(WrappingFactory):
                 return None
             self._leaving.add(stranger)
             stranger.transport.abortConnection()
-        return super().buildProtocol(addr)
+        built: Any = super().buildProtocol(addr)
+        self._limit(built)
+        return built
+
+    def _limit(self, connection: ProtocolWrapper) -> None:
+        self._limits[connection] = self._clock.callLater(STRANGE_S, self._look, connection)
+
+    def _look(self, connection: ProtocolWrapper) -> None:
+        """Close the connection of a stranger who has sent no whole request."""
+        del self._limits[connection]
+        if not self._is_strange(connection):
+            return
+        peer = _address(connection)
+        if any(_peer(request.channel.getPeer()) == peer for request in self._site.under_way):
+            # Its password is being checked.
+            self._limit(connection)
+        else:
+            transport: Any = connection.transport
+            transport.abortConnection()
 
     def _is_strange(self, connection: ProtocolWrapper) -> bool:
         return connection not in self._leaving and _address(connection) not in self._site.let_in
 
     def unregisterProtocol(self, p: ProtocolWrapper) -> None:
+        limit = self._limits.pop(p, None)
+        if limit is not None:
+            limit.cancel()
         self._leaving.discard(p)
         self._site.let_in.discard(_address(p))
         super().unregisterProtocol(p)  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -474,6 +475,39 @@ async def test_strangers_connections_make_room_for_others(monkeypatch: pytest.Mo
             connection.close()
         await _until(lambda: not admin._connections.protocols)
         assert not admin._connections._leaving
+
+
+@on_reactor
+async def test_strangers_that_dribble_are_cut_off_and_administrators_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "STRANGE_S", 0.5)
+    async with running() as admin:
+        known = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=20)
+        assert await deferToThread(_status, known) == 200
+        assert await deferToThread(_dribbled_for, admin.port) < 10
+        assert len(admin._connections.protocols) == 1
+        assert await deferToThread(_status, known) == 200
+        known.close()
+        await _until(lambda: not admin._connections.protocols)
+        assert not admin._connections._limits
+
+
+def _dribbled_for(port: int) -> float:
+    """Send a head byte by byte until the service ends it. :returns: the seconds that took."""
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), 0.05) as connection:
+        connection.sendall(b"GET /v1 HTTP/1.1\r\nX: ")
+        while time.monotonic() < began + 10:
+            try:
+                connection.sendall(b"x")
+                if not connection.recv(1):
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+    return time.monotonic() - began
 
 
 @on_reactor
