@@ -121,21 +121,24 @@ class BridgeResources:
 
     def __call__(self, routes: Routes) -> None:
         """Add them."""
+        # No bridge has a slash in its name, and who asks for one is told so as of any unknown name.
         routes.add("GET", "/v1/bridges", self._list)
         routes.add("POST", "/v1/bridges", self._operate_on_many)
-        routes.add("GET", "/v1/bridges/<name>", self._one)
-        routes.add("GET", "/v1/bridges/<name>/level", self._level)
-        routes.add("PUT", "/v1/bridges/<name>/level", self._set_level)
-        routes.add("POST", "/v1/bridges/<name>/reload", self._reload)
+        routes.add("GET", "/v1/bridges/<path:name>", self._one)
+        routes.add("GET", "/v1/bridges/<path:name>/level", self._level)
+        routes.add("PUT", "/v1/bridges/<path:name>/level", self._set_level)
+        routes.add("POST", "/v1/bridges/<path:name>/reload", self._reload)
         routes.add(
-            "POST", "/v1/bridges/<name>/<any(start, stop, pause, resume):operation>", self._operate
+            "POST",
+            "/v1/bridges/<path:name>/<any(start, stop, pause, resume):operation>",
+            self._operate,
         )
-        routes.add("GET", "/v1/links/<name>", self._links)
+        routes.add("GET", "/v1/links/<path:name>", self._links)
         # Names of links may have slashes.
         routes.add("GET", "/v1/links/<name>/<path:link>", self._link)
         routes.add(
             "POST",
-            "/v1/links/<name>/<any(start, stop, pause, resume):operation>",
+            "/v1/links/<path:name>/<any(start, stop, pause, resume):operation>",
             self._operate_on_link,
         )
 
@@ -362,9 +365,11 @@ class TransactionResources:
 
     def __call__(self, routes: Routes) -> None:
         """Add them."""
-        routes.add("GET", "/v1/transactions/<name>", self._list)
+        routes.add("GET", "/v1/transactions/<path:name>", self._list)
         routes.add(
-            "POST", "/v1/transactions/<name>/<any(commit, rollback, forget):operation>", self._order
+            "POST",
+            "/v1/transactions/<path:name>/<any(commit, rollback, forget):operation>",
+            self._order,
         )
 
     def _list(self, request: AdminRequest, name: str) -> dict[str, object]:

@@ -429,6 +429,28 @@ def test_what_the_broker_refuses(live: Live, arguments: Sequence[str], text: str
     assert live(*arguments, code=1).startswith(f"imqbridgemgr: {text}")
 
 
+@pytest.mark.parametrize("name", ["a/b?c", "a%2Fb", "a b#c", "a//b", "..", "stomp/"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list", "bridge"],
+        ["start", "bridge", "-f"],
+        ["reload", "bridge", "-f"],
+        ["level", "bridge"],
+        ["level", "bridge", "-level", "INFO"],
+        ["list", "transactions"],
+        ["stop", "link", "-ln", "x", "-f"],
+    ],
+)
+def test_a_name_that_no_bridge_can_have_is_an_unknown_bridge(
+    live: Live, command: Sequence[str], name: str
+) -> None:
+    usual, answer = (live(*command, "-bn", each, code=1) for each in ("nope", name))
+    [error] = [line for line in usual.splitlines() if "Error" in line]
+    assert error.startswith("imqbridgemgr: Error [BB4006]: ")
+    assert error.replace("nope", name) in answer.splitlines()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
