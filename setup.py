@@ -26,10 +26,9 @@ PURE = "STOMP_GATEWAY_PURE"
 #: decorators of Twisted or below those (transports, turns), and errors, which pure modules derive
 #: theirs from.
 MODULES = [
-    "gateway/broker/sessions/admission.py",
+    "gateway/broker/sessions/connection.py",
     "gateway/broker/core/backlog.py",
     "gateway/broker/durability/commit.py",
-    "gateway/broker/sessions/connection.py",
     "gateway/broker/sessions/consumer.py",
     "gateway/broker/core/expiries.py",
     "gateway/broker/durability/batch.py",

@@ -65,12 +65,14 @@ from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
 from gateway.recording import Recording
 from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
-from gateway.signals import Signals
 from gateway.stomp import settings as stomp_settings
 from gateway.tls import server_contexts
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+
+
+import signal
 
 #: Seconds that bridges may take to stop before what is left of them is cut off; the store is closed
 #: in order all the same.
@@ -82,6 +84,51 @@ CLOSE_SECONDS: Final = 1.0
 SWITCH_INTERVAL: Final = 0.0005
 #: Objects made between two collections of the youngest: messages are made in runs and die young.
 GC_THRESHOLD: Final = 50_000
+
+
+class Signals:
+    """What the gateway hears. On the main thread only.
+
+    :param reactor: the reactor, to be stopped once: it calls a second time an error, and its own
+        handlers stop it at each signal.
+    """
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor: Final = reactor
+        self._ending = False
+
+    def on_hang_up(self, reload: Callable[[], None]) -> None:
+        """Call ``reload`` in the reactor at each SIGHUP, where there is one."""
+
+        def hang_up(number: int, frame: object) -> None:
+            self._reactor.callFromThread(reload)
+
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, hang_up)
+
+    def end_once(self) -> None:
+        """Let the first of SIGTERM and SIGINT do what the reactor has it do, and the others
+        nothing. To be called when the reactor runs.
+        """
+
+        def once(stop: Callable[[int, Any], object]) -> Callable[[int, Any], None]:
+            def heard(number: int, frame: object) -> None:
+                if not self._ending:
+                    self._ending = True
+                    stop(number, frame)
+
+            return heard
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            stop = signal.getsignal(number)
+            if callable(stop):
+                signal.signal(number, once(stop))
+
+    def stop_reactor(self) -> None:
+        """Stop the reactor as a signal would; nothing where one has."""
+        if not self._ending:
+            self._ending = True
+            self._reactor.stop()
 
 
 class Gateway(Service):

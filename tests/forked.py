@@ -40,7 +40,7 @@ _IMPORTED: Final = (
     "gateway.configuration",
     "gateway.instance.portmapper",
     "gateway.recording",
-    "gateway.signals",
+    "gateway.app",
     "gateway.tls",
     "prometheus_client.core",
     "twisted.application.service",

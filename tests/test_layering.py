@@ -68,7 +68,6 @@ COMPOSITION_MODULES = (
     "gateway.extension",
     "gateway.recording",
     "gateway.refusal",
-    "gateway.signals",
     "gateway.tls",
 )
 COMPOSITION = Room((*EVERYTHING, *COMPOSITION_MODULES), root=True)
@@ -120,7 +119,6 @@ CIRCLES = frozenset(
                 "journal_lines",
                 "journey",
                 "operator.views",
-                "sessions.admission",
                 "sessions.connection",
                 "sessions.consumer",
                 "sessions.holding_back",
@@ -130,9 +128,7 @@ CIRCLES = frozenset(
                 "sessions.waiting",
                 "xa.branch",
                 "xa.registry",
-                "xa.reminders",
                 "xa.resource",
-                "xa.session",
                 "xa.work",
             ]
         ),

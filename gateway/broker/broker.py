@@ -16,13 +16,12 @@ from gateway.broker.core import properties
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
-from gateway.broker.core.names import check_name
+from gateway.broker.core.names import Pattern, check_name, is_wild
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.slices import Slices
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
-from gateway.broker.core.wildcards import Pattern, is_wild
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.duplicates import DuplicateIds

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
-from gateway.broker.core.wildcards import is_wild
 from gateway.broker.journal_lines import (
     JournalLines,
     Named,

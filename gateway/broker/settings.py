@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
-from gateway.broker.core.names import check_name
-from gateway.broker.core.wildcards import is_wild
+from gateway.broker.core.names import check_name, is_wild
 from gateway.instance.settings import (
     Boolean,
     Choice,

@@ -1,15 +1,67 @@
-"""Which names a destination can have."""
+"""Names of destinations: which are valid, and what wildcards in those of subscriptions cover.
+
+``*`` stands for one level, a last ``>`` for all that follow. Levels are divided by dots. Matching
+is linear in the number of levels.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gateway.broker.core.wildcards import is_wild
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 
 _LONGEST_NAME: Final = 1024
+
+
+def is_wild(name: str) -> bool:
+    """Whether a topic name is a pattern."""
+    return ("*" in name or ">" in name) and any(level in ("*", ">") for level in name.split("."))
+
+
+class Pattern:
+    """A name with or without wildcards, taken apart once to be compared with many names.
+
+    ``a.>`` covers ``a.b`` and ``a.b.c``, and not ``a``.
+    """
+
+    __slots__ = ("_count", "_literal", "_open", "_prefix")
+
+    def __init__(self, name: str) -> None:
+        levels = name.split(".")
+        self._count: Final = len(levels)
+        #: It ends in ``>``, so that there may be more levels.
+        self._open: Final = levels[-1] == ">"
+        wild = [
+            level == "*" or (level == ">" and place == len(levels) - 1)
+            for place, level in enumerate(levels)
+        ]
+        first = wild.index(True) if True in wild else len(levels)
+        #: What names must begin with, which tells most of them apart: the levels before the first
+        #: wildcard.
+        self._prefix: Final = ".".join([*levels[:first], ""] if first < len(levels) else levels)
+        #: The other levels that are no wildcards, by their places.
+        literal = [
+            (place, level)
+            for place, level in enumerate(levels)
+            if place > first and not wild[place]
+        ]
+        self._literal: Final = literal if first < len(levels) else [(len(levels) - 1, levels[-1])]
+
+    def matches(self, name: str) -> bool:
+        """Whether the pattern covers a topic name."""
+        if not name.startswith(self._prefix):
+            return False
+        count = name.count(".") + 1
+        if count < self._count or (count > self._count and not self._open):
+            return False
+        if self._literal:
+            levels = name.split(".")
+            for place, level in self._literal:
+                if levels[place] != level:
+                    return False
+        return True
 
 
 def check_name(destination: Destination) -> None:

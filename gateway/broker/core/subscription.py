@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.core.distribution import Distribution
 from gateway.broker.core.level import BEYOND
+from gateway.broker.core.names import is_wild
 from gateway.broker.core.spilled import Spilled
-from gateway.broker.core.wildcards import is_wild
 from gateway.broker.durability.rows import BLOCK
 from gateway.broker.operator.purging import Search, purge
 from gateway.messaging.dead import DeadReason

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from gateway.broker.broker import Broker
 from gateway.broker.core.distribution import Distribution
 from gateway.broker.core.memory import Memory
+from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
-from gateway.broker.core.wildcards import is_wild
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import (

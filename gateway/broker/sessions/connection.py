@@ -14,18 +14,17 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.core.browser import QueueBrowser
 from gateway.broker.core.memory import of_consumer, of_destination, of_subscription
+from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.wildcards import is_wild
 from gateway.broker.durability.duplicates import Sifted, check_id
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
-from gateway.broker.sessions.admission import admit
 from gateway.broker.sessions.consumer import EmbeddedConsumer
 from gateway.broker.sessions.session import EmbeddedSession
 from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.store.interface import StoreError
-from gateway.broker.xa.session import EmbeddedXASession
+from gateway.broker.xa.resource import EmbeddedXASession
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
@@ -52,11 +51,55 @@ if TYPE_CHECKING:
     from gateway.broker.sessions.provider import EmbeddedProvider
     from gateway.broker.sessions.session import Arrivals
 
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.core.limits import LimitBehavior
+from gateway.messaging.errors import DestinationFull
+
+if TYPE_CHECKING:
+    from gateway.broker.operator.limit_reports import LimitReports
+    from gateway.broker.sessions.session import Arrivals
+
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"
 
 #: Destinations that a connection knows before those that went are looked for.
 _SWEEP: Final = 1000
+
+
+def admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReports) -> None:
+    """Whether there is room for all of these.
+
+    :param messages: those that were asked about, in order: the arrivals, and maybe others between.
+    :param reports: told of a destination that refuses. :raises MessageRejected: for the first that
+        there is no room for; its place is the one in ``messages``.
+    """
+    sums: dict[Destination, tuple[int, int]] = {}
+    for physical, run in arrivals:
+        if (
+            not physical.properties.bounded
+            or physical.properties.limit_behavior is not LimitBehavior.REJECT_NEWEST
+        ):
+            continue
+        count, octets = sums.get(physical.destination, (0, 0))
+        octets += sum([message.size for message in run])
+        count += len(run)
+        try:
+            physical.admit(count, octets)
+        except DestinationFull:
+            count -= len(run)
+            octets -= sum([message.size for message in run])
+            for message in run:
+                count += 1
+                octets += message.size
+                try:
+                    physical.admit(count, octets)
+                except DestinationFull as error:
+                    reports.refusing(physical, error)
+                    place = next(index for index, asked in enumerate(messages) if asked is message)
+                    raise MessageRejected(place, error) from error
+        sums[physical.destination] = (count, octets)
 
 
 class EmbeddedConnection:

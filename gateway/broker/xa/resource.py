@@ -25,6 +25,16 @@ from gateway.messaging.xa import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
 if TYPE_CHECKING:
     from gateway.broker.sessions.session import EmbeddedSession
 
+
+from typing import TYPE_CHECKING
+
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Deliver, Done, Subscription
+
+if TYPE_CHECKING:
+    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.broker.sessions.session import EmbeddedSession
+
 _MOST_OCTETS: Final = 64
 _STARTS: Final = (Flags.NOFLAGS, Flags.JOIN, Flags.RESUME)
 _ENDS: Final = (Flags.SUCCESS, Flags.SUSPEND, Flags.FAIL)
@@ -172,3 +182,56 @@ def _check(xid: Xid) -> None:
             XAER_INVAL,
             f"no branch can be called {xid}: expected a format id of 0 or more, and 1 to 64 octets twice",
         )
+
+
+class EmbeddedXASession:
+    """One XA session. Made by its connection.
+
+    :param session: of mode TRANSACTED, nobody else's.
+    """
+
+    def __init__(self, session: EmbeddedSession) -> None:
+        self._session = session
+        self._resource = EmbeddedXAResource(session)
+
+    def resource(self) -> XAResource:
+        return self._resource
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """As ``Session.send``. :raises NotSupported: outside of a branch. :raises XAError: the
+        branch can only be rolled back.
+        """
+        self._session.send(messages)
+
+    def writable(self) -> bool:
+        return self._session.writable()
+
+    def on_writable(self, resume: Callable[[], None]) -> None:
+        self._session.on_writable(resume)
+
+    def consumer(
+        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> EmbeddedConsumer:
+        return self._session.consumer(spec, deliver, failed)
+
+    def completion(self, done: Done) -> None:
+        self._session.completion(done)
+
+    def commit(self, done: Done) -> None:
+        """:raises NotSupported: always; the resource does it (JTA 1.1, section 3.2.3)."""
+        raise NotSupported("commit of an XA session, whose resource commits branches")
+
+    def rollback(self, done: Done) -> None:
+        """:raises NotSupported: always; the resource does it."""
+        raise NotSupported("rollback of an XA session, whose resource rolls branches back")
+
+    def recover(self) -> None:
+        """As ``Session.recover``; what was acknowledged in branches stays theirs."""
+        self._session.check_open()
+        self._session.return_outstanding()
+
+    def close(self) -> None:
+        """As ``Session.close``; branches that it took part in and that are not prepared are rolled
+        back.
+        """
+        self._session.close()

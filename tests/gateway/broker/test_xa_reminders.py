@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
-from gateway.broker.xa import reminders as branch_reminders
+from gateway.broker.xa import registry
 from gateway.messaging.provider import Vote
 from tests.gateway.broker.branching import OTHER, Branching, Q, branched, fill, xid
 from tests.gateway.broker.stepping import Stepped, texts
@@ -90,7 +90,7 @@ def test_it_is_told_of_at_the_start_if_it_is_old(stepped: Stepped, said: list[st
 def test_each_has_its_hour_and_many_are_counted(
     stepped: Stepped, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branch_reminders, "NAMED", 2)
+    monkeypatch.setattr(registry, "NAMED", 2)
     prepare(stepped, 1)
     stepped.later(60)
     for number in range(2, 6):
