@@ -235,7 +235,11 @@ class XADelivery:
         """
         if self._failed is not None:
             raise self._failed
-        transaction = self._coordinator.begin()
+        try:
+            transaction = self._coordinator.begin()
+        except LogFailed:
+            self._look_again()
+            raise
         self._unfinished.began(transaction)
         work = _Work(pump, transaction, self._before, self._ending, source, sides)
         over = Deferred.fromCoroutine(self._transact(work))

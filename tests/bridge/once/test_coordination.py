@@ -20,6 +20,7 @@ from bridge.link.delivery import coordination
 from bridge.link.delivery.coordination import AGAIN_S, Coordination
 from bridge.link.link import JMSLink
 from bridge.status import LinkState
+from bridge.xa.errors import LogFailed
 from bridge.xa.log.log import FileDecisionLog
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
@@ -116,6 +117,23 @@ class Asking:
         """A second at a time, as retries follow each other."""
         for _ in range(int(seconds)):
             self.clock.advance(1)
+
+
+@on_reactor
+async def test_where_nothing_can_be_begun_any_more_both_are_asked(
+    brokers: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = await brokers.started(quality_of_service=ONCE)
+    await link.pause()
+    asked: list[str] = []
+    monkeypatch.setattr(brokers.coordination, "look_again", asked.append)
+    decisions = brokers.coordinator()._decisions
+    assert isinstance(decisions, FileDecisionLog)
+    decisions.failed = LogFailed(decisions.path, "its disk has failed")
+    link.resume().addErrback(lambda _: None)
+    await brokers.reaches(link, LinkState.FAILED)
+    # When it was connected anew, and when it could not begin.
+    assert asked == ["source", "target"] * 2
 
 
 def test_the_seconds_begin_anew_with_each_failure() -> None:
