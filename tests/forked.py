@@ -40,7 +40,6 @@ _IMPORTED: Final = (
     "gateway.configuration",
     "gateway.instance.portmapper",
     "gateway.recording",
-    "gateway.app",
     "gateway.tls",
     "prometheus_client.core",
     "twisted.application.service",
