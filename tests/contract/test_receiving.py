@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import UnknownDelivery
@@ -406,10 +407,17 @@ async def test_a_delivery_in_auto_mode_is_not_settled_if_it_closes_its_connectio
 ) -> None:
     other, queue = await seam.waiting(range(2))
     client = await seam.connect()
+    ends: list[Deferred[None]] = []
     inbox = await client.consumer(
-        queue, mode=Mode.AUTO, credit=1, on_delivery=lambda first, messages: client.end()
+        queue,
+        mode=Mode.AUTO,
+        credit=1,
+        on_delivery=lambda first, messages: ends.append(client.end()),
     )
     await inbox.count(1)
+    # A server that has not heard of the end would give the second message to the other client first.
+    await ends[0]
+    await seam.quiet()
     again = await other.consumer(queue)
     await again.count(2)
     assert again.texts == ["0", "1"]
