@@ -94,6 +94,13 @@ class Reserve:
         total = found.f_blocks * found.f_frsize
         return max(0, min(total - self.size - self.margin, (total - _EMPTY) // 2))
 
+    def most_margin(self) -> int:
+        """Bytes that are free beside it on this file system when the store is empty. :raises
+        OSError: the folder cannot be looked at.
+        """
+        found = os.statvfs(os.path.dirname(self._path) or ".")
+        return max(self.margin, found.f_blocks * found.f_frsize - self.size - _EMPTY)
+
     def free(self) -> int:
         """Bytes that are free in its folder. :raises OSError: the folder cannot be looked at."""
         found = os.statvfs(os.path.dirname(self._path) or ".")

@@ -349,9 +349,12 @@ class SqliteStore:
             # Once more, now that the reserve was given up, or pages are.
             if was_full:
                 self._guarded(self._upkeep.shrink)
-            error = self._failure or self._guarded(write)
+            if self._failure is not None or self._has_room_twice(batch):
+                error = self._failure or self._guarded(write)
         if isinstance(error, StoreFull) and batch.inserts:
-            self._margin = max(self._margin, 2 * batch.octets)
+            # No more than there can ever be; it may have the reserve, too.
+            with suppress(OSError):
+                self._margin = max(self._margin, min(2 * batch.octets, self._reserve.most_margin()))
         if error is None:
             crashpoints.hit(crashpoints.STORE_AFTER_COMMIT)
         self._reactor.callFromThread(self._committed, committed, error)
@@ -363,6 +366,15 @@ class SqliteStore:
         if self._full and monotonic() - self._looked >= _FULL_SECONDS:
             self._guarded(self._make_room)
         self._tell_failure()
+
+    def _has_room_twice(self, batch: Batch) -> bool:
+        """Whether a batch fits into the log and into the database. A log that could not be copied
+        back would leave no room for what deletes, nor for the next start.
+        """
+        try:
+            return not batch.inserts or self._reserve.free() >= 2 * batch.octets
+        except OSError:
+            return False
 
     def _write(self, batch: Batch) -> None:
         self._upkeep.look()
