@@ -174,7 +174,9 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
                 _let_go(broker, branch)
             done(error)
 
-        commits.wait(outcome, inserts=commits.inserted != inserted)
+        # The originals of repeats may not be durable yet.
+        repeats = any(each.sifted is not None and each.sifted.repeats for each in sent)
+        commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
     finally:
         commits.end()
 
@@ -219,7 +221,15 @@ def _route(broker: Broker, parts: Sequence[Part], *, waits: bool = True) -> list
         if (
             not waits
             and broker.commits.full
-            and any(message.headers.persistent for _, run in everything for message in run)
+            and (
+                any(each.sifted is not None and each.sifted.repeats for each in sent)
+                or any(
+                    message.headers.persistent
+                    for physical, run in everything
+                    if not physical.destination.temporary
+                    for message in run
+                )
+            )
         ):
             full = broker.commits.trouble()
             raise StorageFailed(full, full)
