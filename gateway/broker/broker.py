@@ -507,12 +507,14 @@ class Broker:
                 if message.headers.persistent
             ]
         )
-        if octets > self.store.largest:
+        # What waits for room is stored together.
+        waiting = self.commits.octets_without_room
+        if octets + waiting > self.store.largest:
             most = self.store.measure()
-            if octets > most:
-                raise StorageFailed(
-                    why := f"{octets} bytes are more than the disk can hold, which is {most}", why
-                )
+            if octets + waiting > most:
+                beside = f" beside {waiting} that wait for room" if waiting else ""
+                why = f"{octets} bytes{beside} are more than the disk can hold, which is {most}"
+                raise StorageFailed(why, why)
 
     # --- turns and the end
 

@@ -9,8 +9,9 @@ import os
 import re
 import sqlite3
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,21 @@ def receipts(client: Client, seconds: float) -> list[str]:
     return found
 
 
+def take_all(client: Client) -> None:
+    """Read what comes until the connection ends."""
+    with suppress(OSError, EOFError):
+        while client.socket.recv(1 << 20):
+            pass
+
+
+def answer(client: Client) -> str:
+    """RECEIPT, or the text of the ERROR."""
+    try:
+        return client.frame().command
+    except Refused as refused:
+        return str(refused)
+
+
 def is_full(gateway: GatewayProcess) -> bool:
     """Whether the log says so: a disk that has room as soon as the store's log is shortened is not
     full for long.
@@ -169,7 +185,7 @@ def test_a_disk_too_full_for_the_reserve_is_told_once_and_costs_nothing(tmp_path
             with suppress(OSError), filled.open("wb") as file:
                 while True:
                     file.write(bytes(MIB))
-            send(producer, 1, bytes(40 * MIB))
+            send(producer, 1, bytes(30 * MIB))
             assert producer.frame().headers["receipt-id"] == "sent-1", "the reserve serves it"
             until_logged(gateway, "the disk is full")
             send(producer, 2)
@@ -368,3 +384,32 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     assert sqlite3.connect(store / "messages.db").execute(
         "SELECT count(*) FROM diary"
     ).fetchone() == (0,)
+
+
+def test_senders_whose_messages_fit_one_by_one_are_all_answered(tmp_path: Path) -> None:
+    """What waits is stored together, so what would not fit beside it is refused."""
+    gateway = GatewayProcess(tmp_path / "var")
+    folder = gateway.directory / "store"
+    filled = folder / "of others"
+    with of_size(160 * MIB, folder), gateway, ExitStack() as stack:
+        senders = [stack.enter_context(Client(gateway.port)) for _ in range(3)]
+        with suppress(OSError), filled.open("wb") as file:
+            while True:
+                file.write(bytes(MIB))
+        headers = {"destination": "/queue/big", "persistent": "true", "receipt": "big"}
+        frame = encode("SEND", headers, bytes(55 * MIB))
+        sending = [threading.Thread(target=sender.write, args=(frame,)) for sender in senders]
+        for each in sending:
+            each.start()
+        for each in sending:
+            each.join(PATIENCE)
+        until_logged(gateway, "the disk is full")
+        filled.unlink()
+        consumer = stack.enter_context(Client(gateway.port))
+        consumer.ask("SUBSCRIBE", {"destination": "/queue/big", "id": "s", "ack": "auto"})
+        taking = threading.Thread(target=take_all, args=(consumer,))
+        taking.start()
+        answers = [answer(sender) for sender in senders]
+        assert "RECEIPT" in answers
+        others = [each for each in answers if each != "RECEIPT"]
+        assert all("more than the disk can hold" in each for each in others), answers

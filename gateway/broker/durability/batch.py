@@ -6,9 +6,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from twisted.logger import Logger
+
 from gateway.broker.store.interface import Batch, Row, StoreError
 from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import Message
+
+_log: Final = Logger(namespace="gateway.broker")
 
 #: Told once when its batch is durable (None) or the store has failed for good.
 Waiter: TypeAlias = Callable[[StoreError | None], None]
@@ -32,6 +36,7 @@ class PendingBatch:
         "first",
         "last",
         "messages",
+        "since",
         "waiters",
     )
 
@@ -41,6 +46,9 @@ class PendingBatch:
         #: its own number where it has waited for room on the disk.
         self.first = number
         self.last = number
+        #: All else that was asked for while batches from this number on gathered is here. Less than
+        #: its own number where those before it found no room and are in it.
+        self.since = number
         #: Whom to tell, and whether they wait for inserts.
         self.waiters: list[tuple[Waiter, bool]] = []
         #: The whole messages behind ``batch.inserts``, until they can be read from the store.
@@ -188,4 +196,13 @@ def divide(
     number = parts[-1].batch.number
     waits, ahead = PendingBatch(number), PendingBatch(number)
     waits.first, waits.last = min([part.first for part in parts]), sys.maxsize
+    ahead.since = min([part.since for part in parts if part is not kept])
     return waits, ahead, sum([part.divide(waits, ahead, part is kept) for part in parts])
+
+
+def guard(call: Callable[..., None], *arguments: object) -> None:
+    """Tell of a commit. An error there is logged, and does not keep others from being told."""
+    try:
+        call(*arguments)
+    except Exception:  # noqa: BLE001
+        _log.failure("what followed a commit failed: {call}", call=call)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
-from gateway.broker.durability.batch import REMOVED, PendingBatch, Waiter, divide
+from gateway.broker.durability.batch import REMOVED, PendingBatch, Waiter, divide, guard
 from gateway.broker.store.interface import (
     BranchRow,
     DestinationRow,
@@ -123,11 +123,8 @@ class GroupCommit:
     @property
     def durable(self) -> int:
         """Every batch up to this number is durable, but for what is kept for want of room."""
-        if self._in_store is not None:
-            return self._in_store.batch.number - 1
-        if self._sealed:
-            return self._sealed[0].batch.number - 1
-        return self._gathering.batch.number - 1
+        oldest = self._in_store or (self._sealed[0] if self._sealed else self._gathering)
+        return oldest.since - 1
 
     @property
     def stored(self) -> int:
@@ -165,6 +162,9 @@ class GroupCommit:
             octets = kept.elide(seq)
             if octets >= 0:
                 self.octets_waiting -= octets
+                if kept.bound or kept.bound_pairs:
+                    # It may be the copy of a dead message, whose original is still in the store.
+                    self.inserted += 1
                 if self._relief or not kept.batch.inserts:
                     self._ask()
                 return
@@ -319,11 +319,13 @@ class GroupCommit:
                     self._ask()
                     return
                 number = max(number, held.batch.number)
+        # Inserts that are on their way may find no room yet, whichever batch is waited for.
+        inserts = inserted > self.stored
         for pending in (self._in_store, *self._sealed):
             if pending is not None and pending.batch.number >= number:
-                pending.waiters.append((waiter, inserted >= pending.first))
+                pending.waiters.append((waiter, inserts))
                 return
-        self._gathering.waiters.append((waiter, inserted >= self._gathering.first))
+        self._gathering.waiters.append((waiter, inserts))
         self._ask()
 
     def begin(self) -> None:
@@ -367,6 +369,11 @@ class GroupCommit:
             if self._kept is not None:
                 self._ask()
 
+    @property
+    def octets_without_room(self) -> int:
+        """Bytes of inserts that wait for room on the disk."""
+        return 0 if self._kept is None else self._kept.batch.octets
+
     def backed_up(self) -> bool:
         """Whether full batches wait for the store: what can wait should not add to them."""
         return bool(self._sealed)
@@ -390,7 +397,7 @@ class GroupCommit:
         self.full = full
         if full:
             self._keep_back(None)
-        elif self._kept is not None:
+        elif self._kept is not None and not self._closing:
             self._release_kept()
         self._unblock()
 
@@ -450,7 +457,7 @@ class GroupCommit:
         if not gathering.empty:
             self._sealed.append(gathering)
             number += 1
-        kept.batch.number = kept.last = number
+        kept.batch.number = kept.since = kept.last = number
         self._sealed.append(kept)
         self._gathering = PendingBatch(number + 1)
 
@@ -597,15 +604,15 @@ class GroupCommit:
             self._held.remove(pending)
         if error is None:
             if self.on_stored is not None and inserts:
-                self.guard(self.on_stored, inserts, pending.messages)
+                guard(self.on_stored, inserts, pending.messages)
             for call in pending.after:
-                self.guard(call)
+                guard(call)
         if pending.waiters and 0 < len(inserts) < FEW:
             self._proven = (
                 self._proven + 1 if inserts.keys() <= self._gathering.batch.deletes.keys() else 0
             )
         for waiter, _ in pending.waiters:
-            self.guard(waiter, error)
+            guard(waiter, error)
         if self._relief and not self.crowded():
             self._resume(self._relief)
         if self._room and not self._held:
@@ -619,10 +626,3 @@ class GroupCommit:
         waiting.clear()
         for resume in resumed:
             self._turn.dispatch(resume)
-
-    def guard(self, call: Callable[..., None], *arguments: object) -> None:
-        """One who is told must not take the others' turn away; it is logged, never silent."""
-        try:
-            call(*arguments)
-        except Exception:  # noqa: BLE001
-            self._log.failure("what followed a commit failed: {call}", call=call)

@@ -186,7 +186,7 @@ class EmbeddedConnection:
             self.producible.clear()
             self._epoch = self._rules.epoch
         broken = self.broker.commits.broken
-        fits = self.broker.store.largest
+        fits = self.broker.store.largest - self.broker.commits.octets_without_room
         identified = False
         checked: Headers | None = None
         arrivals: Arrivals = []

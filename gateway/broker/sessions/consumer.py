@@ -293,12 +293,13 @@ class EmbeddedConsumer:
         self._memory.unacknowledged -= less
 
     def _settle(self, messages: Sequence[Message]) -> None:
-        journey = self.session.connection.broker.journey
-        if journey is None:
+        broker = self.session.connection.broker
+        inserted = broker.commits.inserted
+        if broker.journey is None:
             self.source.settle(messages)
         else:
-            journey.settle(self, messages)
-        self.session.touch()
+            broker.journey.settle(self, messages)
+        self.session.touch(inserts=broker.commits.inserted != inserted)
         if self.closed and not self._ledger:
             self.session.forget(self)
 

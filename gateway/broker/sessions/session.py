@@ -168,9 +168,12 @@ class EmbeddedSession:
         """Whether the consumer may still have something outstanding."""
         return consumer in self._consumers
 
-    def touch(self) -> None:
-        """Something this session was asked for may be in the gathering batch."""
-        self._promises.touch()
+    def touch(self, *, inserts: bool) -> None:
+        """Something this session was asked for may be in the gathering batch.
+
+        :param inserts: it may have to wait for room on the disk.
+        """
+        self._promises.touch(inserts=inserts)
 
     def touch_after(self, work: Callable[[], None]) -> None:
         """Do ``work``, and let later completions wait for what it gathered."""

@@ -13,7 +13,7 @@ from gateway.broker.core.memory import Memory
 from gateway.broker.durability.commit import MOST_WAITING, RETRY
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DMQ, DeadReason
-from gateway.messaging.destination import Destination, Queue, Topic
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, StorageFailed, XAError
 from gateway.messaging.message import OVERHEAD
 from gateway.messaging.provider import Mode, Session
@@ -595,3 +595,82 @@ def test_the_journal_is_told_that_the_dead_are_gone_when_their_copies_are_stored
     assert journal.steps == each(inbox.messages, "returned", "dead")
     make_room(stepped)
     assert journal.steps == each(inbox.messages, "returned", "dead", "stored", "deleted")
+
+
+def test_a_receipt_after_an_acknowledgement_waits_for_what_was_sent_before_it(
+    stepped: Stepped,
+) -> None:
+    """SEND without a receipt is on its way to the disk, ACK gathers, and a receipt is asked for."""
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = outstanding(stepped, session, "in")
+    session.send(texts(OUT, ["out"]))
+    stepped.turns()
+    inbox.consumer.acknowledge([1])
+    both = told(session)
+    fill(stepped)
+    assert (stepped.bodies, both.results) == ([], [])
+    stepped.restart()
+    assert waiting(stepped, OUT) == []
+
+
+def test_an_acknowledgement_in_a_batch_without_room_is_not_confirmed_before_it_is_durable(
+    stepped: Stepped,
+) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = outstanding(stepped, session, "in")
+    inbox.consumer.acknowledge([1])
+    send(stepped, "too much")
+    stepped.turns()
+    stepped.store.step(full=True)
+    later = told(session)
+    stepped.turns()
+    assert (stepped.bodies, later.results) == (["in"], [])
+    stepped.settle()
+    assert (stepped.bodies, later.well) == ([], True)
+
+
+def test_a_branch_that_repeats_what_waits_for_room_does_not_become_prepared(
+    stepped: Stepped,
+) -> None:
+    first = stepped.session()
+    first.send([bearing("a")])
+    original = told(first)
+    fill(stepped)
+    xa = Branching(stepped)
+    xa.start(xid(1))
+    xa.session.send([bearing("a")])
+    xa.end(xid(1))
+    asked = ask(xa.resource.prepare(xid(1)))
+    stepped.settle()
+    assert original.results == []
+    assert not asked.well, "its message is nowhere"
+
+
+def test_who_takes_the_copy_of_a_dead_message_is_told_when_the_original_is_gone(
+    stepped: Stepped,
+) -> None:
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = outstanding(stepped, session, "x")
+    send(stepped, "too much")
+    fill(stepped)
+    inbox.consumer.reject([1], dead=DeadReason.ERROR)
+    dead_session = stepped.session(Mode.INDIVIDUAL)
+    dead = stepped.consume(dead_session, DMQ)
+    stepped.settle()
+    assert dead.texts == ["x"]
+    dead.consumer.acknowledge([1])
+    taken = told(dead_session)
+    stepped.settle()
+    confirmed = taken.well
+    stepped.restart()
+    assert not (confirmed and waiting(stepped, Q)), "it is delivered again, and will die again"
+
+
+def test_a_branch_that_sends_to_a_temporary_queue_needs_no_room(stepped: Stepped) -> None:
+    xa = Branching(stepped)
+    reply = xa.connection.temporary(Kind.QUEUE)
+    stepped.store.fill()
+    xa.sends(xid(1), reply, ["x"])
+    asked = ask(xa.resource.prepare(xid(1)))
+    stepped.settle()
+    assert asked.well
