@@ -90,16 +90,19 @@ class Reserve:
         """Bytes that an empty store on this file system could take at once: they are written twice,
         to its log and to the database. :raises OSError: the folder cannot be looked at.
         """
-        found = os.statvfs(os.path.dirname(self._path) or ".")
-        total = found.f_blocks * found.f_frsize
+        total = self._file_system()
         return max(0, min(total - self.size - self.margin, (total - _EMPTY) // 2))
 
     def most_margin(self) -> int:
         """Bytes that are free beside it on this file system when the store is empty. :raises
         OSError: the folder cannot be looked at.
         """
+        return max(self.margin, self._file_system() - self.size - _EMPTY)
+
+    def _file_system(self) -> int:
+        """Bytes of the file system that its folder is on."""
         found = os.statvfs(os.path.dirname(self._path) or ".")
-        return max(self.margin, found.f_blocks * found.f_frsize - self.size - _EMPTY)
+        return found.f_blocks * found.f_frsize
 
     def free(self) -> int:
         """Bytes that are free in its folder. :raises OSError: the folder cannot be looked at."""

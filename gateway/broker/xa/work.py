@@ -93,7 +93,7 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
     """
     commits = broker.commits
     sent = _route(broker, branch.parts)
-    repeats = any(each.sifted is not None and each.sifted.repeats for each in sent)
+    repeats = _has_repeats(sent)
     taken = _acknowledged(branch.parts)
     before, inserted = commits.changes, commits.inserted
     places: list[tuple[EmbeddedSession, Physical, Place, Kept]] = []
@@ -175,10 +175,15 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
             done(error)
 
         # The originals of repeats may not be durable yet.
-        repeats = any(each.sifted is not None and each.sifted.repeats for each in sent)
+        repeats = _has_repeats(sent)
         commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
     finally:
         commits.end()
+
+
+def _has_repeats(sent: Sequence[_Sent]) -> bool:
+    """Whether any of these repeat the duplicate id of a message that was sent before."""
+    return any(each.sifted is not None and each.sifted.repeats for each in sent)
 
 
 def _route(broker: Broker, parts: Sequence[Part], *, waits: bool = True) -> list[_Sent]:
@@ -222,7 +227,7 @@ def _route(broker: Broker, parts: Sequence[Part], *, waits: bool = True) -> list
             not waits
             and broker.commits.full
             and (
-                any(each.sifted is not None and each.sifted.repeats for each in sent)
+                _has_repeats(sent)
                 or any(
                     message.headers.persistent
                     for physical, run in everything

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from gateway.broker.store.interface import Batch, DestinationRow, Row, StoreFull
 from gateway.broker.store.sqlite import SqliteStore
+from tests.crash.test_disk import of_size
 from tests.gateway.broker.store.harness import QueueReactor
 
 pytestmark = pytest.mark.process
@@ -21,15 +21,8 @@ MIB = 1 << 20
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "store"
-    folder.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)], check=False
-    ).returncode:
-        pytest.skip("only who may mount a tmpfs can run this on a disk that is really full")
-    try:
+    with of_size(32 * MIB, folder):
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def opened(folder: Path, reactor: QueueReactor) -> SqliteStore:
