@@ -132,18 +132,6 @@ CIRCLES = frozenset(
                 "xa.work",
             ]
         ),
-        frozenset(
-            f"gateway.broker.{name}"
-            for name in [
-                "core.changes",
-                "core.distribution",
-                "core.physical",
-                "core.selection",
-                "core.subscription",
-                "core.topic",
-                "operator.purging",
-            ]
-        ),
     }
 )
 

@@ -205,7 +205,7 @@ class Broker:
         if destination.kind is Kind.QUEUE:
             physical = PhysicalQueue(self.core, destination, number, made)
         else:
-            physical = PhysicalTopic(self.core, destination, number, made)
+            physical = PhysicalTopic(self.core, self, destination, number, made)
         physical.since = physical.identified = self.last_seq
         physical.stored = bool(stayed)
         physical.auto_created = not destination.temporary and destination not in self.configured
@@ -237,7 +237,7 @@ class Broker:
         if destination.kind is Kind.QUEUE:
             made = PhysicalQueue(self.core, destination, number, held)
         else:
-            made = PhysicalTopic(self.core, destination, number, held)
+            made = PhysicalTopic(self.core, self, destination, number, held)
         made.stored = True
         made.administered = given
         made.auto_created = (

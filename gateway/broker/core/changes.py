@@ -7,66 +7,21 @@ Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from gateway.broker.core.distribution import Distribution
-    from gateway.broker.core.limits import DestinationProperties
     from gateway.broker.core.memory import Memory
-    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.physical import Physical, Reports, Upkeep
     from gateway.broker.core.slices import Slices
     from gateway.broker.core.source import Receiver
-    from gateway.broker.core.subscription import TopicSubscription
-    from gateway.broker.core.topic import PhysicalTopic
     from gateway.broker.durability.commit import GroupCommit
     from gateway.broker.durability.rows import Rows
     from gateway.broker.schedule import Schedule
     from gateway.messaging.dead import DeadReason
-    from gateway.messaging.destination import Destination
     from gateway.messaging.message import Message
     from gateway.messaging.turn import Turn
-
-
-class Places(Protocol):
-    """The registry of destinations and subscriptions."""
-
-    #: Subscriptions with wildcards that were made and have ended since the start.
-    wild_made: int
-    wild_ended: int
-
-    @property
-    def destinations(self) -> Mapping[Destination, Physical]:
-        """All of them, by name."""
-
-    @property
-    def topics(self) -> Mapping[Destination, PhysicalTopic]:
-        """The topics among them."""
-
-    @property
-    def last_seq(self) -> int:
-        """That of the message accepted last."""
-
-    def find(self, destination: Destination) -> Physical | None:
-        """The physical destination, if there is one."""
-
-    def topic_of(self, message: Message) -> PhysicalTopic | None:
-        """The topic that the message was sent to, unless it was removed."""
-
-    def properties_for(self, destination: Destination) -> DestinationProperties:
-        """The properties that a destination has, or would have."""
-
-    def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
-        """Subscriptions made after that one whose patterns cover the topic."""
-
-    def end_subscription(self, subscription: TopicSubscription) -> None:
-        """No more messages come to it."""
-
-    def idle(self, physical: Physical) -> None:
-        """Nobody uses an auto-created destination."""
-
-    def removal_over(self, physical: Physical) -> None:
-        """Something left a destination that was removed."""
 
 
 class Journal(Protocol):
@@ -104,16 +59,6 @@ class Graves(Protocol):
     ) -> None: ...
 
 
-class Reports(Protocol):
-    """Tells the operator of limits."""
-
-    def holding_back(self, physical: Physical) -> None: ...
-
-    def has_room(self, physical: Physical) -> None: ...
-
-    def evicting(self, physical: Physical, reason: DeadReason) -> None: ...
-
-
 class Changes:
     """The one collaborator of the core's objects.
 
@@ -123,7 +68,7 @@ class Changes:
 
     def __init__(
         self,
-        places: Places,
+        upkeep: Upkeep,
         turn: Turn,
         memory: Memory,
         schedule: Schedule,
@@ -134,7 +79,7 @@ class Changes:
         spills: bool,
         most_rollbacks: int,
     ) -> None:
-        self.places = places
+        self.upkeep: Upkeep = upkeep
         self.turn = turn
         self.memory = memory
         self.schedule = schedule

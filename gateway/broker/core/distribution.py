@@ -12,23 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.pace import Pace
-from gateway.broker.core.selection import Selection
+from gateway.broker.core.selection import Looking, Selection
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
+    from gateway.broker.core.memory import Memory
     from gateway.broker.core.physical import Physical
     from gateway.broker.core.source import Receiver
+    from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.schedule import Schedule
     from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 #: Messages handed out by one destination in one turn; others come between.
@@ -38,13 +40,39 @@ MOST_IN_A_TURN: Final = 1_000
 _LOOK_MS: Final = 10_000
 
 
+class DistributionChanges(Looking, Protocol):
+    """What a distribution needs of :class:`gateway.broker.core.changes.Changes`, which says what the
+    verbs mean.
+    """
+
+    memory: Memory
+    schedule: Schedule
+    commits: GroupCommit
+    spills: bool
+    most_rollbacks: int
+
+    def delivered(
+        self,
+        source: Distribution,
+        consumer: Receiver,
+        run: Sequence[Message],
+        attempts: list[int] | None,
+    ) -> None: ...
+
+    def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None: ...
+
+    def removed(self, source: Distribution, messages: Sequence[Message]) -> None: ...
+
+    def removed_stored(self, source: Distribution, seqs: Sequence[int]) -> None: ...
+
+
 class Distribution:
     """Messages that wait, and consumers that want them."""
 
     _log: ClassVar = Logger(namespace="gateway.broker")
 
-    def __init__(self, changes: Changes) -> None:
-        self.changes = changes
+    def __init__(self, changes: DistributionChanges) -> None:
+        self.changes: DistributionChanges = changes
         self.backlog = Backlog(changes.memory, changes.spills)
         self.consumers: list[Receiver] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
@@ -16,7 +16,10 @@ from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
+    from gateway.broker.core.source import Source
+    from gateway.broker.schedule import Schedule
+    from gateway.messaging.dead import DeadReason
+    from gateway.messaging.turn import Turn
 
 
 #: Messages given up in one turn to make room.
@@ -25,6 +28,35 @@ _REMOVED: Final = 100
 #: Messages that were kept and are to take their places, as their destination has them; empty for
 #: none.
 Kept: TypeAlias = Sequence[Any]
+
+
+class Upkeep(Protocol):
+    """Sees to destinations that nobody uses, and to what is left of those that were removed."""
+
+    def idle(self, physical: Physical) -> None:
+        """Nobody uses an auto-created destination."""
+
+    def removal_over(self, physical: Physical) -> None:
+        """Something left a destination that was removed."""
+
+
+class Reports(Protocol):
+    """Tells the operator of limits."""
+
+    def holding_back(self, physical: Physical) -> None: ...
+
+    def has_room(self, physical: Physical) -> None: ...
+
+    def evicting(self, physical: Physical, reason: DeadReason) -> None: ...
+
+
+class PhysicalChanges(Protocol):
+    """What a destination needs of :class:`gateway.broker.core.changes.Changes`."""
+
+    turn: Turn
+    schedule: Schedule
+    upkeep: Upkeep
+    reports: Reports
 
 
 class Place:
@@ -50,12 +82,12 @@ class Physical:
 
     def __init__(
         self,
-        changes: Changes,
+        changes: PhysicalChanges,
         destination: Destination,
         number: int,
         properties: DestinationProperties,
     ) -> None:
-        self.changes = changes
+        self.changes: PhysicalChanges = changes
         self.destination = destination
         self.number = number
         self.properties = properties
@@ -156,6 +188,18 @@ class Physical:
         dead message queue.
         """
         return self.removed and self.burial is None
+
+    @property
+    def subscriptions(self) -> Sequence[Source]:
+        """Those that its messages come to; a queue has none."""
+        return ()
+
+    def taken(self) -> None:
+        """Messages of it were settled."""
+        if self.waiting_senders or self.holds_back:
+            self.let_senders_go()
+        if not self.count:
+            self.emptied()
 
     def came(self, count: int, octets: int) -> None:
         """So many messages, of so many octets in all, count from now on."""
@@ -317,6 +361,6 @@ class Physical:
         """
         if self.auto_created and not self.removed and not self.damaged and not self.busy:
             self.idle_since = self.changes.turn.refresh_timer()
-            self.changes.places.idle(self)
+            self.changes.upkeep.idle(self)
         elif self.removed:
-            self.changes.places.removal_over(self)
+            self.changes.upkeep.removal_over(self)

@@ -26,6 +26,8 @@ class PhysicalQueue(Physical, Distribution):
     of those that have any.
     """
 
+    changes: Changes
+
     def __init__(
         self,
         changes: Changes,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.durability.rows import BLOCK
@@ -19,8 +19,12 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.backlog import Backlog
+    from gateway.broker.core.slices import Slices
     from gateway.broker.core.source import Receiver
+    from gateway.broker.durability.rows import Rows
+    from gateway.messaging.errors import DestinationStopped
+    from gateway.messaging.turn import Turn
 
 #: Messages that one consumer looks at in one turn.
 _MOST_EXAMINED: Final = 1_000
@@ -28,6 +32,36 @@ _MOST_EXAMINED: Final = 1_000
 #: simply shown to them again.
 _FEW: Final = 64
 _NO_BOUND: Final = 1 << 62
+
+
+class Looking(Protocol):
+    """What looking at messages takes."""
+
+    turn: Turn
+    slices: Slices
+    rows: Rows
+
+
+class Handing(Protocol):
+    """A distribution, as its selection knows it."""
+
+    backlog: Backlog
+    #: See :class:`gateway.broker.core.distribution.Distribution`.
+    paused: bool
+    halted: DestinationStopped | None
+
+    @property
+    def changes(self) -> Looking: ...
+
+    def mark(self) -> None: ...
+
+    def hold_up(self) -> None: ...
+
+    def hand(self, consumer: Receiver, run: list[Message]) -> None: ...
+
+    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None: ...
+
+    def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None: ...
 
 
 class Selection:
@@ -43,7 +77,7 @@ class Selection:
         #: The consumers that have a selector; while there are none, nothing here is used.
         self.cursors: dict[Receiver, Cursor] = {}
 
-    def dispatch(self, distribution: Distribution, consumers: Sequence[Receiver]) -> None:
+    def dispatch(self, distribution: Handing, consumers: Sequence[Receiver]) -> None:
         """Each looks at what it has not looked at yet, in this order."""
         backlog = distribution.backlog
         again = False
@@ -72,7 +106,7 @@ class Selection:
         if again:
             distribution.mark()
 
-    def _search(self, distribution: Distribution, consumer: Receiver, cursor: Cursor) -> None:
+    def _search(self, distribution: Handing, consumer: Receiver, cursor: Cursor) -> None:
         """What this consumer wants may be in the store only: read on, without taking the place of
         what is in memory.
         """
@@ -85,7 +119,7 @@ class Selection:
 
     def _searched(
         self,
-        distribution: Distribution,
+        distribution: Handing,
         consumer: Receiver,
         cursor: Cursor,
         seqs: Sequence[int],
@@ -128,7 +162,7 @@ class Selection:
 
 
 def _choose(
-    distribution: Distribution,
+    distribution: Handing,
     consumer: Receiver,
     cursor: Cursor,
     messages: Sequence[Message],
@@ -159,7 +193,7 @@ def _choose(
 
 
 def _hand(
-    distribution: Distribution,
+    distribution: Handing,
     consumer: Receiver,
     run: list[Message],
     expired: list[Message],

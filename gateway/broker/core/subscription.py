@@ -12,8 +12,8 @@ all that a durable subscription had at the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.core.distribution import Distribution
 from gateway.broker.core.level import BEYOND
@@ -28,11 +28,39 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.core.changes import Changes
+    from gateway.broker.core.limits import DestinationProperties
     from gateway.broker.core.physical import Physical
     from gateway.broker.core.source import Receiver
-    from gateway.broker.core.topic import PhysicalTopic
     from gateway.messaging.redelivery import RedeliveryPolicy
     from gateway.messaging.selector.selector import Selector
+
+
+class Topics(Protocol):
+    """Where the messages of subscriptions come from, and who ends subscriptions."""
+
+    @property
+    def destinations(self) -> Mapping[Destination, Physical]:
+        """All of them, by name."""
+
+    @property
+    def topics(self) -> Mapping[Destination, Physical]:
+        """The topics among them."""
+
+    @property
+    def last_seq(self) -> int:
+        """That of the message accepted last."""
+
+    def find(self, destination: Destination) -> Physical | None:
+        """The physical destination, if there is one."""
+
+    def topic_of(self, message: Message) -> Physical | None:
+        """The topic that the message was sent to, unless it was removed."""
+
+    def properties_for(self, destination: Destination) -> DestinationProperties:
+        """The properties that a destination has, or would have."""
+
+    def end_subscription(self, subscription: TopicSubscription) -> None:
+        """No more messages come to it."""
 
 
 class TopicSubscription(Distribution):
@@ -43,9 +71,12 @@ class TopicSubscription(Distribution):
     :param origin: with ``no_local``, the connection whose messages it does not want.
     """
 
+    changes: Changes
+
     def __init__(
         self,
         changes: Changes,
+        topics: Topics,
         pattern: Destination,
         selector: Selector | None,
         *,
@@ -56,6 +87,7 @@ class TopicSubscription(Distribution):
         name: str = "",
     ) -> None:
         super().__init__(changes)
+        self._topics = topics
         self.pattern = pattern
         #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of
         #: topics its pattern covers, once it has an ordinal.
@@ -73,7 +105,7 @@ class TopicSubscription(Distribution):
         self.covers: Callable[[Destination], bool] = _everything
         #: Messages whose row is in the store for this subscription's sake though they are not owed
         #: durably.
-        self._spilled: Spilled[PhysicalTopic] = Spilled()
+        self._spilled: Spilled[Physical] = Spilled()
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
         #: Nor was it, since the start, about messages up to this seq, which the store had.
@@ -110,7 +142,7 @@ class TopicSubscription(Distribution):
                 accepted.append(message)
         return accepted, BEYOND
 
-    def keep(self, topic: PhysicalTopic, run: Sequence[Message]) -> None:
+    def keep(self, topic: Physical, run: Sequence[Message]) -> None:
         """What was accepted is coming: durable subscriptions have what is persistent stored."""
         if self.number:
             for message in run:
@@ -118,7 +150,7 @@ class TopicSubscription(Distribution):
                     self.changes.rows.hold(topic, message, persistent=True)
                     self.changes.commits.owe(self.number, message.seq)
 
-    def arrive(self, topic: PhysicalTopic, run: Sequence[Message], examined: int) -> None:
+    def arrive(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
         """What was kept arrives, with rising seqs. :param examined: see :meth:`wanted`."""
         if not run:
             return
@@ -142,7 +174,7 @@ class TopicSubscription(Distribution):
         if not self._marked:
             self.mark()
 
-    def arrive_held(self, topic: PhysicalTopic, run: Sequence[Message], examined: int) -> None:
+    def arrive_held(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
         """The same for what a prepared branch had sent, in the places that the seqs say."""
         if self.ended:
             self.release(run)
@@ -257,12 +289,12 @@ class TopicSubscription(Distribution):
     def settled(self, messages: Sequence[Message]) -> None:
         if self.tried:
             self.forget_tries(messages)
-        left: PhysicalTopic | None = None
+        left: Physical | None = None
         for message in messages:
             if left is None or left.destination != message.headers.destination:
                 if left is not None:
                     left.taken()
-                left = self.changes.places.topic_of(message)
+                left = self._topics.topic_of(message)
                 if left is None:
                     continue
             left.count -= 1
@@ -274,7 +306,7 @@ class TopicSubscription(Distribution):
         return self.number != 0 and message.headers.persistent and bool(message.stored)
 
     def lost(self, count: int, octets: int) -> None:
-        topic = self.changes.places.find(self.pattern)
+        topic = self._topics.find(self.pattern)
         if topic is not None:
             # Of which topic a message was that came by a pattern, only the message knew.
             topic.count -= count
@@ -285,21 +317,21 @@ class TopicSubscription(Distribution):
 
     @property
     def named(self) -> Physical | None:
-        return self.changes.places.find(self.pattern)
+        return self._topics.find(self.pattern)
 
     @property
     def gone(self) -> bool:
         return self.ended
 
     def use_policy(self) -> RedeliveryPolicy:
-        return self.changes.places.properties_for(self.pattern).redelivery
+        return self._topics.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
         if self._unexamined or self.restored:
             messages = self._without_unwanted(messages)
-        self.changes.buried(self, messages, self.changes.places.topic_of, reason, comment)
+        self.changes.buried(self, messages, self._topics.topic_of, reason, comment)
 
-    def evict(self, topic: PhysicalTopic, lowest_priority: bool) -> bool:
+    def evict(self, topic: Physical, lowest_priority: bool) -> bool:
         """Give up one waiting message of ``topic`` to make room. :returns: False when none is at
         hand.
         """
@@ -334,7 +366,7 @@ class TopicSubscription(Distribution):
         """The consumer receives no more; a subscription that is not durable ends with it."""
         super().leave(consumer)
         if not self.durable and not self.consumers:
-            self.changes.places.end_subscription(self)
+            self._topics.end_subscription(self)
 
     def discard(self, comment: str | None, done: Callable[[], None]) -> None:
         """Give up everything that waits, block by block, to the dead message queue if there is a
@@ -375,24 +407,24 @@ class TopicSubscription(Distribution):
 
         self.changes.schedule.in_slices(steps())
 
-    def go_on_without(self, topic: PhysicalTopic, done: Callable[[], None]) -> None:
+    def go_on_without(self, topic: Physical, done: Callable[[], None]) -> None:
         """A topic that has stopped it is being destroyed: give up what it has of that, and hand out
         the rest again; then call ``done``.
 
         It stays stopped where a message of another topic is damaged, too.
         """
-        places = self.changes.places
+        topics = self._topics
 
         def of_the_destroyed(message: Message) -> bool:
             # Or of one that was destroyed before this, when the subscription had to stay stopped.
-            found = places.topic_of(message)
+            found = topics.topic_of(message)
             return found is None or found is topic
 
         def damaged_elsewhere(seqs: Collection[int]) -> bool:
             numbers = {self.changes.rows.damaged.get(seq) for seq in seqs}
             return any(
                 each is not topic and each.number in numbers
-                for each in places.destinations.values()
+                for each in topics.destinations.values()
             )
 
         def unreadable(seqs: Collection[int]) -> bool:
@@ -404,7 +436,7 @@ class TopicSubscription(Distribution):
 
         def searched(count: int) -> None:
             damaged = (
-                each for each in places.topics.values() if each.damaged and each is not topic
+                each for each in topics.topics.values() if each.damaged and each is not topic
             )
             stopped = next((other for other in damaged if self in other.subscriptions), None)
             if stopped is None:
@@ -423,9 +455,9 @@ class TopicSubscription(Distribution):
         known = [seq for seq, number in self.changes.rows.damaged.items() if number == topic.number]
         for seq in known:
             self._drop_damaged(topic, seq)
-        Search(self, places.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
+        Search(self, topics.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
 
-    def _drop_damaged(self, topic: PhysicalTopic, seq: int) -> None:
+    def _drop_damaged(self, topic: Physical, seq: int) -> None:
         """Give up a message that cannot be read, if it waits here."""
         count, size = self.backlog.drop_behind((seq,))
         if not count and (resting := self.resting.pop(seq, None)) is not None:
@@ -450,7 +482,7 @@ class TopicSubscription(Distribution):
             messages, sizes = remains.take(BLOCK)
             self._give_up(messages, None)
             self.changes.removed_stored(self, list(sizes))
-            topics: set[PhysicalTopic] = set()
+            topics: set[Physical] = set()
             for seq, size in sizes.items():
                 topic = self._spilled.topic(seq)
                 self.tried.pop(seq, None)

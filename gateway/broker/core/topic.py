@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.physical import Kept, Physical
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from gateway.broker.core.subscription import TopicSubscription
 
 
+class Wild(Protocol):
+    """The subscriptions with wildcards."""
+
+    #: How many were made and have ended since the start.
+    wild_made: int
+    wild_ended: int
+
+    def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
+        """Subscriptions made after that one whose patterns cover the topic."""
+
+
 class PhysicalTopic(Physical):
     """Each message goes to every subscription; with none it is gone.
 
@@ -27,14 +38,18 @@ class PhysicalTopic(Physical):
     looks again: making and ending one costs nothing for each topic.
     """
 
+    changes: Changes
+
     def __init__(
         self,
         changes: Changes,
+        all_wild: Wild,
         destination: Destination,
         number: int,
         properties: DestinationProperties,
     ) -> None:
         super().__init__(changes, destination, number, properties)
+        self._all_wild = all_wild
         #: Subscriptions to this topic by its name.
         self.named: dict[TopicSubscription, None] = {}
         #: Those whose pattern covers it, as far as it has looked.
@@ -67,18 +82,18 @@ class PhysicalTopic(Physical):
         """Look for subscriptions with wildcards that were made or have ended since it looked
         before. :returns: those that cover this topic.
         """
-        changes = self.changes
-        if self._ended_before != changes.places.wild_ended:
-            self._ended_before = changes.places.wild_ended
+        wild = self._all_wild
+        if self._ended_before != wild.wild_ended:
+            self._ended_before = wild.wild_ended
             kept = [subscription for subscription in self._wild if not subscription.ended]
             self.some_left = self.some_left or len(kept) < len(self._wild)
             self._wild = kept
-        if self._looked_at != changes.places.wild_made and not self.removed:
+        if self._looked_at != wild.wild_made and not self.removed:
             # While an administrator destroys it nobody new gets its messages; that may fail, and
             # then they do.
             if not self.destination.temporary:
-                self._wild += changes.places.wild_since(self._looked_at, self.destination)
-            self._looked_at = changes.places.wild_made
+                self._wild += wild.wild_since(self._looked_at, self.destination)
+            self._looked_at = wild.wild_made
         return self._wild
 
     def keep(self, run: Sequence[Message]) -> Kept:
@@ -140,13 +155,6 @@ class PhysicalTopic(Physical):
     def busy(self) -> bool:
         """Whether it has subscriptions, or messages they have not settled."""
         return bool(self.count or self.clearing or self.subscribed)
-
-    def taken(self) -> None:
-        """Messages of it were settled."""
-        if self.waiting_senders or self.holds_back:
-            self.let_senders_go()
-        if not self.count:
-            self.emptied()
 
     def __str__(self) -> str:
         return str(self.destination)

@@ -194,6 +194,7 @@ def _subscription(
     try:
         return TopicSubscription(
             broker.core,
+            broker,
             patterns[row.destination],
             parse(row.selector) if row.selector else None,
             no_local=bool(row.no_local),

@@ -388,6 +388,7 @@ class EmbeddedConnection:
             )
             subscription = TopicSubscription(
                 self.broker.core,
+                self.broker,
                 pattern,
                 selector,
                 no_local=spec.no_local,
@@ -440,6 +441,7 @@ class EmbeddedConnection:
         number = broker.new_number()
         subscription = TopicSubscription(
             broker.core,
+            broker,
             spec.destination,
             selector,
             no_local=spec.no_local,
