@@ -91,7 +91,8 @@ class Account:
 
     def __init__(self, budget: MemoryBudget, holder: Holder) -> None:
         self._budget: Final = budget
-        self._holder: Final = holder
+        #: Until the account is closed.
+        self._holder = holder
         self._closed = False
         #: Bytes by state. Changed by the methods only.
         self.held: Final = [0, 0, 0]
@@ -147,10 +148,13 @@ class Account:
 
     def close(self) -> None:
         """Give everything back and leave the line: the holder is gone. Idempotent."""
+        if self._closed:
+            return
         for state in (State.RECEIVING, State.TRANSACTIONS, State.OUTPUT):
             self.hold(state, 0)
         self._closed = True
         self._budget.leave(self)
+        del self._holder
 
     # For the budget.
 

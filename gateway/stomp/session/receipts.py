@@ -45,6 +45,22 @@ class Ticket(Pending):
         self._receipts.send(self)
 
 
+def forget(error: BaseException, receipt: str | None) -> None:
+    """Do without an error that nobody is told of, or everybody was: forget where it was raised.
+
+    Its traceback and the frames of the stack refer to each other, and hold the messages of the
+    client.
+    """
+    cause: BaseException | None = error
+    while cause is not None and cause.__traceback__ is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+
+
+def _nothing() -> None:
+    pass
+
+
 def receipt_frame(receipt: str, version: Version) -> bytes:
     """The RECEIPT for the ``receipt`` header of that value."""
     return b"RECEIPT\nreceipt-id:%s\n\n\0\n" % escape_header(receipt, version).encode(
@@ -65,8 +81,8 @@ class Receipts:
     ) -> None:
         self._peer = peer
         self._counters = counters
-        self._fail = fail
-        self._relieved = relieved
+        self._fail: Fail = fail
+        self._relieved: Callable[[], None] = relieved
         self._line: Final = Completions()
         self._octets = 0
         #: Bytes of those sent that are not yet in the kernel.
@@ -140,7 +156,11 @@ class Receipts:
         self._octets = self.unread
 
     def clear(self) -> None:
-        """Drop all that waits: the client is gone."""
+        """Drop all that waits, and tell nobody any more: the client is gone.
+
+        What the provider has yet to answer must not keep the session.
+        """
+        self._fail, self._relieved = forget, _nothing
         self._line.clear()
         self._octets = self.unread = 0
 

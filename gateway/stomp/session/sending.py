@@ -18,7 +18,7 @@ from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.conversion import Resolve, SendPlan, check_text, plan_send, restore
-from gateway.stomp.session.receipts import Fail, Receipts
+from gateway.stomp.session.receipts import Fail, Receipts, forget
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.wire import Frame, Head
@@ -54,8 +54,8 @@ class Sending:
         self._receipts: Final = receipts
         self._resolve: Final = resolve
         self._transforming: Final = transforming
-        self._fail: Final = fail
-        self._resumed: Final = resumed
+        self._fail: Fail = fail
+        self._resumed: Callable[[], None] = resumed
         #: The run. May be appended to from outside where :attr:`direct` holds.
         self.pending: list[Message] = []
         #: Places in the run whose frames asked for a receipt.
@@ -180,6 +180,15 @@ class Sending:
     def _writable(self) -> None:
         self.blocked = False
         self._resumed()
+
+    def close(self) -> None:
+        """Drop the run, and tell nobody any more: the client is gone."""
+        self.pending = []
+        self._fail, self._resumed = forget, _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 def weight(frame: Frame) -> int:

@@ -26,7 +26,7 @@ from gateway.stomp.error_frames import describe, error_frame, withheld
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
-from gateway.stomp.session.receipts import Receipts
+from gateway.stomp.session.receipts import Receipts, forget
 from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
 from gateway.stomp.session.states import TRANSITIONS, Command, State, command_of, illegal
@@ -96,18 +96,6 @@ class Session:
         self._held: Final = Held(options.input_hold)
         self._paused = False
         self._incidents = 0
-        self._commands: Final[Mapping[Command, Callable[[Head], None]]] = {
-            Command.CONNECT: self._connect,
-            Command.STOMP: self._connect,
-            Command.SUBSCRIBE: self._subscribe,
-            Command.UNSUBSCRIBE: self._unsubscribe,
-            Command.ACK: self._ack,
-            Command.NACK: self._nack,
-            Command.BEGIN: self._begin,
-            Command.COMMIT: self._commit,
-            Command.ABORT: self._abort,
-            Command.DISCONNECT: self._disconnect,
-        }
 
     @property
     def connection(self) -> Connection | None:
@@ -215,7 +203,7 @@ class Session:
             self.log.asked(head)
         # First, because CONNECT may be answered from inside its own call.
         self.state = following
-        self._commands[command](head)
+        _COMMANDS[command](self, head)
 
     # Flow control: SENDs and what must not overtake them wait; ACK and NACK do not.
 
@@ -405,7 +393,7 @@ class Session:
         :param receipt: the ``receipt`` header of the frame that failed.
         """
         if self.state is State.CLOSED:
-            _drop_traceback(error)
+            forget(error, receipt)
             return
         was_open = self.state in _OPEN
         # Before CONNECTED the client does not know a version, and could not unescape.
@@ -435,7 +423,7 @@ class Session:
             octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish))
         )
         self._receipts.release(ticket)
-        _drop_traceback(error)
+        forget(error, receipt)
 
     def hurry(self) -> None:
         """The time limit of an ending has passed: say what can be said, and close."""
@@ -482,7 +470,7 @@ class Session:
         self._receipts.clear()
         if self._subscriptions is not None:
             self._subscriptions.end()
-            self._sending.pending = []
+            self._sending.close()
         self._close_provider(_nothing)
         if self._subscriptions is not None:
             self._subscriptions.clear()
@@ -557,16 +545,19 @@ class Session:
             self._subscriptions.resume()
 
 
-def _drop_traceback(error: BaseException) -> None:
-    """Forget where an error was raised.
-
-    Its traceback and the frames of the stack refer to each other, and hold the messages of the
-    client.
-    """
-    cause: BaseException | None = error
-    while cause is not None and cause.__traceback__ is not None:
-        cause.__traceback__ = None
-        cause = cause.__cause__ or cause.__context__
+#: Functions and not bound methods, by which each session would refer to itself.
+_COMMANDS: Final[Mapping[Command, Callable[[Session, Head], None]]] = {
+    Command.CONNECT: Session._connect,
+    Command.STOMP: Session._connect,
+    Command.SUBSCRIBE: Session._subscribe,
+    Command.UNSUBSCRIBE: Session._unsubscribe,
+    Command.ACK: Session._ack,
+    Command.NACK: Session._nack,
+    Command.BEGIN: Session._begin,
+    Command.COMMIT: Session._commit,
+    Command.ABORT: Session._abort,
+    Command.DISCONNECT: Session._disconnect,
+}
 
 
 def _nothing() -> None:

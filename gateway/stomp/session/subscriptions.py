@@ -28,7 +28,7 @@ from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
 from gateway.stomp.counters import Counters
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.peer import Peer
-from gateway.stomp.session.receipts import Fail, Receipts
+from gateway.stomp.session.receipts import Fail, Receipts, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.settings import SessionOptions
@@ -71,7 +71,7 @@ class Subscriptions:
         self._client_id: Final = client_id
         self._resolve: Final = resolve
         self._transform: Final = transform
-        self._fail: Final = fail
+        self._fail: Fail = fail
         self._now_ms: Final = now_ms
         self.counters: Final = counters
         self._last = 0
@@ -393,10 +393,13 @@ class Subscriptions:
         self._hold(Hold.ENDING)
 
     def clear(self) -> None:
-        """Forget the messages of unsettled deliveries, which have gone back."""
+        """Forget all of them: the client is gone, and unsettled deliveries have gone back."""
         for subscription in self.by_number.values():
             if subscription.outstanding is not None:
                 subscription.outstanding.clear()
+        self._by_id, self.by_number, self._over = {}, {}, {}
+        self._fresh, self._unread = [], []
+        self._transaction, self._fail = None, forget
 
     def _hold(self, reason: Hold) -> None:
         for subscription in self._by_id.values():

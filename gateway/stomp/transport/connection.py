@@ -13,7 +13,6 @@ from enum import IntFlag
 from typing import Any, Final
 
 from cryptography.x509 import Certificate
-from cryptography.x509.oid import NameOID
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IHalfCloseableProtocol,
@@ -118,7 +117,8 @@ class StompConnection(Protocol):
         self._clock: Final = shared.clock
         self._counters: Final = shared.counters
         self._parser: Final = FrameParser(shared.limits_before)
-        self.session: Final = shared.session_for(self, port)
+        #: Until the connection is gone.
+        self.session = shared.session_for(self, port)
         self._pauses = Pause(0)
         self._reading = False
         self._most_read = _READ_OCTETS
@@ -231,9 +231,10 @@ class StompConnection(Protocol):
         finally:
             self._turn.end()
             self._shared.admission.gone(self)
-            # Connection and session are a reference cycle, which the collector may not visit for
-            # long: free what may be large now.
+            # Connection and session refer to each other, and the collector may not visit them for
+            # long.
             self.transport = self._raw = None
+            del self.session
 
     # Reading.
 
@@ -290,6 +291,8 @@ class StompConnection(Protocol):
 
         :param taken: frames were taken just now, so the bytes that are left begin another one.
         """
+        if self.is_gone:
+            return
         left = self._parser.buffered
         if at_ms := self._slow_frame.note(left, taken, self._turn.timer_ms):
             self._arm(at_ms)
@@ -297,7 +300,7 @@ class StompConnection(Protocol):
         held = memory.held[MemoryState.RECEIVING]
         needed = self._parser.needed if left > _COUNTED_INPUT else 0
         needed += self.session.held_octets
-        if needed == held or self.is_gone:
+        if needed == held:
             return
         if needed < held:
             memory.hold(MemoryState.RECEIVING, needed)
@@ -523,10 +526,7 @@ class StompConnection(Protocol):
     @property
     def certificate(self) -> str | None:
         found = self.peer_certificate
-        if found is None:
-            return None
-        names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        return str(names[0].value) if names else None
+        return None if found is None else tls.common_name(found)
 
     def flag(self) -> None:
         self._output.flag()

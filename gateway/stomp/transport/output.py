@@ -54,8 +54,8 @@ class Output:
         self._transport = transport
         self._raw = raw
         self._turn: Final = turn
-        self._flushed: Final = flushed
-        self._drained: Final = drained
+        self._flushed = flushed
+        self._drained = drained
         self._waiting: list[Callable[[], None]] = []
         self._registered = False
         self._closed = False
@@ -142,6 +142,7 @@ class Output:
         self._socket = self._push = None
         self._registered = False
         self._transport = self._raw = None
+        del self._flushed, self._drained
         self.parts = []
         self._waiting = []
         self.unsent = 0

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cryptography.x509 import Certificate
+from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import connectionDone
@@ -64,12 +66,20 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The TCP connection is gone.
-
-        Drop its transport with the unsent output: this object lives on in a cycle with OpenSSL.
-        """
+        """The TCP connection is gone, and its transport goes with the unsent output."""
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self.transport = None
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        """TLS has failed for that reason, or ended.
+
+        Where it failed is forgotten: the traceback has the frame that has the reason, and would
+        keep this object with OpenSSL's.
+        """
+        if reason is not None and reason.value is not None:
+            # Not by cleanFailure, which others may have replaced to keep what they report.
+            reason.tb = reason.value.__traceback__ = None
+        super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
 
     def _refuse(self) -> None:
         refused = CommandRefused(
@@ -90,6 +100,12 @@ def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSM
     factory = TLSMemoryBIOFactory(context_factory, False, wrapped, clock)
     factory.protocol = SniffingTLS
     return factory
+
+
+def common_name(certificate: Certificate) -> str | None:
+    """Return the common name of a certificate's subject, None where it has none."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else None
 
 
 def description(transport: Any, certificate: str | None) -> str:

@@ -443,7 +443,8 @@ class FrameParser:
 
     def _drop(self, error: ProtocolError) -> None:
         """Nothing is read after `error`; let go of all that is held."""
-        self._error = error
+        # Another one, since its traceback would hold whoever reads.
+        self._error = ProtocolError(error.message, error.receipt_id)
         self._take_data(b"")
         self._pending = None
         self._chunks.clear()

@@ -347,11 +347,12 @@ def test_a_lost_socket_closes_the_providers_connection_once() -> None:
     client = server.connected()
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")
     client.consumer().push(message())
+    session = client.connection.session
     client.lose()
     assert server.provider.connection.closed
     assert server.provider.calls("acknowledge through") == []
     assert server.counters.connections == 0
-    assert client.connection.session.state is State.CLOSED
+    assert session.state is State.CLOSED
 
 
 def test_an_internal_error_has_an_incident_and_no_details(monkeypatch: pytest.MonkeyPatch) -> None:
