@@ -579,7 +579,7 @@ async def test_it_can_be_reloaded_and_stopped_while_it_is_pausing(
         BridgeState.PAUSING,
         {"ab": LinkState.PAUSING, "ef": LinkState.STOPPED},
     )
-    await place.bridge.stop()
+    await place.bridge.stop(0.5)
     assert place.state() is BridgeState.STOPPED
 
 

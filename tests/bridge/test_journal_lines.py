@@ -291,7 +291,10 @@ async def test_what_arrived_and_comes_again_has_two_transfers(journaled: Journal
 
 
 @on_reactor
-async def test_what_is_given_back_by_a_link_that_stops_is_told(journaled: Journaled) -> None:
+async def test_what_is_given_back_by_a_link_that_stops_is_told(
+    journaled: Journaled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
     brokers = journaled.rig
     brokers.graves.holding = []
     link = await brokers.started(
