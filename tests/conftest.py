@@ -4,6 +4,7 @@ processes.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -78,6 +79,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Call a long argument by the name of its parameter; pytest numbers those that are equal."""
     return argname if isinstance(val, str | bytes) and len(val) > _NAME_LIMIT else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Spare the collector of garbage what stays: it would walk all tests again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
