@@ -30,6 +30,7 @@ def test_the_walk_of_a_send_names_files_that_there_are() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_language_gets_plainer() -> None:
     excess = language.excess(list(language.findings()))
     assert not excess, "\n".join([*excess, "see python -m tests.language"])

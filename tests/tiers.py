@@ -3,14 +3,15 @@
 ===========  ==================================================================================
 tier         what runs
 ===========  ==================================================================================
-quick        bare ``pytest``: no test marked ``process``, ``brokers`` or ``spark``; few examples
+quick        bare ``pytest``: no test with a mark of :data:`MARKS`; few examples
 named        ``pytest PATH``: everything below the paths but ``long``; ``make test`` names all
 long         ``--long``: everything, and many examples
 ===========  ==================================================================================
 
-Three marks say what a test needs. A test gets them from its file (``pytestmark``), from its folder
-(:data:`FOLDERS`) or from a fixture that it asks for (:data:`FIXTURES`). :class:`Needs` fails a test
-that starts a process or opens a port without a mark, so the quick tier stays quick.
+Three marks say what a test needs, and ``slow`` that it works for seconds. A test gets them from its
+file (``pytestmark``), from its folder (:data:`FOLDERS`) or from a fixture that it asks for
+(:data:`FIXTURES`). :class:`Needs` fails a test that starts a process or opens a port without a mark,
+so the quick tier stays quick.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pytest
 PROCESS: Final = "process"
 BROKERS: Final = "brokers"
 SPARK: Final = "spark"
+SLOW: Final = "slow"
 LONG: Final = "long"
 
 #: The marks, with what each means. The quick tier has no test with one of them.
@@ -33,6 +35,7 @@ MARKS: Final = {
     PROCESS: "starts processes or opens ports",
     BROKERS: "shares ActiveMQ or RabbitMQ with the other tests of its worker",
     SPARK: "shares one Spark session with the other tests of its worker",
+    SLOW: "needs nothing of the machine but seconds of its time",
     LONG: "runs with --long only",
 }
 #: Folders of which every test has this mark. The quick tier does not even import them.

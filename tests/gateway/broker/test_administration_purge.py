@@ -257,6 +257,7 @@ def test_what_cannot_be_purged_is_refused(
 # --- many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selector", ["", "JMSPriority = 4"])
 @pytest.mark.parametrize("where", ["in memory", "in the store"])
 def test_a_hundred_thousand_go_in_slices(

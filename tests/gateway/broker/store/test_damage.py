@@ -146,6 +146,7 @@ def found_in(path: Path, model: Model, check_octets: int) -> list[StoreError]:
         reactor.close(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check_octets", [1 << 28, PAGE], ids=["pages checked", "too large for that"]
 )
