@@ -138,11 +138,7 @@ class Subscriptions:
             raise CommandRefused(
                 f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection"
             )
-        ack = _ACKS.get(given.get("ack", "auto"))
-        if ack is None:
-            raise CommandRefused(
-                f"ack '{given['ack'][:40]}' is none of auto, client and client-individual"
-            )
+        ack = _ack_of(given)
         enveloped = dialects.enveloped(given)
         self._transaction = transaction
         identifier = given.get("transaction")
@@ -182,18 +178,21 @@ class Subscriptions:
             if not transacted:
                 session.close()
             raise
-        self._by_id[id] = self.by_number[subscription.number] = subscription
+        self._begin(subscription, given.get("receipt"))
+
+    def _begin(self, subscription: Subscription, receipt: str | None) -> None:
+        """Deliver to a new subscription, once its RECEIPT is on its way."""
+        self._by_id[subscription.id] = self.by_number[subscription.number] = subscription
         if self._paused:
             subscription.hold(Hold.PAUSED)
         if self._choked:
             subscription.hold(Hold.CHOKED)
-        receipt = given.get("receipt")
         ticket = self._receipts.open(receipt, lambda: subscription.free(Hold.STARTING))
-        if receipt is None or (transacted and spec.durable_name is None):
+        if receipt is None or (subscription.transacted and subscription.spec.durable_name is None):
             # Nothing of it is kept, and what the transaction holds is not this frame's.
             self._receipts.release(ticket)
         else:
-            session.completion(self._receipts.completing(ticket, receipt))
+            subscription.session.completion(self._receipts.completing(ticket, receipt))
 
     def _id_of(self, id: str | None, destination: str) -> str:
         if id is None:
@@ -404,6 +403,15 @@ class Subscriptions:
     def _hold(self, reason: Hold) -> None:
         for subscription in self._by_id.values():
             subscription.hold(reason)
+
+
+def _ack_of(given: dict[str, str]) -> Ack:
+    ack = _ACKS.get(given.get("ack", "auto"))
+    if ack is None:
+        raise CommandRefused(
+            f"ack '{given['ack'][:40]}' is none of auto, client and client-individual"
+        )
+    return ack
 
 
 __all__ = ["DEFAULT_ID", "Subscriptions"]
