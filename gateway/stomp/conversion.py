@@ -209,14 +209,17 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
         and len(content_type) >= _SHORTEST_ENVELOPE
         and _is_envelope(content_type)
     )
-    copies: tuple[Headers, ...] = ()
-    if len(texts) > 1:
-        others = dict.fromkeys([resolve(text, "destination") for text in texts[1:]])
-        copies = tuple(
-            [headers.replace(destination=other) for other in others if other != headers.destination]
-        )
+    copies = _copies(headers, texts, resolve) if len(texts) > 1 else ()
     return SendPlan(
         headers, copies, expires, ttl, expiring, envelope, given.get("transaction"), personal
+    )
+
+
+def _copies(headers: Headers, texts: list[str], resolve: Resolve) -> tuple[Headers, ...]:
+    """The headers of a message for its other destinations, each of them once."""
+    others = dict.fromkeys([resolve(text, "destination") for text in texts[1:]])
+    return tuple(
+        [headers.replace(destination=other) for other in others if other != headers.destination]
     )
 
 
