@@ -33,7 +33,13 @@ from twisted.web.resource import IResource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from gateway.admin.service.requests import Refused, check_text, internal_error, write_refusal
+from gateway.admin.service.requests import (
+    Refused,
+    check_text,
+    internal_error,
+    quote_path,
+    write_refusal,
+)
 from gateway.admin.service.settings import is_loopback
 from gateway.instance.listening import counted_address, peer_host
 from gateway.instance.logs import Strangers
@@ -183,6 +189,7 @@ class Guard:
                 self._refuse(request, refused)
             return
         if not request.gone:
+            quote_path(request)
             self._inner.render(request)
 
     def _check(self, request: Any) -> None:

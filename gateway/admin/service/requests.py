@@ -19,6 +19,7 @@ from http import HTTPStatus
 from inspect import isawaitable
 from itertools import islice
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from klein import Klein
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -227,7 +228,8 @@ class Routes:
             return _written(request, result)
 
         def endpoint(request: Any, **parts: str) -> Deferred[bytes]:
-            return _to_the_end(ensureDeferred(answered(request, parts)))
+            named = {name: unquote(part) for name, part in parts.items()}
+            return _to_the_end(ensureDeferred(answered(request, named)))
 
         endpoint.__name__ = f"route_{self._names}"
         self.app.route(path, methods=[method])(endpoint)
@@ -284,6 +286,15 @@ def check_text(request: Any) -> None:
             octets.decode()
         except UnicodeDecodeError:
             raise Refused(f"the {name} of the request is not UTF-8", "bad_request") from None
+
+
+def quote_path(request: Any) -> None:
+    """Quote the parts of the path again, which Twisted has unquoted, before the routes see it.
+
+    Or a slash in the name of a bridge would part it: ``/v1/links/a%2Fb`` is the bridge ``a/b``, and
+    not link ``b`` of ``a``. Endpoints get the parts unquoted.
+    """
+    request.postpath = [quote(part, safe="").encode() for part in request.postpath]
 
 
 def _path(request: Any) -> str:

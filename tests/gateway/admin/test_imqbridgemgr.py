@@ -429,11 +429,13 @@ def test_what_the_broker_refuses(live: Live, arguments: Sequence[str], text: str
     assert live(*arguments, code=1).startswith(f"imqbridgemgr: {text}")
 
 
-@pytest.mark.parametrize("name", ["a/b?c", "a%2Fb", "a b#c", "a//b", "..", "stomp/"])
+@pytest.mark.parametrize("name", ["a/b?c", "a%2Fb", "a b#c", "a//b", "..", "stomp/", "/x"])
 @pytest.mark.parametrize(
     "command",
     [
         ["list", "bridge"],
+        ["list", "link"],
+        ["list", "link", "-ln", "x"],
         ["start", "bridge", "-f"],
         ["reload", "bridge", "-f"],
         ["level", "bridge"],
