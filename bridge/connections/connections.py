@@ -25,7 +25,14 @@ from bridge.waiting import within
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
 
-__all__ = ["ConnectionKind", "Connections", "Lease", "PoolStatus", "SharedStatus", "Way"]
+__all__ = [
+    "ConnectionKind",
+    "ConnectionSource",
+    "Connections",
+    "Lease",
+    "PoolStatus",
+    "SharedStatus",
+]
 
 #: Seconds that borrowers have to return a connection when the bridge stops.
 GIVE_BACK_S: Final = 10.0
@@ -68,21 +75,21 @@ class SharedStatus:
     retry_interval_s: int
 
 
-class Way:
+class ConnectionSource:
     """How one end of a link or a dead message queue borrows connections."""
 
     def __init__(self, connections: Connections, pool: Pool) -> None:
         self._connections = connections
         self._pool = pool
         self._closed = False
-        pool.ways += 1
+        pool.sources += 1
 
     @property
     def kind(self) -> ConnectionKind | None:
         """The kind of connection; None until the first connection tells."""
         return self._pool.kind
 
-    def take(self, lost: Lost) -> Deferred[Lease]:
+    def borrow(self, lost: Lost) -> Deferred[Lease]:
         """Borrow an open connection, or else make one attempt to connect.
 
         Trying again is up to the caller. A client identifier that is in use is tried a second time
@@ -96,7 +103,7 @@ class Way:
         """
         if self._closed:
             return fail(self._pool.ended)
-        return self._pool.take(lost, self)
+        return self._pool.borrow(lost, self)
 
     def close(self) -> Deferred[None]:
         """Borrow no more; borrowing that is under way fails.
@@ -106,7 +113,7 @@ class Way:
         """
         if not self._closed:
             self._closed = True
-            self._pool.ways -= 1
+            self._pool.sources -= 1
             self._pool.dismiss(self, self._pool.ended)
         return self._connections.left(self._pool)
 
@@ -120,7 +127,7 @@ class Connections:
     def __init__(self, reactor: Any, log: Logger = _log) -> None:
         self._reactor = reactor
         self._log = log
-        #: Each belongs to one way.
+        #: Each belongs to one source.
         self._dedicated: dict[Pool, None] = {}
         #: The pooled or shared ones of each factory.
         self._common: dict[AdministeredFactory, Pool] = {}
@@ -130,10 +137,10 @@ class Connections:
 
     def dedicated(
         self, factory: AdministeredFactory, client_id: str | None, holder: str = ""
-    ) -> Way:
-        """Make the way of a source, to one connection.
+    ) -> ConnectionSource:
+        """Make what a source borrows from: one connection.
 
-        The connection stays until the way is closed or the connection lost. Borrowing it several times at once gives several leases of one connection.
+        The connection stays until this is closed or the connection lost. Borrowing it several times at once gives several leases of one connection.
 
         :param client_id: None is the factory's own one, if it has one. :param holder: whose it is,
             for operators.
@@ -146,8 +153,8 @@ class Connections:
         stay_connected: bool,
         client_id: str | None,
         holder: str = "",
-    ) -> Way:
-        """Make the way of a target or a dead message queue.
+    ) -> ConnectionSource:
+        """Make what a target or a dead message queue borrows from.
 
         A connection that is dedicated only for its ``client_id`` is closed whenever it is returned.
 
@@ -174,7 +181,7 @@ class Connections:
                 f"connection-factory {factory.config.ref_name}",
             )
         pool.outdated = False
-        return self._way(pool)
+        return self._source_of(pool)
 
     def _own(
         self,
@@ -182,24 +189,24 @@ class Connections:
         client_id: str | None,
         linger_s: float | None,
         holder: str,
-    ) -> Way:
+    ) -> ConnectionSource:
         pool = Pool(
             self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder
         )
         self._dedicated[pool] = None
-        return self._way(pool)
+        return self._source_of(pool)
 
-    def _way(self, pool: Pool) -> Way:
+    def _source_of(self, pool: Pool) -> ConnectionSource:
         if self._closed is not None:
             pool.refuse(self._closed)
-        return Way(self, pool)
+        return ConnectionSource(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
-        """Close what is not needed any more, as a way to this pool was closed.
+        """Close what is not needed any more, as a source of this pool was closed.
 
         :returns: fires when that is done.
         """
-        if pool.ways:
+        if pool.sources:
             return succeed(None)
         if pool in self._dedicated:
             return pool.close(pool.ended).addCallback(lambda _: self._dedicated.pop(pool, None))

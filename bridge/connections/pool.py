@@ -43,7 +43,7 @@ class ConnectionKind(Enum):
 
     #: Its own.
     DEDICATED = "D"
-    #: Its own from :meth:`~bridge.connections.connections.Way.take` until it is given back.
+    #: Its own from :meth:`~bridge.connections.connections.ConnectionSource.borrow` until it is given back.
     POOLED = "P"
     #: One for all of a factory, because the factory has a client identifier.
     SHARED = "S"
@@ -194,8 +194,8 @@ class Pool:
         #: Whether the factory's configuration is no longer that of the bridge's file; set from
         #: outside.
         self.outdated = False
-        #: How many ways lead here; counted from outside.
-        self.ways = 0
+        #: How many connection sources lend from here; counted from outside.
+        self.sources = 0
         #: Its connections' name in the log.
         self.what: Final = f"connection of connection-factory {factory.config.ref_name}"
         self._client_id: Final = client_id
@@ -208,7 +208,7 @@ class Pool:
         self._closing: Final[dict[Opened, None]] = {}
         #: Attempts to connect whose result is wanted, with the pause before a second try.
         self._attempts: dict[Opened, Deferred[None] | None] = {}
-        #: Who waits, in order: whom to tell of a loss, and by which way.
+        #: Who waits, in order: whom to tell of a loss, and of which source.
         self._takers: dict[Deferred[Lease], tuple[Lost, object]] = {}
         self._all_back: list[Deferred[None]] = []
 
@@ -239,22 +239,22 @@ class Pool:
 
     @property
     def ended(self) -> ProviderUnavailable:
-        """The error of borrowing by a way that is closed."""
+        """The error of borrowing from a source that is closed."""
         return ProviderUnavailable(
             f"the use of connection-factory '{self.factory.config.ref_name}' has ended"
         )
 
     # --- lending
 
-    def take(self, lost: Lost, way: object) -> Deferred[Lease]:
-        """As :meth:`~bridge.connections.connections.Way.take`. :param way: for :meth:`dismiss`."""
+    def borrow(self, lost: Lost, source: object) -> Deferred[Lease]:
+        """As :meth:`~bridge.connections.connections.ConnectionSource.borrow`. :param source: for :meth:`dismiss`."""
         if self._closed is not None:
             return failed(self._closed)
         found = self._available()
         if found is not None:
             return succeed(found.lend(lost))
         taker: Deferred[Lease] = Deferred(self._given_up)
-        self._takers[taker] = lost, way
+        self._takers[taker] = lost, source
         self._connect()
         return taker
 
@@ -265,9 +265,9 @@ class Pool:
         """
         self._takers.pop(taker, None)
 
-    def dismiss(self, way: object, error: MessagingError) -> None:
-        """Fail those who wait by this way."""
-        for taker in [taker for taker, (_, by) in self._takers.items() if by is way]:
+    def dismiss(self, source: object, error: MessagingError) -> None:
+        """Fail those who wait for this source."""
+        for taker in [taker for taker, (_, of) in self._takers.items() if of is source]:
             del self._takers[taker]
             taker.errback(error)
 

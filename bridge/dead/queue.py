@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION, BUILT_IN_DMQ_NAME, ConnectionFactory, Dmq
 from bridge.connections.administered import AdministeredFactory, FactoryError
-from bridge.connections.connections import ConnectionKind, Connections, Lease, Way
+from bridge.connections.connections import ConnectionKind, Connections, ConnectionSource, Lease
 from bridge.connections.factories import Factories
 from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
@@ -126,7 +126,7 @@ class DeadMessageQueue:
         self._transformer: Final = transformer
         self._log: Final = log
         self._factory: AdministeredFactory | None = None
-        self._way: Way | None = None
+        self._connection_source: ConnectionSource | None = None
         self._destination: Destination | None = (
             BUILT_IN_DMQ_DESTINATION
             if config.built_in or config.destination is None
@@ -155,7 +155,7 @@ class DeadMessageQueue:
         if not self.enabled or not self.stay_connected or self._closed:
             return
         try:
-            lease = await self._factory_and_way()[1].take(_completion_tells)
+            lease = await self._factory_and_connections()[1].borrow(_completion_tells)
             await lease.give_back()
         except CancelledError:
             raise
@@ -206,8 +206,8 @@ class DeadMessageQueue:
                 self._log.warn(
                     "dead message queue {queue} is closed while it sends", queue=self.name
                 )
-        if self._way is not None:
-            await self._way.close()
+        if self._connection_source is not None:
+            await self._connection_source.close()
 
     def status(self) -> DmqStatus:
         """Return its status."""
@@ -225,7 +225,7 @@ class DeadMessageQueue:
             built_in=config.built_in,
             enabled=self.enabled,
             stay_connected=self.stay_connected,
-            kind=None if self._way is None else self._way.kind,
+            kind=None if self._connection_source is None else self._connection_source.kind,
             failed=bool(self._final),
             sent=self._sent,
             not_taken=self._not_taken,
@@ -236,23 +236,23 @@ class DeadMessageQueue:
 
     # --- inside
 
-    def _factory_and_way(self) -> tuple[AdministeredFactory, Way]:
-        """The connection factory and the way to its connections, from the first use on. :raises
+    def _factory_and_connections(self) -> tuple[AdministeredFactory, ConnectionSource]:
+        """The connection factory and the source of its connections, from the first use on. :raises
         FactoryError:
         """
-        if self._factory is None or self._way is None:
+        if self._factory is None or self._connection_source is None:
             config = self.config.connection_factory
             if self.config.built_in or config is None:
                 config = _THIS_INSTANCE
             factory = self._factories.get(config)
-            self._way = self._connections.for_sending(
+            self._connection_source = self._connections.for_sending(
                 factory,
                 self.stay_connected,
                 self.config.clientid,
                 f"dead message queue {self.name}",
             )
             self._factory = factory
-        return self._factory, self._way
+        return self._factory, self._connection_source
 
     async def _send(self, burial: Burial) -> None:
         attempts = self.config.send_attempts
@@ -263,10 +263,10 @@ class DeadMessageQueue:
             if self._final:
                 raise NotTaken(self.name, attempt - 1, self._final)
             try:
-                factory, way = self._factory_and_way()
+                factory, connection_source = self._factory_and_connections()
                 if body is None:
                     body = self._body(burial, factory)
-                sent = await self._attempt(factory, way, burial, body)
+                sent = await self._attempt(factory, connection_source, burial, body)
             except CancelledError:
                 raise
             except Exception as error:
@@ -289,14 +289,18 @@ class DeadMessageQueue:
                 return
 
     async def _attempt(
-        self, factory: AdministeredFactory, way: Way, burial: Burial, body: Body
+        self,
+        factory: AdministeredFactory,
+        connection_source: ConnectionSource,
+        burial: Burial,
+        body: Body,
     ) -> Message:
         destination, configured = self._destination, self.config.destination
         if destination is None or (configured is not None and configured.by_name is None):
             assert configured is not None
             destination = self._destination = await factory.destination(configured)
         headers = headers_of(burial.dead, burial.properties, body, destination)
-        lease = await way.take(_completion_tells)
+        lease = await connection_source.borrow(_completion_tells)
         broken = True
         try:
             # Made anew, as a provider keeps what it was given.

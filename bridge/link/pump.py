@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.logger import Logger
 
-from bridge.connections.connections import ConnectionKind, Way
+from bridge.connections.connections import ConnectionKind, ConnectionSource
 from bridge.dead.chain import DeadMessage
 from bridge.link.arrivals import Received
 from bridge.link.batch import STOPPED, Batch, Item, LinkObserver
@@ -137,7 +137,10 @@ class Delivery(Protocol):
         """The transaction to be shown; None where there is none."""
 
     async def open_source(
-        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+        self,
+        connection_source: ConnectionSource,
+        destination: Destination,
+        lost: Callable[[SourceLost], None],
     ) -> Any:
         """Connect the source. :raises MessagingError: nothing is left open then."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from twisted.internet.defer import Deferred, succeed
 
 from bridge.config.model import Link
-from bridge.connections.connections import Lease, Way
+from bridge.connections.connections import ConnectionSource, Lease
 from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.link.errors import SourceLost
 from gateway.messaging.destination import Destination, Kind
@@ -81,13 +81,13 @@ class LinkSource(ABC, Generic[S]):
 
     # --- connecting
 
-    async def open(self, way: Way) -> None:
+    async def open(self, connection_source: ConnectionSource) -> None:
         """Connect.
 
         :raises MessagingError: of :meth:`Provider.connect`, or of making session and consumer;
             nothing is left open then.
         """
-        lease = await way.take(self.lose)
+        lease = await connection_source.borrow(self.lose)
         try:
             self._lease = lease
             self.product = lease.connection.product

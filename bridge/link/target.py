@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from bridge.connections.connections import ConnectionKind, Lease, Way
+from bridge.connections.connections import ConnectionKind, ConnectionSource, Lease
 from bridge.link.errors import Refused, TargetLost
 from bridge.link.fair_share import FairShare
 from gateway.messaging.errors import (
@@ -37,10 +37,12 @@ class TargetSession(ABC, Generic[S]):
     :param lost: called if the connection ends while it is held, without being closed.
     """
 
-    def __init__(self, way: Way, lost: Callable[[TargetLost], None]) -> None:
+    def __init__(
+        self, connection_source: ConnectionSource, lost: Callable[[TargetLost], None]
+    ) -> None:
         #: What the provider calls itself.
         self.product = ""
-        self._way: Final = way
+        self._connection_source: Final = connection_source
         self._tell_lost: Final = lost
         self._lease: Lease | None = None
         self._session: S | None = None
@@ -52,7 +54,7 @@ class TargetSession(ABC, Generic[S]):
     @property
     def kind(self) -> ConnectionKind | None:
         """How it is connected; None until that is known."""
-        return self._way.kind
+        return self._connection_source.kind
 
     @property
     def ready(self) -> bool:
@@ -74,7 +76,7 @@ class TargetSession(ABC, Generic[S]):
         """Let go of the connection."""
         self._no_room(ProviderUnavailable("the link's target is closed"))
         await self.let_go()
-        await self._way.close()
+        await self._connection_source.close()
 
     # --- for those who use it
 
@@ -98,7 +100,7 @@ class TargetSession(ABC, Generic[S]):
                 self._tell_lost(TargetLost(error, sent=False))
 
         try:
-            lease = await self._way.take(lost)
+            lease = await self._connection_source.borrow(lost)
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
         self._lease, self._loss = lease, None
@@ -139,7 +141,7 @@ class TargetSession(ABC, Generic[S]):
 class Target(TargetSession[Session]):
     """The target of one link.
 
-    :param provider: what is behind ``way``. :param stays: whether the connection is kept.
+    :param provider: what is behind ``connection_source``. :param stays: whether the connection is kept.
     :param batches: whether to send each run in a local transaction where the provider has these: it
         spares many a provider a write for each message, and the run arrives whole or not at all.
     :param lost: called if a kept connection ends without being closed.
@@ -149,14 +151,14 @@ class Target(TargetSession[Session]):
 
     def __init__(
         self,
-        way: Way,
+        connection_source: ConnectionSource,
         provider: Provider,
         stays: bool,
         batches: bool,
         lost: Callable[[TargetLost], None],
         handed_over: Callable[[], None],
     ) -> None:
-        super().__init__(way, lost)
+        super().__init__(connection_source, lost)
         self._provider: Final = provider
         self._stays: Final = stays
         self._batches: Final = batches
@@ -231,8 +233,14 @@ class XATarget(TargetSession[XASession]):
     :param lost: called if the connection ends without being closed.
     """
 
-    def __init__(self, way: Way, rm: str, stays: bool, lost: Callable[[TargetLost], None]) -> None:
-        super().__init__(way, lost)
+    def __init__(
+        self,
+        connection_source: ConnectionSource,
+        rm: str,
+        stays: bool,
+        lost: Callable[[TargetLost], None],
+    ) -> None:
+        super().__init__(connection_source, lost)
         #: Names the resource manager.
         self.rm: Final = rm
         #: Whether the connection is kept between transactions.

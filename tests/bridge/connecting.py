@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from bridge.config.model import ConnectionFactory
-from bridge.connections.connections import Connections, Lease, Way
+from bridge.connections.connections import Connections, ConnectionSource, Lease
 from bridge.connections.factories import AdministeredFactory, Embedded, Factories
 from bridge.providers.jms.command import JavaOptions
 from gateway.messaging.errors import MessagingError
@@ -107,8 +107,10 @@ class Bench:
         properties = {} if client_id is None else {"imqConfiguredClientID": client_id}
         return self.factories.get(ConnectionFactory(ref_name, properties=properties, **attributes))
 
-    async def take(self, way: Way, lost: Callable[[MessagingError], None] = ignored) -> Lease:
-        return await way.take(lost).addTimeout(10, clock)
+    async def take(
+        self, way: ConnectionSource, lost: Callable[[MessagingError], None] = ignored
+    ) -> Lease:
+        return await way.borrow(lost).addTimeout(10, clock)
 
     async def lose(self) -> None:
         """Every connection to the broker is lost; returns when that is known."""

@@ -160,7 +160,7 @@ async def test_a_shared_connection_is_one_for_all(bench: Bench) -> None:
 async def test_takes_at_the_same_time_connect_a_shared_connection_once(bench: Bench) -> None:
     way = bench.connections.for_sending(bench.factory(client_id="c1"), False, None)
     bench.provider.hold()
-    takes = [outcome(way.take(ignored)) for _ in range(3)]
+    takes = [outcome(way.borrow(ignored)) for _ in range(3)]
     assert takes == [[], [], []]
     bench.provider.release()
     await until(lambda: all(takes))
@@ -176,7 +176,7 @@ async def test_takes_at_the_same_time_fail_together(bench: Bench) -> None:
     factory = factories.get(ConnectionFactory("here", properties={"imqConfiguredClientID": "c1"}))
     way = bench.connections.for_sending(factory, False, None)
     bench.provider.hold()
-    takes = [outcome(way.take(ignored)) for _ in range(2)]
+    takes = [outcome(way.borrow(ignored)) for _ in range(2)]
     bench.provider.release()
     await until(lambda: all(takes))
     assert [type(error) for [error] in takes] == [AuthenticationFailed] * 2
@@ -240,7 +240,7 @@ async def test_the_first_connection_tells_that_the_factory_has_a_client_identifi
     assert bench.connections.pools() == []
     assert bench.connections.shared() == []
     bench.provider.hold()
-    takes = [outcome(way.take(ignored)), outcome(other.take(ignored))]
+    takes = [outcome(way.borrow(ignored)), outcome(other.borrow(ignored))]
     bench.provider.release()
     await until(lambda: all(takes))
     assert way.kind is ConnectionKind.SHARED
@@ -256,7 +256,7 @@ async def test_the_first_connection_tells_that_the_factory_has_none(bench: Bench
     factory = told(bench, None)
     way = bench.connections.for_sending(factory, False, None)
     bench.provider.hold()
-    takes = [outcome(way.take(ignored)) for _ in range(3)]
+    takes = [outcome(way.borrow(ignored)) for _ in range(3)]
     assert len(bench.provider.asked) == 1, "three would be too many if it were shared"
     bench.provider.release()
     await until(lambda: all(takes))
@@ -278,7 +278,7 @@ async def test_a_connection_with_a_client_identifier_of_its_own_tells_nothing(be
 async def test_the_kind_stays_unknown_while_connecting_fails(bench: Bench) -> None:
     await bench.backend.provider().connect(GUEST, "theirs", ignored)
     way = bench.connections.for_sending(told(bench, "theirs"), False, None)
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     bench.clock.advance(CLIENT_ID_S)
     [error] = taking
     assert isinstance(error, ClientIdInUse)
@@ -294,7 +294,7 @@ async def test_a_client_identifier_in_use_is_tried_once_more_after_five_seconds(
 ) -> None:
     theirs = await bench.backend.provider().connect(GUEST, "c1", ignored)
     way = bench.connections.dedicated(bench.factory(), "c1")
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     bench.clock.advance(CLIENT_ID_S - 0.001)
     assert taking == []
     assert bench.provider.asked == ["c1"]
@@ -308,7 +308,7 @@ async def test_a_client_identifier_in_use_is_tried_once_more_after_five_seconds(
 @benched
 async def test_a_client_identifier_that_stays_in_use_fails_the_attempt(bench: Bench) -> None:
     await bench.backend.provider().connect(GUEST, "c1", ignored)
-    taking = outcome(bench.connections.dedicated(bench.factory(), "c1").take(ignored))
+    taking = outcome(bench.connections.dedicated(bench.factory(), "c1").borrow(ignored))
     bench.clock.advance(CLIENT_ID_S)
     [error] = taking
     assert isinstance(error, ClientIdInUse)
@@ -321,7 +321,7 @@ async def test_a_client_identifier_that_stays_in_use_fails_the_attempt(bench: Be
 async def test_the_wait_for_a_client_identifier_ends_with_the_way(bench: Bench) -> None:
     await bench.backend.provider().connect(GUEST, "c1", ignored)
     way = bench.connections.dedicated(bench.factory(), "c1")
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     await way.close()
     [error] = taking
     assert isinstance(error, ProviderUnavailable)
@@ -382,7 +382,7 @@ async def test_a_shared_connection_is_closed_so_many_seconds_after_the_last_retu
 async def test_what_was_given_back_at_once_is_idle_once(bench: Bench) -> None:
     way = bench.connections.for_sending(bench.factory(idle_timeout_s=30), False, None)
     bench.provider.hold()
-    done = outcome(way.take(ignored).addCallback(lambda lease: lease.give_back()))
+    done = outcome(way.borrow(ignored).addCallback(lambda lease: lease.give_back()))
     bench.provider.release()
     await until(lambda: done)
     assert len(bench.clock.getDelayedCalls()) == 1
@@ -454,7 +454,7 @@ async def test_a_broken_shared_connection_is_closed_when_all_have_given_it_back(
     await one.give_back(broken=True)
     assert is_open(two.connection)
     # It has the client identifier as long as it is open, so the attempt waits for it.
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     assert taking == []
     await two.give_back()
     assert not is_open(two.connection)
@@ -590,7 +590,7 @@ async def test_what_comes_of_a_cancelled_take_is_for_others(bench: Bench) -> Non
     passing = bench.connections.for_sending(bench.factory("passing"), False, "c1")
     bench.provider.hold()
     for way in (pooled, passing):
-        taking = way.take(ignored)
+        taking = way.borrow(ignored)
         found = outcome(taking)
         taking.cancel()
         assert [type(error) for error in found] == [CancelledError]
@@ -611,7 +611,7 @@ async def test_who_waits_gets_what_is_given_back_meanwhile(bench: Bench) -> None
     way = bench.connections.for_sending(bench.factory(), False, None)
     lease = await bench.take(way)
     bench.provider.hold()
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     await lease.give_back()
     assert taking[0].connection is lease.connection
     bench.provider.release()
@@ -639,11 +639,11 @@ class Answered:
 async def test_the_failure_of_an_attempt_is_not_for_those_who_have_another(bench: Bench) -> None:
     provider = Answered(bench)
     way = bench.connections.for_sending(made_of(bench, provider), False, None)
-    taking = way.take(ignored)
+    taking = way.borrow(ignored)
     provider.attempts[0].callback(None)
     await (await taking).give_back(broken=True)
     assert way.kind is ConnectionKind.POOLED
-    first, second, third = way.take(ignored), way.take(ignored), way.take(ignored)
+    first, second, third = way.borrow(ignored), way.borrow(ignored), way.borrow(ignored)
     cancelled, waiting, failing = outcome(first), outcome(second), outcome(third)
     first.cancel()
     _, *answers = provider.attempts
@@ -681,7 +681,7 @@ async def test_closing_a_way_while_it_connects_fails_the_take_and_closes_what_co
 ) -> None:
     way = bench.connections.dedicated(bench.factory(), "c1")
     bench.provider.hold()
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     await way.close()
     [error] = taking
     assert isinstance(error, ProviderUnavailable)
@@ -698,7 +698,7 @@ async def test_closing_one_way_to_a_pool_disturbs_no_other(bench: Bench) -> None
         bench.connections.for_sending(factory, False, None),
     )
     bench.provider.hold()
-    ours, theirs = outcome(one.take(ignored)), outcome(other.take(ignored))
+    ours, theirs = outcome(one.borrow(ignored)), outcome(other.borrow(ignored))
     await one.close()
     assert isinstance(ours[0], ProviderUnavailable)
     bench.provider.release()
@@ -771,7 +771,7 @@ async def test_close_while_a_take_is_connecting(bench: Bench) -> None:
         bench.connections.for_sending(bench.factory("named", client_id="c2"), False, None),
     )
     bench.provider.hold()
-    takes = [outcome(way.take(ignored)) for way in ways]
+    takes = [outcome(way.borrow(ignored)) for way in ways]
     await bench.connections.close()
     assert [type(error) for [error] in takes] == [ProviderUnavailable] * 3
     assert bench.provider.open == [], "it did not wait for connections that may never come"
@@ -833,7 +833,7 @@ async def test_a_client_identifier_is_not_asked_for_before_its_connection_is_clo
     answer: Deferred[None] = Deferred()
     way = bench.connections.for_sending(made_of(bench, Silent(bench, answer)), False, "c1")
     given_back = outcome((await bench.take(way)).give_back())
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     assert (given_back, taking, len(bench.provider.asked)) == ([], [], 1)
     answer.callback(None)
     await until(lambda: taking)
@@ -846,7 +846,7 @@ async def test_who_closes_the_way_meanwhile_connects_no_more(bench: Bench) -> No
     answer: Deferred[None] = Deferred()
     way = bench.connections.for_sending(made_of(bench, Silent(bench, answer)), False, "c1")
     (await bench.take(way)).give_back()
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     closing = outcome(way.close())
     assert isinstance(taking[0], ProviderUnavailable)
     assert closing == []
@@ -889,7 +889,7 @@ async def test_idle_connections_that_become_invalid_are_closed_at_once(bench: Be
 async def test_what_was_being_connected_when_it_became_invalid_is_not_used(bench: Bench) -> None:
     way = bench.connections.for_sending(bench.factory(), False, None)
     bench.provider.hold()
-    taking = outcome(way.take(ignored))
+    taking = outcome(way.borrow(ignored))
     bench.connections.invalidate("here")
     assert len(bench.provider.asked) == 2, "whoever waits gets another"
     bench.provider.release()

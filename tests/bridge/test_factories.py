@@ -253,7 +253,7 @@ async def test_a_stomp_broker(tmp_path: Path) -> None:
         connections = Connections(clock)
         way = connections.for_sending(factory, False, None)
         assert way.kind is ConnectionKind.SHARED, "known from the configuration"
-        one, two = way.take(ignored), way.take(ignored)
+        one, two = way.borrow(ignored), way.borrow(ignored)
         lease, other = await one, await two
         assert lease.connection is other.connection
         assert lease.connection.client_id == "c1"
@@ -472,7 +472,7 @@ async def test_the_first_connection_of_a_jms_provider_tells_its_client_identifie
         factory = factories().get(of(ref_name, "ConnectionFactory", properties=given))
         way = connections.for_sending(factory, False, None)
         assert way.kind is None
-        one, two = way.take(ignored), way.take(ignored)
+        one, two = way.borrow(ignored), way.borrow(ignored)
         leases = [await one, await two]
         assert way.kind is kind
         assert (leases[0].connection is leases[1].connection) is (kind is ConnectionKind.SHARED)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bridge.config.model import Link, QualityOfService
-from bridge.connections.connections import Way
+from bridge.connections.connections import ConnectionSource
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.link.batch import SOURCE_LOST, Batch, Item
 from bridge.link.delivery.poison import MOST, Poison
@@ -67,10 +67,13 @@ class Acknowledge:
         self._unread: Final = Poison(1)
 
     async def open_source(
-        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+        self,
+        connection_source: ConnectionSource,
+        destination: Destination,
+        lost: Callable[[SourceLost], None],
     ) -> Source:
         source = Source(self._reactor, self._link, destination, lost)
-        await source.open(way)
+        await source.open(connection_source)
         return source
 
     async def connected(self, source: Source) -> None:

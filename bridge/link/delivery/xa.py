@@ -29,7 +29,7 @@ from twisted.python.failure import Failure
 
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
-from bridge.connections.connections import Connections, Way
+from bridge.connections.connections import Connections, ConnectionSource
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.link.batch import Batch, Item
 from bridge.link.delivery.coordination import Coordination
@@ -118,10 +118,10 @@ class XADelivery:
         self._unfinished: Final = unfinished
         self._undecided: Final = unfinished.undecided
         stays = link.target.stay_connected
-        way = connections.for_sending(
+        connection_source = connections.for_sending(
             target, stays, link.target.clientid, f"link {link.name}, target"
         )
-        self.target: Final = XATarget(way, _rm(target, "target"), stays, lost)
+        self.target: Final = XATarget(connection_source, _rm(target, "target"), stays, lost)
         self._poison: Final = Poison(link.batch_size)
         self._buried: Final = Buried()
         self._was_connected = False
@@ -138,11 +138,14 @@ class XADelivery:
         return self._unfinished.shown
 
     async def open_source(
-        self, way: Way, destination: Destination, lost: Callable[[SourceLost], None]
+        self,
+        connection_source: ConnectionSource,
+        destination: Destination,
+        lost: Callable[[SourceLost], None],
     ) -> XASource:
         rm = _rm(self._factories[0], "source")
         source = XASource(self._reactor, self._link, rm, destination, lost)
-        await source.open(way)
+        await source.open(connection_source)
         return source
 
     async def connected(self, source: XASource) -> None:
