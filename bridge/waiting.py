@@ -117,7 +117,7 @@ def shield(doing: Deferred[T]) -> Deferred[T]:
     return waiter
 
 
-def within(clock: Any, seconds: float, event: Deferred[Any]) -> Deferred[bool]:
+def timeout(clock: Any, seconds: float, event: Deferred[Any]) -> Deferred[bool]:
     """Wait for an event that never fails, at most so many seconds. Does not cancel the event.
 
     :param clock: the reactor.

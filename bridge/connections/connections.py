@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool
-from bridge.waiting import within
+from bridge.waiting import timeout
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
 
@@ -290,7 +290,7 @@ class Connections:
         pools = [*self._dedicated, *self._common.values(), *self._leaving]
         for pool in pools:
             pool.refuse(error)
-        if not await within(
+        if not await timeout(
             self._reactor, GIVE_BACK_S, gatherResults([pool.all_back() for pool in pools])
         ):
             self._log.warn(

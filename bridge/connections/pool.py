@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.waiting import shield, within
+from bridge.waiting import shield, timeout
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection
 
@@ -149,7 +149,7 @@ class Opened:
 
     async def _close(self) -> None:
         pool = self._pool
-        if not await within(pool.reactor, CLOSE_S, Deferred.fromCoroutine(self._close_now())):
+        if not await timeout(pool.reactor, CLOSE_S, Deferred.fromCoroutine(self._close_now())):
             pool.log.warn(
                 "{what}: it is not closed after {seconds:g} s, and is left to itself",
                 what=pool.what,

@@ -21,7 +21,7 @@ from bridge.connections.connections import ConnectionKind, Connections, Connecti
 from bridge.connections.factories import Factories
 from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
-from bridge.waiting import within
+from bridge.waiting import timeout
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
@@ -202,7 +202,7 @@ class DeadMessageQueue:
             pause.cancel()
         if self._under_way:
             self._idle = Deferred()
-            if not await within(self._reactor, CLOSING_S, self._idle):
+            if not await timeout(self._reactor, CLOSING_S, self._idle):
                 self._log.warn(
                     "dead message queue {queue} is closed while it sends", queue=self.name
                 )

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.link.source import subscription_of
-from bridge.waiting import within
+from bridge.waiting import timeout
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
@@ -71,7 +71,7 @@ class Lag:
             return succeed(None)
         told: Deferred[None] = Deferred()
         self._looking.addCallback(lambda _: told.callback(None))
-        answer: Deferred[Any] = within(self._clock, ANSWER_S, told)
+        answer: Deferred[Any] = timeout(self._clock, ANSWER_S, told)
         return answer.addCallback(lambda _: None)
 
     def _looked(self, _: Any) -> None:
@@ -146,7 +146,7 @@ class Lag:
         elif self._browsed_at is None or self._clock.seconds() - self._browsed_at >= BROWSE_EVERY_S:
             self._browsed_at = self._clock.seconds()
             browse = _Browse(connection, spec)
-            if await within(self._clock, BROWSE_S, browse.over):
+            if await timeout(self._clock, BROWSE_S, browse.over):
                 browse.close()
                 self._see(browse.found())
             else:

@@ -41,7 +41,7 @@ from bridge.link.source import XASource
 from bridge.link.target import XATarget
 from bridge.link.transfer import CannotBeRead, Dead, Sides, ToSend
 from bridge.status import Doing, OnceBy
-from bridge.waiting import within
+from bridge.waiting import timeout
 from bridge.xa.coordinator import Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import BranchState, TransactionState
@@ -184,7 +184,7 @@ class XADelivery:
             resource manager does not answer.
         """
         for transaction in self._unfinished.open:
-            if not await within(self._reactor, EARLIER_S, self._unfinished.ended(transaction)):
+            if not await timeout(self._reactor, EARLIER_S, self._unfinished.ended(transaction)):
                 error = ProviderUnavailable(
                     f"transaction {transaction.id}, over which the link was stopped, is {transaction.state.value}, and nothing may overtake its messages"
                 )
