@@ -99,7 +99,7 @@ class Dialect:
     :param syncs_acks_together: it syncs once for all that an ACK in a transaction acknowledges;
         else once for each message, if it is to confirm that.
     :param keeps_dead: dead messages are kept somewhere, whatever the destination.
-    :param ordered_slices: two subscriptions of a connection to one queue get its messages in order,
+    :param ordered_subscriptions: two subscriptions of a connection to one queue get its messages in order,
         outside of transactions.
     :param prefetch_limit: the largest useful value of the header ``prefetch``.
     :param keeps_window: it sends as many as ``prefetch`` says before any is settled; else it may
@@ -154,7 +154,7 @@ class Dialect:
     acknowledges_within: bool = True
     syncs_acks_together: bool = False
     keeps_dead: bool = False
-    ordered_slices: bool = False
+    ordered_subscriptions: bool = False
     prefetch_limit: int = 1_000_000
     keeps_window: bool = False
     prefixes: bool = True
@@ -200,7 +200,7 @@ ACTIVEMQ: Final = Dialect(
     keeps_dead=True,
     # A commit frees a subscription and fills another at the same time, and then they overtake each
     # other.
-    ordered_slices=True,
+    ordered_subscriptions=True,
     # It pages no more in after some hundreds that are not acknowledged, however many it may send.
     # Few are to go back when a task of the pipeline's has enough.
     prefetch_limit=1000,
@@ -241,7 +241,7 @@ RABBITMQ: Final = Dialect(
     vouching=Vouching.ONE,
     gives_back=False,
     acknowledges_after_unsubscribe=True,
-    ordered_slices=True,
+    ordered_subscriptions=True,
     prefetch_limit=65_535,
     keeps_window=True,
     escapes_names=True,

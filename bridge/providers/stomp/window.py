@@ -89,7 +89,7 @@ class Window:
             more = unsettled + self._wanted(credit, octets) - have
             if more > 0:
                 keeps_order = (
-                    self._connection.dialect.ordered_slices
+                    self._connection.dialect.ordered_subscriptions
                     and self._session.mode is not Mode.TRANSACTED
                 )
                 least = (have // 4 if have >= _MANY else 0) if keeps_order else _AHEAD
