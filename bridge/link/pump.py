@@ -215,7 +215,7 @@ class Pump:
         #: Whether no other batch is to be begun.
         self.halting = False
         #: Whether what is under way will not be finished.
-        self.forgotten = False
+        self.stopped = False
         #: What it waits for, and since when.
         self.doing = Doing.NOTHING
         self.doing_since_ms = 0
@@ -278,7 +278,7 @@ class Pump:
 
         What is being done at this moment ends as it ends; nothing else is begun.
         """
-        self.forgotten = True
+        self.stopped = True
         if not self.delivery.rolls_back:
             for batch in list(self.under_way):
                 self.void(batch, STOPPED)
@@ -292,7 +292,7 @@ class Pump:
 
     def check(self) -> None:
         """:raises ProviderUnavailable: the link was stopped meanwhile."""
-        if self.forgotten:
+        if self.stopped:
             raise ProviderUnavailable("the link was stopped")
 
     def do(self, doing: Doing) -> None:

@@ -195,7 +195,7 @@ class Acknowledge:
             self._give_up_rest(pump, batch, lost.cause, sides)
             await self._bury_or_lose(pump, batch)
             raise
-        if pump.forgotten:
+        if pump.stopped:
             # It is nowhere else any more.
             self._give_up_rest(pump, batch, ProviderUnavailable("the link was stopped"), sides)
         await self._bury_or_lose(pump, batch)

@@ -49,7 +49,7 @@ class Sending:
         """
         items = batch.items
         at = 0
-        while at < len(items) and not pump.forgotten:
+        while at < len(items) and not pump.stopped:
             begin = at
             run: list[Item] = []
             while at < len(items) and len(run) < (1 if batch.singly else self._run):
