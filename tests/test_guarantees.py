@@ -105,7 +105,7 @@ def decided(source: str, target: str) -> tuple[str, str]:
         nobody,
     )
     try:
-        delivery = guarantee.pump(lambda lost: None).delivery
+        delivery = guarantee.new_pump(lambda lost: None).delivery
         if delivery.once_by is OnceBy.DUPLICATE_IDS:
             assert transfer.marks_duplicates
             refused: list[Any] = []

@@ -352,7 +352,7 @@ class JMSLink:
             source,
             target,
             self._connections,
-            partial(self._guarantee.pump, self._end_lost),
+            partial(self._guarantee.new_pump, self._end_lost),
             self._end_lost,
             self._log,
         )

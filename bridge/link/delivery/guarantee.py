@@ -61,7 +61,7 @@ class DeliveryGuarantee:
     observer: LinkObserver
     refused: Callable[[MessagingError, int], None] = lambda cause, count: None
 
-    def pump(self, lost: Callable[[EndLost], None]) -> Pump:
+    def new_pump(self, lost: Callable[[EndLost], None]) -> Pump:
         """The pump for one run of the link, whose connection factories have been found.
 
         :param lost: called if the target's connection ends.
