@@ -133,7 +133,7 @@ class Recovery:
                 origin.identity.hex(),
                 "'{ref_name}' holds branches that were prepared where this transaction log was before, or where its original is in use, and that are not "
                 "decided in this one; they are left alone, such as {xid}. If the original is in use, it ends them. Else: {remedy}",
-                xid=xids.shown(xid),
+                xid=xids.rendered(xid),
                 remedy=_REMEDY,
             )
         elif self._ids.mine(origin) or self._ids.cut_name == origin.name:
@@ -142,7 +142,7 @@ class Recovery:
                 "'{ref_name}' holds branches of another installation that is called '{name}' too, or that this transaction log does not know, as it was lost "
                 "or put back from an older copy; they are left alone, such as {xid}, as nobody knows what was decided of them. {remedy}",
                 name=origin.name,
-                xid=xids.shown(xid),
+                xid=xids.rendered(xid),
                 remedy=_REMEDY,
             )
         return None
@@ -166,10 +166,10 @@ class Recovery:
                 run.tell(Found(branch))
                 return run, len(run.now.branches) - 1
         self._warn_once(
-            xids.shown(xid),
+            xids.rendered(xid),
             "'{ref_name}' holds branch {xid}, which transaction {id} did not have; it is left alone. {remedy}",
             id=unique.id,
-            xid=xids.shown(xid),
+            xid=xids.rendered(xid),
             remedy=_REMEDY,
         )
         return None
@@ -190,7 +190,7 @@ class Recovery:
                 "decided. What was to be sent in this transaction is in the dead message queues, too",
                 id=run.id,
                 ref_name=self._ref_name,
-                xid=xids.shown(xid),
+                xid=xids.rendered(xid),
             )
         if run.needs(index) or again or hazard:
             await self._reach(run, index, xid, holds=True)
@@ -211,7 +211,7 @@ class Recovery:
                 if branch.state is BranchState.WAITING:
                     run.tell(Missing(index))
                 self._warn_once(
-                    xids.shown(run.xid(branch.bqual)),
+                    xids.rendered(run.xid(branch.bqual)),
                     "Transaction {id} waits for '{ref_name}', which may lead to several brokers, and the one that is connected now does not hold its "
                     "branch; it goes on waiting. If its branch is committed or lost, order: imqbridgemgr commit transaction",
                     id=run.id,

@@ -178,7 +178,7 @@ class TransactionRun:
             BranchStatus(
                 branch.ref_name,
                 branch.rm,
-                xids.shown(self.xid(branch.bqual)),
+                xids.rendered(self.xid(branch.bqual)),
                 branch.state.value,
                 _reason(branch),
             )
@@ -362,7 +362,7 @@ class TransactionRun:
                 "another broker, the messages of this transaction may be missing or double: see there",
                 id=self.id,
                 ref_name=branch.ref_name,
-                xid=xids.shown(self.xid(branch.bqual)),
+                xid=xids.rendered(self.xid(branch.bqual)),
             )
 
     def _decide(self) -> None:

@@ -183,7 +183,7 @@ def without_padding(bqual: bytes) -> bytes:
     return bqual[: bqual[0] + 2] if bqual and not bqual[bqual[0] + 2 :].strip(b"\0") else bqual
 
 
-def shown(xid: Xid) -> str:
+def rendered(xid: Xid) -> str:
     """``FORMAT:GTRID:BQUAL``, the last two in hex."""
     return f"{xid.format_id}:{xid.gtrid.hex()}:{xid.bqual.hex()}"
 
