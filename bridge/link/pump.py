@@ -201,6 +201,8 @@ class Pump:
         self.clock: Final = clock
         self.link: Final = link
         self.delivery: Final = delivery
+        #: Whether what was done of a batch stays done when the batch fails.
+        self._keeps_parts: Final = not delivery.rolls_back
         self.transfer: Final = transfer
         self.counters: Final = counters
         self.log: Final = log
@@ -240,7 +242,7 @@ class Pump:
         failed: BaseException | None = None
         try:
             await delivery.resume(self, source)
-            while not self.halting or (self.under_way and not delivery.rolls_back):
+            while not self.halting or (self.under_way and self._keeps_parts):
                 await delivery.deliver(self, source, sides)
         finally:
             failed = await delivery.drain(self, source)
@@ -279,7 +281,7 @@ class Pump:
         What is being done at this moment ends as it ends; nothing else is begun.
         """
         self.stopped = True
-        if not self.delivery.rolls_back:
+        if self._keeps_parts:
             for batch in list(self.under_way):
                 self.void(batch, STOPPED)
 
@@ -349,7 +351,7 @@ class Pump:
             item = Item(received, outcome, len(items))
             items.append(item)
             if not isinstance(outcome, ToSend):
-                if not self.delivery.rolls_back:
+                if self._keeps_parts:
                     self.count(outcome)
                 if isinstance(outcome, Dead):
                     item.give_up(self.link, outcome, sides)
