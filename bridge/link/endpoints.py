@@ -331,7 +331,7 @@ class LinkEndpoints:
             await self._within(seconds, {"finishing the batch under way": shield(self._pumping)})
         closing: dict[str, Deferred[Any]] = {}
         if self._pump is not None:
-            self._pump.forget()
+            self._pump.stop()
             target = self._pump.delivery.target
             closing["closing the target"] = Deferred.fromCoroutine(target.close())
         if self._source is not None:

@@ -274,7 +274,7 @@ class Pump:
         self.halting = True
         self.interrupt()
 
-    def forget(self) -> None:
+    def stop(self) -> None:
         """What is under way will not be finished, unless it is decided: its source is closed, and
         delivers it again to any consumer.
 
