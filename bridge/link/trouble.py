@@ -59,8 +59,8 @@ _REMEDIES: Final[tuple[tuple[type[MessagingError], str], ...]] = (
 _STALLS: Final = {
     Doing.SENDING: "target, connection-factory '{target}', has not taken what is being sent to {destination} for {seconds} seconds: if that destination or "
     "its broker is full, make room there (consume, purge, or raise the limit or the disk space); if the broker hangs, restart it",
-    Doing.ACKNOWLEDGING: "source, connection-factory '{source}', has not confirmed an acknowledgement for {seconds} seconds: if its broker hangs or its "
-    "disk is full, restart it or make room",
+    Doing.ACKNOWLEDGING: "source, connection-factory '{source}', has not confirmed an acknowledgement for {seconds} seconds: if the disk of its "
+    "broker is full, make room there; if the broker hangs, restart it",
     Doing.BURYING: "no dead message queue has taken a message for {seconds} seconds: if the queue or its broker is full, make room there; if it hangs, "
     "restart it",
 }
