@@ -1,3 +1,4 @@
-"""The data pipeline: reads, audits, archives and replays with Spark what passed through the
-gateway.
+"""The data pipeline: Spark jobs on what passed through the gateway.
+
+They read, audit, archive and replay it.
 """

@@ -1,4 +1,4 @@
-"""Tables that the reports of several jobs have: traffic over time, and how much there is of what.
+"""Tables that several reports share: traffic over time, and counts.
 
 Owns that what comes to the driver for a plot is bounded, whatever the time and the names are. How
 it is counted is :mod:`pipeline.transforms.traffic`'s.
@@ -35,8 +35,9 @@ def traffic(
     by: str | None = None,
     unit: str = "",
 ) -> list[Table]:
-    """Tables for a report, not for the terminal: each amount over time as columns; none where no
-    row has a time.
+    """Return tables for a report only: each amount over time, as columns.
+
+    None where no row has a time.
 
     The rows are read twice: once for how long the time is.
 
@@ -86,8 +87,9 @@ def _per(seconds: int) -> str:
 
 
 def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None = None) -> Table:
-    """A table for a report, not for the terminal: how many rows there are of each value of a
-    column, the most first, as bars.
+    """Return a table for a report only: rows by value of a column, as bars.
+
+    The most frequent value comes first.
 
     :param by: the column. :param what: the rows are: the name of the number. :param within: a
         column whose values are told apart in each bar.

@@ -1,4 +1,4 @@
-"""The ``gateway-pipeline`` command: which jobs there are, and how their failures are told.
+"""The ``gateway-pipeline`` command: its jobs and their exit codes.
 
 Owns the table of jobs and the exit codes. A job's own options, and what it does, are beside the job
 in :mod:`pipeline.jobs`; its module is imported only when that job is asked for, so that ``--help``

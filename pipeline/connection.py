@@ -1,7 +1,8 @@
-"""Which broker a job speaks to, and as whom: the options of the command, and those of the data
-source that they become.
+"""Which broker a job connects to, and as which user.
 
-Owns the names on the command line. A passcode is none of them: it would be in the history of the
+The options of the command, and those of the data source that they become.
+
+Owns the names on the command line. There is no option for a passcode: it would be in the history of the
 shell and in the list of processes.
 """
 
@@ -63,8 +64,7 @@ class Connection:
         return f"{self.options.get('host', '127.0.0.1')}:{port}"
 
     def check(self) -> None:
-        """Connect once, and go: so an operator is told of a mistake at once, and not when Spark has
-        started.
+        """Connect once, to find a mistake before Spark has started.
 
         :raises PipelineError: an option is wrong, there is no connection, or the login is refused.
         """
@@ -84,7 +84,7 @@ class Connection:
 def connection_options(
     parameter: str = "connection", prefix: str = "", of: str = ""
 ) -> Callable[[_Function], _Function]:
-    """Gives a click command the options of a connection, and a parameter, a :class:`Connection`.
+    """Give a click command the options of a :class:`Connection`.
 
     :param parameter: its name. :param prefix: of the options' names, as ``target-``. :param of:
         whose they are, for ``--help``.
@@ -128,5 +128,5 @@ def _option(prefix: str, name: str, of: str) -> Callable[[Any], Any]:
 
 
 def as_destination(name: str) -> str:
-    """What the data source takes for a destination: ``queue:NAME`` where no kind is named."""
+    """Return the destination with a kind: ``queue:NAME`` if none is named."""
     return name if name.startswith(("queue:", "topic:", "/")) else f"queue:{name}"

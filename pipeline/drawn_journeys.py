@@ -1,5 +1,6 @@
-"""What a report draws of journeys, besides what the terminal has: their number over time, their
-latencies, and the slowest as time lines.
+"""What only a report shows of journeys.
+
+Their number over time, their latencies, and the slowest as time lines.
 
 Owns which plots there are, and that each is of a bounded number of rows. What a journey is, is
 :mod:`pipeline.transforms.journeys`'s.
@@ -50,8 +51,9 @@ def drawn(found: DataFrame) -> list[Table]:
 
 
 def slowest(found: DataFrame, count: int = _SLOWEST) -> Table:
-    """The journeys that took longest, one of each destination, step by step: the first and the last
-    time of each step.
+    """Return the slowest journey of each destination, step by step.
+
+    Each step has its first and its last time.
 
     :param found: of :func:`pipeline.transforms.journeys.journeys`. :param count: of journeys.
     """

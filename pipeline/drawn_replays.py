@@ -1,4 +1,4 @@
-"""What a report draws of a replay: where messages would go, or went, when, and what became of each.
+"""What only a report shows of a replay: targets, times and outcomes.
 
 Owns which plots there are, and that each is of a bounded number of rows. What becomes of a message
 is :mod:`pipeline.transforms.replay`'s.

@@ -1,4 +1,4 @@
-"""Having the disk hold what was written: a file's contents, or the names in a folder."""
+"""Sync to disk: a file's contents, or the names in a folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Return when what is at ``path``, a file or a folder, is on the disk. :raises OSError: it
-    cannot be.
+    """Return when the file or folder ``path`` is on the disk.
+
+    :raises OSError: it cannot be synced.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

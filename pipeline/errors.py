@@ -4,6 +4,7 @@ from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """A job cannot go on. ``str`` is one line: what was wrong, where, and what was expected. The
-    command shows it and exits with 2.
+    """A job cannot go on. The command shows it and exits with 2.
+
+    ``str`` is one line: what was wrong, where, and what was expected.
     """

@@ -23,11 +23,12 @@ _RAISED: Final = re.compile(
 
 
 def sentence(error: BaseException) -> str | None:
-    """What to tell the operator of a failure that Spark, or its Java machine, has raised: one line.
-    None where it is not one of theirs.
+    """Return one line for the operator about a failure of Spark or its JVM.
+
+    None for any other failure.
     """
     module = type(error).__module__.split(".")[0]
-    # That nobody listens there any more is said by the socket, and not by py4j, which has asked it.
+    # The socket says that the server is gone, and not py4j, which has asked it.
     if (module == "py4j" and type(error).__name__ != "Py4JJavaError") or (
         isinstance(error, ConnectionError) and _from_py4j(error)
     ):
@@ -80,7 +81,7 @@ def _cause(java: Any) -> str:
 
 
 def _line(message: str) -> str:
-    """The first line of a message, without Spark's names of conditions and states."""
+    """Return a message's first line without Spark's conditions and states."""
     text = message.strip()
     if _TRACEBACK in text:
         return _raised(text)
@@ -93,8 +94,9 @@ def _line(message: str) -> str:
 
 
 def _raised(text: str) -> str:
-    """What a Python worker has raised, of all that Spark says of it; of our own errors the sentence
-    alone.
+    """Return what a Python worker raised, without what Spark adds.
+
+    Of our own errors the sentence alone.
     """
     found = _RAISED.search(_STATE.sub("", text.rpartition(_TRACEBACK)[2]))
     if found is None:

@@ -1,8 +1,8 @@
-"""The ledger of replays: which messages were to be sent again, and which were.
+"""The ledger of replays: messages that were to be sent, and were sent.
 
 Owns one file, to which is only ever appended, and the lock that lets one replay at a time write it.
 What :meth:`Ledger.append` has returned from is on the disk. Knows nothing of Spark, nor of how
-messages are sent: whoever sends appends ``intended`` before, and ``sent`` once the broker has
+messages are sent: the sender appends ``intended`` before, and ``sent`` once the broker has
 confirmed. What is intended and not sent, after a crash, may be at the target or not; sent again
 under the same duplicate id, it is there once.
 
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 
 class Ledger:
-    """A ledger that nobody else writes. Made by :func:`opened`.
+    """A ledger that only this process writes. Made by :func:`opened`.
 
     :ivar id: tells it from all other ledgers. :ivar path: of its file.
     """
@@ -83,7 +83,7 @@ class Ledger:
 
 @contextmanager
 def opened(folder: Path, new_id: str) -> Iterator[Ledger]:
-    """The ledger of this folder, made if there is none, to be written by nobody else meanwhile.
+    """Open this folder's ledger, or make it, and lock it against writers.
 
     :param new_id: becomes the id of a new one.
     :raises PipelineError: it is in use, damaged, of a version that is not known here, or the folder
@@ -117,7 +117,10 @@ def opened(folder: Path, new_id: str) -> Iterator[Ledger]:
 
 
 def exists(folder: Path) -> bool:
-    """Whether there is a ledger with anything in it. :raises PipelineError: as :func:`opened`."""
+    """Whether there is a non-empty ledger.
+
+    :raises PipelineError: as :func:`opened`.
+    """
     path = folder / FILE
     try:
         return path.is_file() and bool(_checked(path)[0])
@@ -134,7 +137,7 @@ def _write(file: IO[bytes], octets: bytes) -> None:
 
 
 def _checked(path: Path) -> tuple[str, int]:
-    """The id of the ledger, "" of an empty one, and how many octets of it are whole lines."""
+    """Return the ledger's id, "" if empty, and its bytes in whole lines."""
     id, whole, number = "", 0, 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

@@ -1,11 +1,11 @@
-"""What a dead or archived message was, and the SEND that brings it back.
+"""A dead or archived message's original, and the SEND that restores it.
 
 Owns how the original is restored from a row, and what of it a broker other than the gateway cannot
 be given. Needs no Spark: it runs in Spark's Python workers, and a test calls it as it is. Knows
 neither where a message is sent nor whether it should be.
 
 An envelope has everything, to the type of each property. A message without one was read as a frame:
-its properties are text, but for those that the broker itself reads as booleans. Of either, what the
+its properties are text, except those that the broker itself reads as booleans. Of either, what the
 broker has added at its death is taken away. A bridge's dead message holds its original in an
 envelope of its own.
 """
@@ -110,8 +110,9 @@ Row = Mapping[str, Any]
 
 
 class NotRestorable(Exception):
-    """The original cannot be had from this row. ``str`` says why; it is the same for all rows with
-    that trouble.
+    """The original cannot be restored from this row.
+
+    ``str`` says why; it is the same for all rows with that trouble.
     """
 
 
@@ -173,7 +174,7 @@ def _opened(envelope: bytes) -> Message:
 
 
 def _before_death(message: Message, row: Row) -> Message:
-    """The message where it was, without what the broker has added when it died there."""
+    """Return the message without what the broker added when it died."""
     headers = message.headers
     message.headers = headers.replace(
         destination=destination_of(row["destination"] or "") or headers.destination,
@@ -222,8 +223,9 @@ def _of_frame(row: Row, headers: Mapping[str, str]) -> Message:
 
 
 def destination_of(text: str) -> Destination | None:
-    """The destination that ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or
-    ``/temp-queue/NAME`` is; None where it is none of these.
+    """Return the destination of such a text; None for another text.
+
+    ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or ``/temp-queue/NAME``.
     """
     for kind, word in ((Kind.QUEUE, "queue"), (Kind.TOPIC, "topic")):
         for prefix, temporary in (

@@ -1,4 +1,4 @@
-"""What every job can do with its answer: show a summary, write a table, hand both to a report.
+"""What jobs do with an answer: show a summary, write a table, report.
 
 Owns the options ``--output``, ``--format`` and ``--report``, what a terminal shows of a
 :mod:`summary <pipeline.summary>`, and progress on long work. Knows no job.
@@ -102,9 +102,7 @@ class Output:
 
 
 def report_option(command: _Function) -> _Function:
-    """Gives a click command the option ``--report`` alone, and the parameter ``report``, a path or
-    None.
-    """
+    """Give a click command ``--report`` alone: ``report``, a path or None."""
     path = click.Path(file_okay=False, path_type=Path)
     return click.option(
         "--report", type=path, metavar="DIR", help="A page with tables and plots, there."
@@ -112,9 +110,7 @@ def report_option(command: _Function) -> _Function:
 
 
 def output_options(command: _Function) -> _Function:
-    """Gives a click command the options of an output, and the parameter ``output``, an
-    :class:`Output`.
-    """
+    """Give a click command the output options: ``output``, an :class:`Output`."""
 
     def with_output(
         *arguments: Any, output: str | None, output_format: str, report: Path | None, **others: Any
@@ -143,8 +139,9 @@ def output_options(command: _Function) -> _Function:
 
 
 def _asked() -> tuple[str, dict[str, str]]:
-    """The job that runs, and what it was given on the command line, with nothing that may be
-    secret; of no command a name that stands for it.
+    """Return the running job and its command line, without secrets.
+
+    Without a command the name is a placeholder.
     """
     context = click.get_current_context(silent=True)
     if context is None:
@@ -167,8 +164,9 @@ def _asked() -> tuple[str, dict[str, str]]:
 
 
 def flat(frame: DataFrame) -> DataFrame:
-    """The same rows with columns that a CSV file can have: maps, arrays and structures as JSON
-    texts, octets as Base64.
+    """Return the rows with columns that a CSV file can have.
+
+    Maps, arrays and structures become JSON, bytes become Base64.
     """
     from pyspark.sql import functions as sql
     from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
@@ -187,8 +185,9 @@ def flat(frame: DataFrame) -> DataFrame:
 def top(
     frame: DataFrame, count: int, title: str, chart: Chart | None = None, long: bool = False
 ) -> Table:
-    """The first rows of a frame as a table of a summary. No more than ``count`` + 1 of them come to
-    the driver.
+    """Return a frame's first rows as a table of a summary.
+
+    At most ``count`` + 1 of them come to the driver.
     """
     rows = frame.limit(count + 1).collect()
     note = f"The first {count}; there are more." if len(rows) > count else ""
@@ -203,7 +202,7 @@ def top(
 
 
 def _utc(value: object) -> object:
-    """Times as Spark hands them over are of this machine's zone, and do not say so."""
+    """Return Spark's naive times, which are in this machine's zone, in UTC."""
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
@@ -235,7 +234,7 @@ def show(summary: Summary, console: Console) -> None:
 
 @contextmanager
 def progress(spark: SparkSession, text: str, console: Console | None = None) -> Iterator[None]:
-    """Shows on a terminal how far Spark is with its tasks while the body runs; elsewhere nothing.
+    """Show Spark's progress on a terminal while the body runs.
 
     :param console: on the standard error, if not given.
     """

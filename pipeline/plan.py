@@ -1,5 +1,6 @@
-"""A plan of a replay: a file that says which messages go where, to be read, approved, and carried
-out as it stands.
+"""A plan of a replay: a file to read, approve and carry out unchanged.
+
+It says which messages go where.
 
 Owns the file's form and whether it was changed. Knows nothing of Spark, nor of what the messages
 are; a plan may name millions, so it is never held in memory.
@@ -8,7 +9,7 @@ The file is text in UTF-8, a JSON object on each line: first
 ``{"plan": 1, "made": ..., "request": {...}}``, what was asked for and when; then a message on each
 line, by the names of :data:`ROWS`; last ``{"messages": N, "sha256": ...}``, the digest of all
 octets before that line, which is also the plan's name. The digest finds what was changed by
-mistake; whoever can write the file can also write a new digest.
+mistake; one who can write the file can also write a new digest.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ def write_plan(
 
 
 def read_plan(path: Path) -> Plan:
-    """Look at a plan, all of it.
+    """Read a whole plan and check it.
 
-    :raises PipelineError: it cannot be read, is none, is of a version that is not known here, or
+    :raises PipelineError: it cannot be read, is no plan, is of an unknown version, or
         was changed since it was written.
     """
     try:
@@ -108,8 +109,11 @@ def read_plan(path: Path) -> Plan:
 
 
 def copy_plan(plan: Plan, folder: Path) -> Path:
-    """Copy a plan that was read into a folder, which is made. :returns: the copy. :raises
-    PipelineError: it cannot be made, or the plan is not what it was.
+    """Copy a plan that was read into a folder, which is made.
+
+    :returns: the copy.
+
+    :raises PipelineError: it cannot be made, or the plan has changed.
     """
     copy = folder / "plan"
     try:
@@ -127,7 +131,7 @@ def copy_plan(plan: Plan, folder: Path) -> Path:
 
 
 def _looked_at(path: Path) -> tuple[str, int, bytes, bytes]:
-    """The digest of all lines but the last, how many these are, the first line and the last."""
+    """Return the digest of all lines but the last, their number, first, last."""
     digest = hashlib.sha256()
     lines = -1
     first = last = b""

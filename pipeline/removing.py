@@ -34,8 +34,7 @@ Name = tuple[str, int]
 def removing(
     options: Options, queue: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For ``mapInArrow``: from rows of :data:`DEAD` to those that are gone from the queue for it,
-    confirmed.
+    """For ``mapInArrow``: remove rows of :data:`DEAD`; yield the confirmed.
 
     What is not there, or with another consumer, is left out.
 
@@ -58,8 +57,9 @@ def removing(
 
 
 def remove(options: Options, queue: Place, wanted: list[Name]) -> list[Name]:
-    """Take these messages from the queue. :returns: those that were there; the broker has confirmed
-    that they are gone.
+    """Take these messages from the queue.
+
+    :returns: those that were there; the broker has confirmed their removal.
 
     :param wanted: with ids whose selector is no longer than a broker allows.
     """

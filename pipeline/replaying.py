@@ -80,9 +80,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a replay has done: messages sent now, sent before it, left alone because nobody knows
-    whether they were sent, and dead messages removed.
-    """
+    """How many messages a replay sent, found sent, left in doubt and removed."""
 
     sent: int = 0
     before: int = 0
@@ -93,11 +91,12 @@ class Outcome:
 def looked_at(
     spark: SparkSession, request: Request, target: Target, ledger: Path | None
 ) -> DataFrame:
-    """All messages that the request wants, with ``replayed``, ``problem`` and the other columns of
-    :func:`pipeline.transforms.replay.planned`.
+    """Return the requested messages with ``replayed``, ``problem`` and more.
 
-    :param ledger: the file; None where there is none yet.
-    :raises PipelineError: the predicate is none, or the messages cannot be had.
+    The other columns are those of :func:`pipeline.transforms.replay.planned`.
+
+    :param ledger: the file; None before there is a ledger.
+    :raises PipelineError: the predicate is not valid, or the messages cannot be read.
     """
     lies = request.queue if request.source == request.target else None
     rows = directed(
@@ -119,7 +118,7 @@ def _messages(spark: SparkSession, request: Request) -> DataFrame:
 class Replay:
     """The carrying out of one plan.
 
-    :param ledger: opened, so that nobody else replays by it. :param rate: messages a second. :param
+    :param ledger: opened, so that no other replay uses it. :param rate: messages a second. :param
         portion: messages between two records in the ledger.
     :param now_us: the clock, microseconds since the epoch.
     :param reached: called with ``intended``, ``sending``, ``sent`` and ``removed``; the one that
@@ -166,8 +165,8 @@ class Replay:
         """Send what was not sent yet, each message once.
 
         :param remove: take the dead messages that were sent from their queue.
-        :param in_doubt: ``send`` or ``skip`` messages of which nobody knows whether an earlier
-            replay has sent them; None refuses the plan if there are any.
+        :param in_doubt: ``send`` or ``skip`` messages that an earlier replay may or may not
+            have sent; None refuses the plan if there are any.
         :param advanced: told of messages that were sent. :param told: at the end, of all messages
             of the plan, as :func:`pipeline.transforms.replay.outcomes` has them.
         :raises PipelineError: a message that the plan names is gone or not what it was; there are
@@ -182,7 +181,7 @@ class Replay:
             if doubts and in_doubt is None:
                 first = doubted.select("message_id").limit(1).collect()[0][0]
                 raise PipelineError(
-                    f"nobody knows whether {_messages_of(doubts)}, the first {first}, were sent by a replay that was interrupted, and the broker would "
+                    f"it is not known whether {_messages_of(doubts)}, the first {first}, were sent by a replay that was interrupted, and the broker would "
                     "not drop a second one: say --in-doubt send or --in-doubt skip"
                 )
             if doubts and in_doubt == "skip":
@@ -199,8 +198,9 @@ class Replay:
 
     @contextmanager
     def _named(self) -> Iterator[DataFrame]:
-        """The rows of the plan, which are counted and read once, and ``replayed``. Whatever is kept
-        for this run is gone at the end.
+        """Yield the plan's rows, counted and read once, with ``replayed``.
+
+        What is kept for this run is removed at the end.
         """
         for left in self._ledger.path.parent.glob(f"{_STAGE}*"):
             # Of a run that was killed: this one has the ledger.
@@ -223,15 +223,16 @@ class Replay:
             rmtree(self._stage, ignore_errors=True)
 
     def _doubted(self, pending: DataFrame) -> DataFrame:
-        """Those that were intended and not sent, and that the broker would not know again."""
+        """Return what was intended, not sent, and unknown to the broker's memory."""
         all_records = records(self._spark, self._ledger.path, State.INTENDED, State.SENT)
         return doubtful(
             pending, all_records, self._address if self._target.gateway else None, self._now_us()
         )
 
     def _staged(self, pending: DataFrame) -> Iterator[DataFrame]:
-        """What is to be sent, in portions, in order, as it is when all of it was looked at: nothing
-        is sent as long as anything is amiss.
+        """Yield what is to be sent, in portions, in order.
+
+        All of it is checked first: nothing is sent if anything is wrong.
         """
         wanted = pending.select("key", "target", "place", sql.col("digest").alias("planned"))
         rows = candidates(_messages(self._spark, self._request)).join(wanted, "key")
@@ -260,9 +261,7 @@ class Replay:
             yield part.coalesce(1).sortWithinPartitions("place")
 
     def _send(self, part: DataFrame, remove: bool) -> tuple[int, int]:
-        """Send one portion. :returns: how many messages that were, and how many dead ones were
-        removed.
-        """
+        """Send one portion. :returns: how many were sent, how many dead removed."""
         names = part.select(
             "key", "twin", "message_id", "queue", "target", sql.unix_millis("time").alias("died")
         ).collect()
@@ -311,7 +310,10 @@ class Replay:
         self._ledger.append(state, self._now_us(), self._plan.digest, records)
 
     def _remove(self, names: list[Row]) -> int:
-        """Take the dead messages of one portion from their queue. :returns: how many were there."""
+        """Take a portion's dead messages from their queue.
+
+        :returns: how many were there.
+        """
         options = parse({**self._request.source, "destination": names[0].queue}, Use.BROWSE)
         rows = self._spark.createDataFrame(
             [(row.message_id, row.died or 0) for row in names], DEAD
@@ -326,8 +328,9 @@ class Replay:
         return len(taken)
 
     def _remove_rest(self, rows: DataFrame) -> int:
-        """What an earlier run of this plan has sent, and did not come to remove. :param rows: of
-        the plan.
+        """Remove what an earlier run of this plan sent but did not remove.
+
+        :param rows: of the plan.
         """
         of_plan = sql.col("plan") == self._plan.digest
         sent = (

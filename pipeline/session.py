@@ -1,4 +1,4 @@
-"""The Spark session of a job: where it runs, how much memory it has, and that it is quiet.
+"""The Spark session of a job: where it runs, its memory, its silence.
 
 Owns the options that every job has for it, and what is told where Spark or Java is missing. Knows
 no job. Imports Spark only when a session is started.
@@ -89,8 +89,9 @@ class SessionOptions:
 
 
 def session_options(command: _Function) -> _Function:
-    """Gives a click command the options of a session, and the parameter ``session``, a
-    :class:`SessionOptions`.
+    """Give a click command the session's options as ``session``.
+
+    It is a :class:`SessionOptions`.
     """
 
     def start(
@@ -189,7 +190,7 @@ def spark_session(name: str, options: SessionOptions | None = None) -> Iterator[
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             # The workers need what this process has, and not what python3 on the path happens to
             # have; on a cluster at the same place, as the driver has workers of its own. PySpark
-            # heeds the setting of that name only where spark-submit has started Python.
+            # uses the setting of that name only where spark-submit has started Python.
             os.environ.setdefault(
                 "PYSPARK_PYTHON", conf.get("spark.pyspark.python", None) or sys.executable
             )
@@ -239,9 +240,7 @@ def settings(
 
 @contextmanager
 def _log(path: Path | None) -> Iterator[IO[bytes]]:
-    """The file for what the Java machine says; one without a name, which is gone with it, where
-    none was asked for.
-    """
+    """Open the JVM's log; a nameless temporary file if none was asked for."""
     if path is None:
         with tempfile.TemporaryFile() as file:
             yield file
@@ -270,8 +269,9 @@ def _check_java() -> None:
 
 
 def _check_master(master: str | None) -> None:
-    """Whether a standalone master answers; Spark would try for a minute, and then say something
-    else.
+    """Check that a standalone master answers.
+
+    Spark would try for a minute, and then report something else.
     """
     if master is None or not master.startswith("spark://"):
         return
@@ -284,7 +284,7 @@ def _check_master(master: str | None) -> None:
             failed = error
         else:
             return
-    raise PipelineError(f"--master {master}: nobody answers there ({failed})")
+    raise PipelineError(f"--master {master}: no master answers there ({failed})")
 
 
 class _Deaf(dict[str, Any]):

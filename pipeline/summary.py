@@ -1,4 +1,4 @@
-"""What a job says to people: tables, maybe with a chart of each, and single figures.
+"""What a job reports: tables, maybe charted, and single figures.
 
 Owns the form that the terminal and the report share. Shows nothing.
 """
@@ -65,9 +65,7 @@ class Summary:
 
 
 def shown(value: object) -> str:
-    """A value as people read it: numbers in groups of three digits, times in UTC to the
-    millisecond, nothing for None.
-    """
+    """Return a value for people: grouped digits, UTC, nothing for None."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,5 +1,6 @@
-"""The broker that messages are sent to again: what it is, and whether it restores envelopes for who
-is asking.
+"""The target broker of a replay: what it is, and what this user may do.
+
+Whether it restores envelopes for this user.
 
 Owns the questions, which are asked on the driver before anything is sent. Sends nothing that
 anybody else could see.
@@ -26,7 +27,9 @@ _PROBE: Final = "/temp-queue/envelope"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """:param broker: what it is, as the data source calls it. :param gateway: it is the gateway,
+    """The target of a replay.
+
+    :param broker: what it is, as the data source calls it. :param gateway: it is the gateway,
     which restores envelopes and knows duplicate ids.
     """
 
@@ -55,8 +58,9 @@ def look_at(options: Mapping[str, str]) -> Target:
 
 
 def _restores(client: Client, options: Options) -> bool:
-    """Whether an envelope that is sent becomes the message in it: seen at one to a queue that is
-    this connection's, and gone with it.
+    """Whether the broker restores an envelope that this connection sends.
+
+    It tries with one to a temporary queue of its own.
     """
     client.confirm(
         [("SUBSCRIBE", [("id", "probe"), ("destination", _PROBE), ("ack", "auto")], b"")]

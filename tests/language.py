@@ -51,7 +51,7 @@ ALLOWED: Final[dict[str, tuple[int, int, int]]] = {
     "gateway": (250, 1053, 653),
     "bridge": (84, 256, 164),
     "certs": (12, 52, 30),
-    "pipeline": (70, 224, 138),
+    "pipeline": (0, 0, 0),
     "benchmarks": (23, 121, 79),
     "tests": (225, 842, 509),
     "docs": (23, 12, 6),

@@ -1,4 +1,4 @@
-"""The Spark data source ``stomp``: queues and topics of any STOMP broker as DataFrames.
+"""The Spark data source ``stomp``: STOMP destinations as DataFrames.
 
 :func:`pipeline.datasource.source.register` tells a session of it. Nothing is imported here, so that
 options can be checked without Spark.

@@ -82,8 +82,9 @@ class StompBrowser(DataSourceReader):
 
 
 class StompConsumer(DataSourceReader):
-    """Reads and consumes, up to a number of messages or for a time; see the module for what a
-    second action gets.
+    """Reads and consumes, up to a number of messages or for a time.
+
+    The module says what a second action gets.
 
     :param options: of a batch read that consumes.
     """

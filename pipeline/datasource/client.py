@@ -31,7 +31,7 @@ _PAUSES: Final = (0.1, 0.2, 0.5, 1.0)
 #: A broker that is not recognised, as errors name it.
 _UNKNOWN: Final = replace(GENERIC, name="unknown")
 _SUBSCRIPTION: Final = "1"
-#: How a broker words that whoever it was may try again later.
+#: A broker's words for "try again later".
 _PASSING: Final = (
     "in use",
     "already connected",
@@ -44,7 +44,7 @@ _PASSING: Final = (
 
 
 class Client:
-    """One connection, made by :meth:`open` and closed by ``with`` or :meth:`close`.
+    """A connection; :meth:`open` makes it, ``with`` or :meth:`close` ends it.
 
     :param options: where, as whom, and how long to wait.
     :param receiving: it does little but :meth:`receive`, and so can promise heart-beats, by which a
@@ -67,8 +67,7 @@ class Client:
     # --- the connection
 
     def open(self, patient: bool = True) -> Self:
-        """Connect; tries again for ``timeoutSeconds`` where the broker cannot be reached, if
-        ``patient``.
+        """Connect; if ``patient``, try again for ``timeoutSeconds``.
 
         :raises ConnectionLost: it could not be reached for so long. :raises BrokerError: it refuses
             the login, or the TLS handshake fails.
@@ -147,14 +146,15 @@ class Client:
             )
 
     def close(self) -> None:
-        """Give the socket up, without a word to the broker: what was not acknowledged goes back."""
+        """Close the socket at once; the broker takes unacknowledged messages back."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
 
     def disconnect(self) -> None:
-        """End the connection in order, so that the broker has freed subscription and client id when
-        this returns. Never raises.
+        """End the connection in order. Never raises.
+
+        The broker has freed the subscription and the client id when this returns.
         """
         if self._transport is None:
             return
@@ -227,8 +227,9 @@ class Client:
         self._early = early
 
     def receive(self, until: float) -> list[Frame]:
-        """The MESSAGEs that have come, at most some thousands; waits for the first, and gives none
-        when it is ``until``.
+        """Return the MESSAGEs that have come, at most some thousands.
+
+        Waits for the first, and returns none when it is ``until``.
 
         :param until: by ``time.monotonic()``.
         :raises ConnectionLost: the connection is gone, or the broker ends it by an ERROR. :raises
@@ -251,15 +252,14 @@ class Client:
                 return found
 
     def underway(self, since: float) -> bool:
-        """Whether a MESSAGE is coming that is not whole yet: some of it has come since then, by
-        ``time.monotonic()``.
+        """Whether part of a MESSAGE has come, some of it since ``since``.
+
+        ``since`` is by ``time.monotonic()``.
         """
         return self._living().underway(since)
 
     def beating(self) -> AbstractContextManager[None]:
-        """For a block that does something else for long, and does not use this: heart-beats are
-        sent as promised.
-        """
+        """Send the promised heart-beats during a block that does something else."""
         return self._living().beating()
 
     def unsubscribe(self) -> None:
@@ -267,12 +267,12 @@ class Client:
         self.confirm([("UNSUBSCRIBE", [("id", _SUBSCRIPTION)], b"")])
 
     def acknowledge(self, frames: list[Frame], more: bool = False) -> None:
-        """Acknowledge these deliveries; returns when the broker has confirmed it.
+        """Acknowledge these deliveries; returns when the broker confirmed it.
 
         :param frames: all that were received, in order; with ``ack=client`` the last is enough, and
             the only one that is looked at.
         :param more: what comes meanwhile is received next; else it is dropped, and goes back.
-        :raises BrokerError: it did not; then they are delivered again, to whomever.
+        :raises BrokerError: the broker did not; it delivers them again, to any consumer.
         """
         asked: list[tuple[str, list[tuple[str, str]], bytes]] = []
         if self.dialect.acknowledges_after_unsubscribe and not more:
@@ -305,7 +305,7 @@ class Client:
         frames: list[tuple[str, list[tuple[str, str]], bytes]],
         meanwhile: list[Frame] | None = None,
     ) -> None:
-        """Send frames, and wait until the broker has carried out the last, and so all.
+        """Send frames, and wait for the RECEIPT of the last, and so of all.
 
         :param meanwhile: as for :meth:`wait_for`.
         """
@@ -317,7 +317,7 @@ class Client:
         self.wait_for(receipt, command, meanwhile)
 
     def send(self, octets: bytes | bytearray) -> None:
-        """Frames that ask for nothing, or whose RECEIPTs are waited for by :meth:`wait_for`."""
+        """Send frames without RECEIPTs, or whose RECEIPTs :meth:`wait_for` awaits."""
         self._write(octets)
 
     def receipt(self) -> str:
@@ -331,8 +331,9 @@ class Client:
 
     @property
     def enveloped(self) -> bool:
-        """Whether each MESSAGE has the whole message as its body: that is asked for, and the broker
-        can do it.
+        """Whether each MESSAGE has the whole message as its body.
+
+        That is asked for, and the broker can do it.
         """
         return self._options.envelope and self.dialect.envelopes
 
@@ -406,8 +407,9 @@ class Client:
 
 
 def tells_end(frame: Frame) -> bool:
-    """Whether this MESSAGE is none, and tells a browser that it has seen all. A message may have
-    that header, too, and has a ``timestamp`` besides.
+    """Whether this frame only tells a browser that it has seen everything.
+
+    A real message may have that header, too, but it also has a ``timestamp``.
     """
     headers = frame.head.headers
     return headers.get("browser") == "end" and "timestamp" not in headers

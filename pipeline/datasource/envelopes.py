@@ -1,5 +1,6 @@
-"""MESSAGEs whose body is the whole message: what the gateway delivers to a subscription with
-``envelope:true``.
+"""MESSAGEs of a subscription with ``envelope:true``.
+
+The gateway delivers the whole message as their body.
 
 Owns how they are taken apart, each once, into what a plain subscription would have got and what
 that could not say: types, and bodies that STOMP has no form for. Such a subscription of the gateway
@@ -65,9 +66,7 @@ def _opened(frame: Frame) -> Opened:
 
 
 def _own(head: dict[str, str], headers: Headers) -> None:
-    """What the message itself has under the two names by which the gateway says that it is in an
-    envelope.
-    """
+    """Return the message's own headers under the gateway's two envelope names."""
     for name, value in headers.extras:
         if name in (_CONTENT_TYPE, ENVELOPE):
             head.setdefault(name, value)

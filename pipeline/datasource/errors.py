@@ -1,5 +1,6 @@
-"""What a user of the data source is told: one line that names the option, or the broker and the
-destination.
+"""Errors for users of the data source, of one line each.
+
+The line names the option, or the broker and the destination.
 
 Owns the sentences' form only. No passcode, no body and no header's value is ever part of one.
 """
@@ -26,9 +27,7 @@ class OptionError(PipelineError):
 
 
 class BrokerError(PipelineError):
-    """The broker cannot be reached, refuses something, or does not answer. Trying again at once is
-    of no use.
-    """
+    """The broker refuses or does not answer; trying again at once is no use."""
 
 
 class ConnectionLost(BrokerError):

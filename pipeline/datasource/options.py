@@ -1,5 +1,4 @@
-"""The options of the data source ``stomp``: their names, what each may be, and which belong
-together.
+"""The options of the data source ``stomp``, and their checks.
 
 Owns every check that needs no broker, so that a wrong option fails before anything is read or sent.
 A passcode is never an option, for options are in plans, in logs and on Spark's pages: its file or
@@ -79,8 +78,9 @@ _SECRETS: Final = frozenset(("passcode", "password", "passwd", "secret", "token"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options, checked. Times are seconds; None stands for an option that was not given and has
-    no default.
+    """The checked options; times in seconds.
+
+    None stands for an option that was not given and has no default.
 
     :ivar ack: of SUBSCRIBE. :ivar batch: as given; the default depends on the use. :ivar rate:
         messages a second.
@@ -119,8 +119,7 @@ class Options:
         return f"{self.host}:{self.port}"
 
     def passcode(self) -> str | None:
-        """The passcode, read from where the options say; to be called in the process that connects,
-        and not to be kept.
+        """Read the passcode in the process that connects. Do not keep it.
 
         :raises OptionError: the file cannot be read, is empty, or the variable is not set here.
         """
@@ -169,8 +168,7 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
 
 
 def parse_reading(given: Mapping[str, str]) -> Options:
-    """The options of a read whose use is not known yet: those that would be right for one of the
-    three.
+    """Parse the options of a read before it is known which of the three it is.
 
     :raises OptionError: they are right for none; the text is that of the use that they look like.
     """

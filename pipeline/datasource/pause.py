@@ -1,4 +1,6 @@
-"""How long a broker that keeps no window must be silent before what has come is acknowledged.
+"""How long to wait for more messages before acknowledging what has come.
+
+For brokers that keep no window.
 
 It may be silent because it waits for that, and then any longer wait is time lost. Or it has no more
 for now: where messages come singly, there would be a piece for each, with its file, its syncs and

@@ -1,4 +1,4 @@
-"""Queues and topics as options and columns name them, and as each broker spells them.
+"""Queues and topics as options, columns and each broker write them.
 
 Knows neither sockets nor rows. The table of brokers is :mod:`gateway.stomp.brokers`.
 """
@@ -15,7 +15,7 @@ _WORDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
 
 
 class Place(NamedTuple):
-    """A queue or topic by name, or whatever a broker has besides, spelt as it spells it.
+    """A queue or topic by name, or a broker's other kind of destination.
 
     :param own: the broker's own spelling, "" where kind and name say all.
     """
@@ -26,10 +26,11 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """What ``queue:NAME``, ``topic:NAME``, ``/queue/NAME``, ``/topic/NAME`` or another spelling
-        with a leading slash means.
+        """Parse ``queue:NAME``, ``/queue/NAME`` and the same for topics.
 
-        :raises ValueError: it is none of these; the text says what was expected.
+        Another text with a leading slash is kept as the broker's own spelling.
+
+        :raises ValueError: for any other text; the error says what was expected.
         """
         word, colon, name = text.partition(":")
         if "\0" not in text:
@@ -69,7 +70,7 @@ def spelled(dialect: Dialect, place: Place) -> str:
 
 
 def kind_headers(dialect: Dialect, place: Place, header: str) -> tuple[tuple[str, str], ...]:
-    """Return the headers, besides ``destination``, that say where a message goes or comes from.
+    """Return the headers besides ``destination`` that give its kind.
 
     :param header: ``destination-type`` of SEND, or ``subscription-type`` of SUBSCRIBE.
     """

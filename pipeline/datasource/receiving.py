@@ -1,9 +1,10 @@
-"""From a subscription to a staged file, acknowledged: what a task that consumes does, for streams
-and batches alike.
+"""How a task consumes: from a subscription to a staged file, acknowledged.
+
+Streams and batches share it.
 
 Owns the order, which is what keeps messages: receive, stage and sync, acknowledge on the connection
 that received, and only then give rows away. A task that dies anywhere leaves either nothing, and
-the broker delivers again, or a file, and whoever comes next reads that.
+the broker delivers again, or a file, which the next task reads.
 
 A broker that keeps its window sends what a task is to have before anything is acknowledged. Another
 falls silent when it likes; then what has come is staged and acknowledged as a piece, and the task
@@ -49,12 +50,12 @@ _LONGEST_PAUSE: Final = 1.0
 
 @dataclass(frozen=True)
 class Task:
-    """What one task is to receive. It travels from the driver to the worker.
+    """What one task receives. It travels from the driver to the worker.
 
     :param batch: number of the micro-batch. :param partition: which of its partitions. :param
         epoch: of the run; None for batch reads.
     :param most: messages. :param first: seconds that it waits for the first. :param quiet: seconds
-        without a message after which it thinks that there are no more; None: it waits for the whole
+        without a message after which it takes the queue for empty; None: it waits for the whole
         time.
     :param seconds: that it receives at most; None for no bound. :param rate: messages a second;
         None for no bound.
@@ -100,8 +101,9 @@ class Rows:
 def read(
     options: Options, staging: Staging, task: Task, reached: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task: those that are staged, else those that it receives, stages and
-    acknowledges now.
+    """Yield a task's rows: those already staged, else receive them now.
+
+    What is received is staged and acknowledged before it is yielded.
 
     :param reached: told where it has come to: ``received``, ``staged``, ``acknowledged``,
         ``yielded``.
@@ -206,16 +208,16 @@ class Reception:
         self._end: Final = math.inf if task.seconds is None else time.monotonic() + task.seconds
         #: Seconds that it waits for a message now.
         self._wait = task.first
-        # In a stream a piece must end before the task would think that there are no more.
+        # In a stream a piece must end before the task would take the queue for empty.
         self._pause: Final = Pause(_LONGEST_PAUSE if task.quiet is None else task.quiet / 2)
         self._came = False
 
     def piece(self) -> tuple[Staged, list[Frame]]:
-        """What comes, and those of its deliveries that are needed to acknowledge it.
+        """Return the next messages, and the deliveries that acknowledge them.
 
         :raises ConnectionLost: the connection is gone. :raises BrokerError: what comes is no STOMP.
         """
-        # Frames make no cycles, and there are so many that a search for them would take a third of
+        # Frames make no cycles, and a search among this number of them would take a third of
         # the time.
         searched = gc.isenabled()
         gc.disable()

@@ -1,4 +1,4 @@
-"""The ids of messages that a staging folder has had, so that one which is delivered again is known.
+"""Message ids that a staging folder has had, to recognise redeliveries.
 
 Owns how they are kept in memory and in files. A Python worker of Spark serves many tasks one after
 the other, so what one of them has read is kept for the next, and only files that are new are
@@ -44,15 +44,13 @@ class Remembered:
         return found
 
     def belongs(self, identity: str) -> None:
-        """The folder is this one now; what was remembered of another by the same path is
-        forgotten.
-        """
+        """Remember that the path has this folder; forget an earlier one's ids."""
         if identity != self._identity:
             self._identity = identity
             self._ids, self._known = set(), set()
 
     def fresh(self, batches: Sequence[pa.RecordBatch], own: str) -> list[pa.RecordBatch] | None:
-        """The rows whose ids are not known, and each id once; None where those are all.
+        """Return the rows with unknown ids, each id once; None if that is all.
 
         To be called while the folder is locked, since others publish.
 
@@ -91,8 +89,9 @@ class Remembered:
     def keep(
         self, pieces: Sequence[Path], folder: Path, end: str, sync: Callable[[Path], None]
     ) -> None:
-        """Write the ids of a partition's staged files into one of its own, which appears by rename,
-        and is synced where that matters.
+        """Write the ids of a partition's staged files into one file.
+
+        It appears by rename, and is synced where that matters.
         """
         ids = [one for path in pieces for one in ids_of(path)]
         if not ids:
@@ -124,8 +123,9 @@ class Remembered:
             self._most = 2 * len(self._ids) + _MANY
 
     def _knows_all(self, last: str) -> bool:
-        """Whether the pieces of a partition are known, up to this one. One alone says nothing: the
-        driver may have ended while it removed them.
+        """Whether all pieces of a partition are known, up to this one.
+
+        One alone proves nothing: the driver may have ended while it removed them.
         """
         partition, _, number = last.rpartition("-")
         return all(f"{partition}-{piece:06}" in self._known for piece in range(int(number) + 1))

@@ -1,4 +1,4 @@
-"""MESSAGE frames as rows of :data:`pipeline.columns.MESSAGES`, many at a time.
+"""MESSAGE frames as rows of :data:`pipeline.columns.MESSAGES`, in bulk.
 
 Owns what each column means, column by column, since that is several times faster than row by row.
 Knows neither sockets nor files.
@@ -101,7 +101,7 @@ def record_batch(
 
 
 def _check_whole(heads: list[dict[str, str]]) -> None:
-    """What the gateway shows a browser in place of a message is not that message's body."""
+    """Refuse a browser's placeholder, which is not the message's body."""
     for head in heads:
         reason = head.get("transformation-error")
         if reason is not None:
@@ -172,7 +172,7 @@ def _marked(types: list[str], heads: list[dict[str, str]]) -> list[str]:
 
 
 def _is_textual(content_type: str | None) -> bool:
-    """Whether a body is text as far as its sender says; a sender that says nothing sends text."""
+    """Whether a body is text by its headers; without any it is text."""
     if content_type is None:
         return True
     kind = content_type.partition(";")[0].strip().lower()
@@ -191,8 +191,9 @@ def _texts(bodies: list[bytes], body: pa.Array, types: list[str]) -> pa.Array:
 
 
 def _all_text(body: pa.Array, types: list[str]) -> pa.Array | None:
-    """All bodies as texts, None where one is none: by its type, or as it came from Java with half a
-    surrogate.
+    """Return all bodies as texts, and None for a body that is not text.
+
+    The type says so, or the body came from Java with half a surrogate.
     """
     if types.count(_TEXT) != len(types):
         return None
@@ -207,7 +208,7 @@ def _strings(heads: list[dict[str, str]], name: str) -> pa.Array:
 
 
 def _times(heads: list[dict[str, str]], name: str) -> pa.Array:
-    """Milliseconds since 1970 as times; none where there are none, or 0."""
+    """Return milliseconds since 1970 as times, and null for absent or 0."""
     texts = _strings(heads, name)
     try:
         numbers = texts.cast(pa.int64())
@@ -232,7 +233,7 @@ def _priority(text: str | None) -> int:
 
 
 def plain(text: str) -> str:
-    """``queue:NAME`` or ``topic:NAME`` of a plain destination; another as it is."""
+    """Return ``queue:NAME`` or ``topic:NAME``, or another spelling as it is."""
     if text.startswith("/queue/"):
         return f"queue:{text[7:]}"
     return f"topic:{text[7:]}" if text.startswith("/topic/") else text
@@ -243,7 +244,7 @@ def _places(heads: list[dict[str, str]], name: str) -> pa.Array:
 
 
 def _each(texts: list[str | None], function: Callable[[str], str]) -> list[str | None]:
-    """The function of each, called once for equal ones: a batch has few different destinations."""
+    """Apply the function, once for equal values: a batch has few destinations."""
     made: dict[str | None, str | None] = {None: None}
     for text in set(texts):
         if text is not None:

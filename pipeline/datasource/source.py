@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 
 
 class StompDataSource(DataSource):
-    """Queues and topics of a STOMP broker as tables; see ``docs/pipeline_source.rst``."""
+    """STOMP destinations as tables; see ``docs/pipeline_source.rst``."""
 
     @classmethod
     def name(cls) -> str:
         return "stomp"
 
     def schema(self) -> str:
-        """The columns; called by ``load()``, so that options that are wrong for every read fail
-        there.
+        """Return the columns.
+
+        ``load()`` calls this, so options that are wrong for every read fail there.
         """
         parse_reading(self.options)
         return MESSAGES

@@ -1,5 +1,4 @@
-"""A staged file: rows in Arrow's file format, how many messages they were, and why there are no
-more.
+"""A staged file: rows in Arrow's format, their count, and why it ended.
 
 Owns the format. Where the files lie, and what they mean, is :mod:`pipeline.datasource.staging`'s.
 """
@@ -84,7 +83,7 @@ def read(path: Path, rows: bool = True) -> Staged:
 
 
 def whole(pieces: Sequence[Staged]) -> Staged:
-    """The pieces of a partition, in order, as one, which is nobody's."""
+    """Join the pieces of a partition, in order, into one without an owner."""
     rows = [batch for piece in pieces for batch in piece.batches]
     return Staged(rows, sum([piece.received for piece in pieces]), pieces[-1].ended)
 

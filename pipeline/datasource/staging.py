@@ -1,13 +1,14 @@
-"""The folder where messages wait between the broker, which has forgotten them, and the sink, which
-does not have them yet.
+"""The folder where messages wait between the broker and the sink.
+
+The broker has forgotten them, and the sink does not have them yet.
 
 Owns its files, what is written when, and the proof that a message is given to a query once. Knows
 rows and message ids, and neither brokers nor Spark.
 
 A file holds what one partition of one micro-batch has received, or a piece of that where a broker
 wants some acknowledged before it sends more. It appears by rename, synced, and before its messages
-are acknowledged; from then on it is part of what that partition is, whoever reads it and however
-often. So a message that its broker delivers again, because nobody acknowledged it, is known by its
+are acknowledged; from then on it is part of that partition for every reader, however
+often. So a message that its broker delivers again, because it was not acknowledged, is known by its
 id, and dropped. A partition is over with the piece that says so; who finds one that its task has
 left in the middle ends it where it is, and only then reads it. Who publishes does so under one lock
 for the whole folder, and only
@@ -118,7 +119,7 @@ class Staging:
         return state
 
     def state(self) -> State:
-        """What the folder knows of the query; that of a new one where there is nothing.
+        """Return what the folder knows of the query, or a new query's state.
 
         :raises StagingError: it is of another source, or of another version of this format.
         """
@@ -167,7 +168,7 @@ class Staging:
             return partitions
 
     def commit(self, batch: int) -> None:
-        """The sink has everything up to this micro-batch for good: its files go, its ids stay.
+        """Drop the files up to this micro-batch, which the sink has; keep the ids.
 
         :raises StagingError: as :meth:`plan`.
         """
@@ -192,14 +193,13 @@ class Staging:
             self._forget()
 
     def counts(self, batch: int) -> list[Staged]:
-        """What the partitions of a micro-batch have received, without their rows; empty once it is
-        committed.
-        """
+        """Return what each partition received, without rows; empty if committed."""
         return [self._read(pieces, rows=False) for pieces in self._partitions(batch).values()]
 
     def younger(self, batch: int, moment: int) -> bool:
-        """Whether most messages of a micro-batch have a later ``timestamp``: one of a sender whose
-        clock is wrong says nothing.
+        """Whether most messages of a micro-batch have a later ``timestamp``.
+
+        One message proves nothing: its sender's clock may be wrong.
 
         :param moment: in microseconds since 1970.
         """
@@ -213,8 +213,9 @@ class Staging:
     # --- tasks
 
     def find(self, batch: int, partition: int) -> Staged | None:
-        """What that partition of that micro-batch is, if a task has begun to settle it: where that
-        has not ended it, it ends now.
+        """Return a micro-batch's partition if a task has begun to settle it.
+
+        A partition that its task has not ended ends now.
         """
         if not self._path(batch, partition, 0).exists():
             return None
@@ -231,8 +232,9 @@ class Staging:
         received: Staged,
         stable_ids: bool,
     ) -> Staged:
-        """Have that partition be these messages, or go on with them, unless it is others already;
-        they are synced when this returns.
+        """Add these messages to a partition, unless another task has ended it.
+
+        They are synced when this returns.
 
         :param piece: how many this task has published of it before; it publishes more if their
             ``ended`` was ``MORE``.
@@ -299,8 +301,9 @@ class Staging:
         return not pieces or staged.read(pieces[-1], rows=False).ended is End.MORE
 
     def _ended(self, batch: int, partition: int) -> list[Path]:
-        """The pieces of a partition, which are all: one that its task has left is ended. The folder
-        is locked.
+        """Return all pieces of a partition; end one that its task has left.
+
+        The folder is locked.
         """
         pieces = self._pieces(batch, partition)
         if pieces and self._goes_on(pieces):

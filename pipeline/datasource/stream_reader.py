@@ -48,8 +48,7 @@ class TaskPartition(InputPartition):
 
 
 class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader. One object serves the driver for a run of the query; others, unpickled,
-    serve the tasks.
+    """The stream reader: one object for the driver, unpickled ones for tasks.
 
     :param options: of a stream read.
     """
@@ -132,7 +131,7 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._look.close()
 
     def _can_look(self) -> bool:
-        """Whether the driver can tell an empty queue; True as long as it has not tried."""
+        """Whether the driver can see that a queue is empty. True until it tries."""
         place = self._options.destination
         assert place is not None
         return place.kind is Kind.QUEUE and (self._look is None or self._look.possible)
@@ -150,8 +149,9 @@ class StompStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, self._staging(), partition.value, self.reached)
 
     def reached(self, point: str) -> None:
-        """A task has come to this point of :func:`pipeline.datasource.receiving.read`. Does
-        nothing; tests end the process here.
+        """Note the step of a task. Does nothing; tests end the process here.
+
+        The steps are those of :func:`pipeline.datasource.receiving.read`.
         """
 
     def _staging(self) -> Staging:
@@ -177,8 +177,9 @@ class Look:
         self.possible = True
 
     def empty(self, seconds: float, every: float) -> bool:
-        """Whether no message was there for so long; False as soon as one is, and where that cannot
-        be told.
+        """Whether no message was there for that time.
+
+        False as soon as one is, and where the broker cannot say.
         """
         until = time.monotonic() + seconds
         while self._is_empty():

@@ -1,5 +1,4 @@
-"""The octets of a STOMP connection: TCP, TLS, heart-beats, and frames as they come, of whatever
-command.
+"""The bytes of a STOMP connection: TCP, TLS, heart-beats and frames.
 
 Owns the socket. Knows CONNECT no more than that the version comes from its answer, and nothing of
 destinations. A passcode passes through as octets, and is in no error.
@@ -37,7 +36,7 @@ _RUN: Final = 4096
 class Transport:
     """One connection to ``host`` and ``port``; connected when it is made.
 
-    :raises ConnectionLost: nobody listens, or the other side ends the handshake. :raises
+    :raises ConnectionLost: no server listens, or the other side ends the handshake. :raises
         BrokerError: the TLS handshake fails.
     :raises OptionError: a certificate cannot be used.
     """
@@ -89,8 +88,9 @@ class Transport:
             self._socket = None
 
     def frames(self, until: float) -> list[Frame]:
-        """The frames that have come, at most some thousands; waits for the first, and gives none
-        when it is ``until``.
+        """Return the frames that have come, at most some thousands.
+
+        Waits for the first, and returns none when it is ``until``.
 
         :param until: by ``time.monotonic()``.
         :raises ConnectionLost: the connection is gone, or the broker has been silent for too long.
@@ -115,7 +115,7 @@ class Transport:
                 wait = min(wait, self._beats)
             if self._silence:
                 wait = min(wait, self._heard + self._silence - now)
-            # What came while nobody looked is still to be read, so this looks before it says that
+            # What came between two calls is still to be read, so this looks before it says that
             # nothing came.
             if not self._read(max(wait, 0.001)) and self._silence:
                 silent = time.monotonic() - self._heard
@@ -125,20 +125,22 @@ class Transport:
                     )
 
     def underway(self, since: float) -> bool:
-        """Whether a part of a frame has come, and some of it since then, by
-        ``time.monotonic()``.
+        """Whether part of a frame has come, some of it since ``since``.
+
+        ``since`` is by ``time.monotonic()``.
         """
         return self._parser.buffered > 0 and self._heard >= since
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Keep the promise of heart-beats, by a thread, in a block that does something else for
-        long; nobody else may use the connection in it.
+        """Send heart-beats from a thread during a block that does something else.
+
+        Only that thread may use the connection meanwhile.
         """
         over = Event()
 
         def beat() -> None:
-            with suppress(ConnectionLost):  # whoever uses it next is told
+            with suppress(ConnectionLost):  # the next use raises it
                 while not over.wait(self._beats):
                     self.write(b"\n")
 
@@ -170,7 +172,7 @@ class Transport:
         self._sent = time.monotonic()
 
     def _read(self, wait: float) -> bool:
-        """Take what comes within so many seconds. :returns: whether something did."""
+        """Read for that many seconds at most. :returns: whether anything came."""
         connection = self._living()
         connection.settimeout(wait)
         try:

@@ -130,9 +130,7 @@ def send(options: Options, rows: Iterator[pa.RecordBatch], run: str) -> Sent:
 
 
 class Flow:
-    """The transactions of one connection, each confirmed, some of them ahead of their
-    confirmations.
-    """
+    """One connection's transactions, sent ahead of their confirmations."""
 
     def __init__(self, client: Client) -> None:
         self._client: Final = client

@@ -1,1 +1,1 @@
-"""The jobs of the command gateway-pipeline: each reads, composes transforms, and writes."""
+"""The jobs of ``gateway-pipeline``: each reads, transforms and writes."""

@@ -1,4 +1,4 @@
-"""``gateway-pipeline archive``: a destination's messages, with their bodies, into Parquet.
+"""``gateway-pipeline archive``: messages with their bodies to Parquet.
 
 Owns the job's options, and what may share a folder. By itself it browses: what waits in a queue now
 and is not in the folder yet is added to it, and stays where it is. With ``--consume`` messages are
@@ -136,7 +136,7 @@ def run(
     connection: Connection,
     output: Output,
 ) -> int:
-    """Archive. The parameters are those of the command; what ``output`` gets is the archive's days.
+    """Archive. The parameters are the command's; ``output`` gets the days.
 
     :returns: how many messages were added.
     :raises PipelineError: the folder has another kind of archive, or the broker refuses.
@@ -266,8 +266,9 @@ def _consume(spark: SparkSession, options: dict[str, str], place: str, every: in
 
 
 def _followed(query: StreamingQuery) -> int:
-    """Wait for the end of the query, be it that it is interrupted. :returns: how many messages it
-    has added.
+    """Wait until the query ends or is interrupted.
+
+    :returns: how many messages it has added.
     """
     console = Console(stderr=True)
     added: dict[int, int] = {}

@@ -1,5 +1,4 @@
-"""``gateway-pipeline dead-letters``: what died, of what, how often, and whether it is getting
-worse.
+"""``gateway-pipeline dead-letters``: which messages died, why, how often.
 
 Owns the job's options and its summary. Deaths come from a journal, from what ``ingest`` has made of
 one, or from a dead message queue, which is browsed: nothing is taken from it.
@@ -206,7 +205,7 @@ def _time(spark: SparkSession, option: str, text: str | None) -> datetime | None
 
 
 def _utc(time: Any) -> datetime | None:
-    """A time as Spark hands it over, which is of this machine's zone and does not say so."""
+    """Return Spark's naive time, which is in this machine's zone, in UTC."""
     return None if time is None else time.astimezone(UTC)
 
 

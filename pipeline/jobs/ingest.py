@@ -1,4 +1,4 @@
-"""``ingest``: the journal into Parquet by day and destination, each event once.
+"""``ingest``: the journal into Parquet by day and destination, once each.
 
 Owns the stream: which segments are a batch, and what is said when one is gone. What a batch is and
 when it counts is
@@ -145,7 +145,7 @@ def _run(
 def summary(
     spark: SparkSession, table: str, done: dict[str, Written], drawn: bool = False
 ) -> Summary:
-    """What was ingested, for people. :param drawn: also what only a report has room for."""
+    """Return what was ingested. :param drawn: include what only a report has."""
     facts: dict[str, object] = {
         "events": sum(one.events for one in done.values()),
         "batches": len(done),
@@ -216,7 +216,7 @@ def summary(
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="All destinations in so many folders a day.",
+    help="All destinations in this many folders a day.",
 )
 @click.option(
     "--skip-missing",
@@ -290,8 +290,9 @@ def _set_by(over: threading.Event, signals: Sequence[signal.Signals]) -> Iterato
 
 
 def _stream_name(spark: SparkSession, checkpoint: str) -> str:
-    """A name of this stream that another one with another checkpoint does not have: so a checkpoint
-    that was lost cannot make two batches of one name.
+    """Return a name that no stream with another checkpoint has.
+
+    So a checkpoint that was lost cannot make two batches of one name.
     """
     row = spark.read.json(f"{checkpoint}/metadata").first()
     assert row is not None

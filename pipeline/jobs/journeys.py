@@ -1,4 +1,4 @@
-"""``journeys``: what happened to each message, how long it took, and which need a look.
+"""``journeys``: each message's course and duration, and which need a look.
 
 Owns which journeys are called stuck, slow, redelivered and lost, and what is shown of them. What a
 journey is, is :mod:`pipeline.transforms.journeys`'s.
@@ -63,7 +63,7 @@ def run(
     until: str | None = None,
     limits: Limits | None = None,
 ) -> Summary:
-    """Compute the journeys, write them and their latencies as the output says, and sum them up.
+    """Compute journeys and latencies, write them, and summarise them.
 
     :param paths: a table of ingest, or folders of a journal. :param destinations: only what
         happened there.
@@ -163,7 +163,9 @@ def needing_a_look(end: datetime, limits: Limits) -> dict[str, Column]:
 
 
 def time_line(spark: SparkSession, paths: Sequence[str], message: str) -> Summary:
-    """The journey of one message step by step, over links with the ids that it has there.
+    """Return the journey of one message step by step.
+
+    Over links it follows the message by the ids that it has there.
 
     :raises PipelineError: when nothing is known of it.
     """
@@ -253,7 +255,9 @@ def command(
     output: Output,
     session: SessionOptions,
 ) -> None:
-    """What happened to each message: journeys, latencies, what is stuck, slow, redelivered or lost.
+    """Show each message's journey, and what is stuck, slow or lost.
+
+    Also latencies, and what was redelivered.
 
     EVENTS is the folder that ingest has written, or folders of a journal as they are. With --output
     there are two tables: journeys, a row for each message, and latencies, percentiles by
@@ -278,7 +282,7 @@ def command(
 
 
 def _newest(rows: DataFrame, time: str) -> datetime | None:
-    """When the last thing happened; None where nothing did. :param time: the column."""
+    """Return the latest time; None without any. :param time: the column."""
     row = rows.agg(sql.max(time)).first()
     assert row is not None
     end = row[0]

@@ -1,4 +1,4 @@
-"""``reconcile``: proves for links that what they received and what they sent agree.
+"""``reconcile``: proves that what links received and sent agree.
 
 Owns what is enough for that, what is read, and what is shown. What *lost*, *doubled* and the other
 words mean is :mod:`pipeline.transforms.reconcile`'s.
@@ -79,7 +79,7 @@ class Wanted:
 def run(
     spark: SparkSession, paths: Sequence[str], output: Output, wanted: Wanted
 ) -> tuple[bool, Summary]:
-    """Judge each message of the window, write the messages as the output says, and sum them up.
+    """Judge each message of the window, write the results, and summarise.
 
     Written are ``messages``, a row for each, ``links``, a row for each link, and with a target
     ``target``, a row for each message that should lie there.
@@ -135,8 +135,9 @@ def wrong(wanted: Wanted) -> dict[str, Column]:
 
 
 def hashed(lying: DataFrame) -> DataFrame:
-    """Messages with ``body_hashes``, those that the body may have: a broker may give octets as text
-    over STOMP, and the other way round.
+    """Add ``body_hashes``, the hashes that each body may have.
+
+    A broker may give bytes as text over STOMP, and the other way round.
 
     Null where the broker gives the body in another form than the link sent it. Spark has no
     BLAKE2b.
@@ -203,8 +204,9 @@ def command(
     output: Output,
     session: SessionOptions,
 ) -> int:
-    """Prove that what a link received and what it sent agree: nothing lost, doubled, reordered,
-    altered or late.
+    """Prove that what a link received and what it sent agree.
+
+    Nothing is lost, doubled, reordered, altered or late.
 
     EVENTS is the folder that ingest has written, or folders of a journal as they are. The exit code
     is 1 if it cannot be proved.
@@ -271,7 +273,7 @@ def _at_target(
     for destination in destinations:
         if not destination.startswith("queue:"):
             raise PipelineError(
-                f"--browse-target: {destination} cannot be browsed: only queues keep what nobody has taken"
+                f"--browse-target: {destination} cannot be browsed: only queues keep messages that no consumer has taken"
             )
         options = {**connection.options, "destination": destination, "browse": "true"}
         there = hashed(spark.read.format("stomp").options(**options).load()).persist(

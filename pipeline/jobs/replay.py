@@ -1,4 +1,4 @@
-"""``gateway-pipeline replay``: dead or archived messages are sent again, each once.
+"""``gateway-pipeline replay``: sends dead or archived messages once more.
 
 Owns the job's options, which of them go together, and what is shown. By itself the job sends
 nothing: it says what it would do. ``--plan`` writes that down, and ``--approve`` does what is
@@ -191,15 +191,16 @@ def run(
     target: Connection,
     output: Output,
 ) -> Outcome | None:
-    """Show what would be replayed, and write the plan of it; or carry a plan out. The parameters
-    are those of the command.
+    """Show and plan what would be replayed, or carry out a plan.
+
+    The parameters are those of the command.
 
     :returns: what was done; None where nothing was to be.
     :raises PipelineError: it cannot be done; the text says why.
     """
     from pipeline.replaying import Request
 
-    # Whole messages go to Python and back, so many at once that they fit.
+    # Whole messages go to Python and back, as many at once as fit.
     spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _OCTETS)
     folder = _folder(ledger, journal)
     if approve is not None:
@@ -420,8 +421,9 @@ def _carry_out(
 
 
 def anew(planned: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """The options of a connection as the plan has them, with what is said anew. A passcode is in
-    one place only.
+    """Return the plan's connection options, overridden by those given now.
+
+    A passcode is in one place only.
     """
     kept = dict(planned)
     if "passcodeFile" in given or "passcodeEnv" in given:

@@ -1,5 +1,4 @@
-"""What the kinds of plots have in common: colours of series, and axes with quantities and their
-units.
+"""What all plots share: colours of series, and axes with units.
 
 Owns when an axis is logarithmic. Knows no kind.
 """
@@ -25,7 +24,7 @@ _MARKS: Final = 5
 
 
 def colour_number(name: str, number: int) -> int:
-    """The number of a series' colour in the page, from 1 on; 0 for what is not told apart.
+    """Return the number of a series' colour, from 1 on; 0 without series.
 
     :param number: of the series, from 0 on.
     """
@@ -38,16 +37,15 @@ def colour_of(name: str, number: int) -> str:
 
 
 def is_wide(found: Data) -> bool:
-    """Whether the values are of such different sizes that only a logarithmic axis shows them
-    all.
-    """
+    """Whether only a logarithmic axis shows values of such different sizes."""
     values = found.values
     return min(values) > 0 and max(values) > _WIDE * min(values)
 
 
 def span(ends: Iterable[float], room: float) -> tuple[float, float]:
-    """From where to where an axis goes: from 0 to the values, and a little further. :param room: so
-    many times as far.
+    """Return an axis' range: from 0 to the values and a little further.
+
+    :param room: the factor.
     """
     found = (0.0, *ends)
     low, high = min(found) * room, max(found) * room

@@ -1,4 +1,4 @@
-"""Plots over time, or over numbers: lines, and columns that stand on each other.
+"""Plots over time, or over numbers: lines, and stacked columns.
 
 Owns where a line is broken, and how wide a column is.
 """
@@ -43,7 +43,7 @@ def lines(found: Data) -> Figure:
         xs: list[float] = []
         ys: list[float] = []
         for x, y in points:
-            # What nobody has measured is not drawn.
+            # Gaps between measurements are not drawn.
             if xs and x - xs[-1] > 1.5 * step:
                 xs.append(xs[-1] + step)
                 ys.append(float("nan"))
@@ -67,9 +67,7 @@ def lines(found: Data) -> Figure:
 
 
 def columns(found: Data) -> Figure:
-    """A column at each place, as wide as places are apart; series stand on each other, the first
-    one lowest.
-    """
+    """Draw stacked columns, as wide as places are apart, first series lowest."""
     figure, axes = _figure()
     step = _step(found)
     heights: dict[float, float] = {}
@@ -161,8 +159,9 @@ def _at(place: float, found: Data) -> float:
 
 
 def _step(found: Data) -> float:
-    """How far places are from each other: the smallest distance, and of a single time what it is a
-    whole number of.
+    """Return the smallest distance of places.
+
+    For a single time it is a unit that divides it.
     """
     if found.along == "time" and found.every:
         return found.every

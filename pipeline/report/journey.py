@@ -1,5 +1,4 @@
-"""The journey of a message as a time line: its steps one below the other, each where it was in
-time, with what passed since the one before.
+"""A message's journey as a time line, one row for each step.
 
 Owns how many journeys and steps are drawn. A row for each step leaves room for its name however
 close in time it is to its neighbours.
@@ -47,8 +46,10 @@ class Taken:
 
 @dataclass(frozen=True)
 class Journey:
-    """The steps of one message. :param name: of the message; empty where there is only one. :param
-    steps: in the order of their times, one at least.
+    """The steps of one message.
+
+    :param name: of the message; empty where there is only one.
+    :param steps: by time, at least one.
     """
 
     name: str
@@ -56,8 +57,9 @@ class Journey:
 
 
 def journeys(table: Table, chart: Chart) -> tuple[list[Journey], str]:
-    """The journeys of a table, and what is left out, as a sentence. Rows without a time are no
-    steps.
+    """Return a table's journeys, and a sentence on what is left out.
+
+    Rows without a time are not steps.
 
     :raises ValueError: when the chart speaks of a column that the table does not have.
     """
@@ -107,7 +109,7 @@ def told(found: list[Journey]) -> str:
 
 
 def draw(found: list[Journey]) -> Figure:
-    """The drawing. Each journey begins at the left; the axis is the time since."""
+    """Draw journeys, each from the left; the axis is the time since."""
     rows = sum(len(journey.steps) + (1 if journey.name else 0) for journey in found)
     inside = (rows + 0.6) * _ROW
     total = inside + _AXIS

@@ -1,4 +1,4 @@
-"""A job's summary as one HTML page that needs nothing else: no network, no script, no other file.
+"""A job's summary as one HTML page without network, script or other file.
 
 Owns the page's parts and where it is put. What jobs hand over is bounded already; a page bounds it
 once more. Knows no job and not Spark.
@@ -43,8 +43,9 @@ _TEMPLATES: Final = Environment(
 
 @dataclass(frozen=True)
 class _Column:
-    """A column's name, and how its cells are set: ``number``, digits below each other; ``short``,
-    in one line; or ``text``.
+    """A column's name and layout: ``number``, ``short`` or ``text``.
+
+    Digits below each other; in one line; or as text.
     """
 
     name: str
@@ -71,8 +72,9 @@ class _Section:
 def write_page(
     folder: Path, summary: Summary, job: str, given: Mapping[str, str], when: datetime
 ) -> Path:
-    """Write a summary as ``folder/job.html``, whole or not at all, in place of the one of an
-    earlier run.
+    """Write a summary as ``folder/job.html``, whole or not at all.
+
+    It replaces the page of an earlier run.
 
     :param folder: made where it is not there. :param job: its name. :param given: what it was asked
         for: options and their values, none of them secret.

@@ -1,4 +1,4 @@
-"""Plots by name: bars, and ranges from a low to a high quantile, one name below the other.
+"""Plots by name: bars, and ranges from a low to a high quantile.
 
 Owns that a name stands above what it names, where the whole width is its own.
 """
@@ -68,7 +68,7 @@ def bars(found: Data, stacked: bool) -> Figure:
 
 
 def ranges(found: Data) -> Figure:
-    """Of each name a line from its lowest to its highest value, with a mark for each."""
+    """Draw for each name a line from lowest to highest, with marks."""
     names = found.places
     figure, axes = _figure(len(names), _BAR)
     values = [dict(series.points) for series in found.series]

@@ -62,7 +62,7 @@ class Data:
 
     @property
     def places(self) -> list[Place]:
-        """Where there is a point, each place once: in order, but names as the table has them."""
+        """Return each place with a point once: sorted, but names in table order."""
         found = dict.fromkeys(x for series in self.series for x, _ in series.points)
         return list(found) if self.along == "name" else sorted(found)
 
@@ -133,8 +133,9 @@ def column(table: Table, name: str) -> int:
 
 
 def number(value: object) -> float | None:
-    """The value as a number to draw; None where it is none, has no end, or is too large to add and
-    to divide. What is too small for that is 0.
+    """Return the value as a number to draw; tiny values become 0.
+
+    None if it is not a number, is infinite, or is too large to add and to divide.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
@@ -148,8 +149,9 @@ def number(value: object) -> float | None:
 
 
 def seconds(value: object) -> float | None:
-    """A time in seconds since 1970-01-01 UTC; one that does not name its zone is in UTC. None for
-    what is no time.
+    """Return a time in seconds since 1970-01-01 UTC; None if it is no time.
+
+    A time without a zone is in UTC.
     """
     if isinstance(value, datetime):
         return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()

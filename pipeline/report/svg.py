@@ -1,4 +1,4 @@
-"""Figures as SVG that stands in the middle of a page: its colours and its letters are the page's.
+"""Figures as SVG in the colours and letters of the page around them.
 
 Owns the paper's names of colours. A figure is drawn in the colours of :data:`INK` and its
 neighbours, each of which stands for a variable of the page's style sheet, so that one drawing is
@@ -64,8 +64,9 @@ def series_colour(number: int) -> str:
 
 @contextmanager
 def drawing(name: str) -> Iterator[None]:
-    """Whatever is drawn in the body, and made an SVG there, is drawn as reports are, whatever the
-    settings of this process and of its user are.
+    """Apply the reports' settings to what the body draws as SVG.
+
+    Settings of this process and of its user do not matter.
 
     :param name: of the plot in its page; equal plots of equal names are equal, octet for octet.
     """

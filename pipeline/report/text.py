@@ -1,5 +1,4 @@
-"""What a report writes for a value: text that cannot disturb the page, and quantities with their
-units.
+"""What a report writes for a value: harmless text, and units.
 
 Owns that whatever a message may hold (control characters, marks that turn the direction of what
 follows, half of a surrogate pair, a megabyte) is shown as something that can be seen and is of a
@@ -48,7 +47,10 @@ _LARGE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def plain(text: str, limit: int = LONGEST) -> str:
-    r"""The text with what cannot be seen written out as ``\x1b`` or ``\u202e``, and what is beyond the limit counted. Line feeds and tabs stay.
+    r"""Return the text with invisible characters written out, and shortened.
+
+    They become ``\\x1b`` or ``\\u202e``; what exceeds the limit is counted. Line feeds and tabs
+    stay.
 
     :param limit: characters.
     """
@@ -60,8 +62,9 @@ def plain(text: str, limit: int = LONGEST) -> str:
 
 
 def label(value: object, limit: int = _LABEL) -> str:
-    """The value as the name of something in a plot: one line, never empty, of at most so many
-    characters; of a longer one the middle is left out.
+    """Return the value as a plot's name: one line, not empty, bounded.
+
+    A longer one loses its middle.
     """
     if value is None:
         return "(none)"
@@ -94,8 +97,10 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 def moment(seconds: float, timespec: str = "minutes") -> str:
-    """A time as a sentence has it, in UTC. :param seconds: since 1970-01-01 UTC. :param timespec:
-    as of datetime.
+    """Return a time in UTC for a sentence.
+
+    :param seconds: since 1970-01-01 UTC.
+    :param timespec: as of datetime.
     """
     return (
         (_EPOCH + timedelta(seconds=max(FIRST, min(seconds, LAST))))
@@ -105,12 +110,12 @@ def moment(seconds: float, timespec: str = "minutes") -> str:
 
 
 def in_seconds(unit: str) -> float:
-    """How many seconds the unit is; 0 where it is none of time."""
+    """Return how many seconds the unit is; 0 if it is not a unit of time."""
     return _SECONDS.get(unit, 0.0)
 
 
 def round_duration(seconds: float) -> float:
-    """The next duration that people count in, of at least so many seconds."""
+    """Return the next duration that people count in, of at least ``seconds``."""
     if seconds <= 1 or seconds > 43_200:
         size = 1.0 if seconds <= 1 else 86_400.0
         power: float = 10.0 ** math.floor(math.log10(seconds / size))

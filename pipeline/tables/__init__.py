@@ -1,1 +1,1 @@
-"""Where rows come from: the journal as it is written, and as it was ingested."""
+"""Where rows come from: the journal as it is written, and as ingested."""

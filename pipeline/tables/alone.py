@@ -27,14 +27,15 @@ _POLL_SECONDS: Final = 0.1
 
 @contextmanager
 def alone(spark: SparkSession, folder: str, patience: float | None = None) -> Iterator[None]:
-    """While the body runs nobody else is in the body of one for the same folder, on this machine or
-    on another one that shares its file system.
+    """Hold the folder's lock while the body runs.
+
+    It holds on this machine and on others that share its file system.
 
     Only where Spark sees the folder as one of this machine's: others, such as HDFS and S3, have no
     such locks, and nothing is kept away there.
 
-    :param folder: is made where it is not there. :param patience: seconds to wait for whoever has
-        it; None: :data:`PATIENCE`.
+    :param folder: is made where it is not there. :param patience: seconds to wait for the process
+        that has it; None: :data:`PATIENCE`.
     :raises PipelineError: when somebody else has it for all that time.
     """
     files, path = place(spark, f"{folder}/{_NAME}")

@@ -1,4 +1,4 @@
-"""Events, from wherever they are: the table that ``ingest`` keeps, or the journal itself.
+"""Events of the table that ``ingest`` keeps, or of the journal itself.
 
 Owns that jobs need not know which of the two they are given.
 """
@@ -39,7 +39,7 @@ def read_events(
     since: str | None = None,
     until: str | None = None,
 ) -> Events:
-    """The events of a table of ``ingest``, or of folders of a journal.
+    """Read the events of a table of ``ingest``, or of folders of a journal.
 
     Of a table only the folders of the days and destinations that were asked for are read.
 
@@ -48,7 +48,7 @@ def read_events(
     :param destinations: as ``queue:NAME`` or ``topic:NAME``; none: all. :param since: not before
         this time, as Spark reads times, in UTC.
     :param until: before this time.
-    :raises PipelineError: when there is nothing to read, or a time is none.
+    :raises PipelineError: there is nothing to read, or a time is not valid.
     """
     for option, text in (("--since", since), ("--until", until)):
         if (

@@ -1,4 +1,4 @@
-"""The table that ``ingest`` keeps: events in Parquet files, and a ledger of what is in them.
+"""The table that ``ingest`` keeps: Parquet files of events, and a ledger.
 
 Owns the folder's layout, and what makes a batch appear whole, or not at all. ::
 
@@ -47,9 +47,7 @@ _PLAIN: Final = "^(queue|topic):[A-Za-z0-9._-]{1,100}$"
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a batch: how many events are in it, how many lines were known already, and how
-    many were damaged.
-    """
+    """What a batch wrote: events, lines known already, damaged lines."""
 
     events: int = 0
     doubled: int = 0
@@ -102,24 +100,27 @@ class Ingested:
         )
 
     def ledger(self) -> DataFrame:
-        """The rows of the ledger that count: of all batches but those that were replaced, with
-        their name in ``batch``.
+        """Return the ledger's rows of all batches that were not replaced.
+
+        ``batch`` is the name.
         """
         rows = self._ledger_rows()
         replaced = rows.where("replaces is not null").select(sql.explode("replaces").alias("batch"))
         return rows.join(sql.broadcast(replaced), "batch", "left_anti")
 
     def lines_seen(self) -> DataFrame:
-        """Which lines of the journal are in the table: ``run``, ``bucket`` and the bitmap
-        ``lines``; several rows for a bucket, that have no bit in common.
+        """Return the journal lines in the table: ``run``, ``bucket``, ``lines``.
+
+        ``lines`` is a bitmap; rows of one bucket have no bit in common.
         """
         return self.ledger().where("run is not null").select("run", "bucket", "lines")
 
     def events(
         self, destinations: Sequence[str] = (), since: str | None = None, until: str | None = None
     ) -> DataFrame:
-        """The events, with the columns of the files: :func:`pipeline.transforms.events.named` makes
-        :data:`pipeline.columns.EVENTS` of them.
+        """Return the events with the columns of the files.
+
+        :func:`pipeline.transforms.events.named` makes :data:`pipeline.columns.EVENTS` of them.
 
         :param destinations: only those there; none: all. :param since: not before this time, as
             Spark reads times, in UTC. :param until: before this one.
@@ -151,8 +152,7 @@ class Ingested:
         return between(frame, since, until)
 
     def write(self, lines: DataFrame, batch: str, shared: int = 0) -> Written:
-        """Put the events of the lines into the table as a batch: each once, however often its line
-        is there, or was before.
+        """Add the lines' events to the table as a batch, each event once.
 
         When this returns the batch is in the table; until then nothing of it is. Doing it again
         replaces what was left of an earlier try. Only for who is alone.
@@ -182,8 +182,9 @@ class Ingested:
         return written
 
     def compact(self) -> int:
-        """Put all batches that were not compacted yet into one, a file for each day and
-        destination, and remove what the compaction before has replaced.
+        """Merge new batches into one, with a file for each day and destination.
+
+        Also removes what the compaction before has replaced.
 
         Readers that are at work go on: they find what they began with until the next compaction.
 
@@ -244,7 +245,7 @@ class Ingested:
         return _Counted(found["events"] or 0, found["first_day"], found["last_day"])
 
     def files_of(self, batches: Sequence[str]) -> DataFrame:
-        """The events of these batches, in the table or not yet, with the columns of the files."""
+        """Return these batches' events with the files' columns, finished or not."""
         folders = [f"{self._events}/batch={batch}" for batch in batches]
         return self._spark.read.schema(_files()).option("basePath", self._events).parquet(*folders)
 
@@ -303,8 +304,9 @@ def is_table(spark: SparkSession, path: str) -> bool:
 
 
 def between(frame: DataFrame, since: str | None, until: str | None) -> DataFrame:
-    """What happened not before one time, and before another; by day first, so that folders of other
-    days are not read.
+    """Filter by time, by day first, so that other days' folders are not read.
+
+    From ``since`` on, and before ``until``.
 
     :param since: as Spark reads times, in UTC. :param until: the same.
     """

@@ -1,6 +1,6 @@
-"""The journal's lines as a table: of a folder of segments as it is, or as a stream of what comes.
+"""The journal's lines as a table: of a folder's segments, or as a stream.
 
-Owns how segments are found and read, and what is said where there are none. What a line means is
+Owns how segments are found and read, and what is said where there are no segments. What a line means is
 :mod:`pipeline.transforms.events`'s.
 """
 
@@ -28,8 +28,9 @@ _AGE: Final = "36500d"
 
 
 def lines(spark: SparkSession, folders: Sequence[str]) -> DataFrame:
-    """The lines of all whole segments in the folders, of :data:`pipeline.columns.LINES` and
-    :data:`pipeline.transforms.events.DAMAGED`.
+    """Return the lines of all whole segments in the folders.
+
+    Columns :data:`pipeline.columns.LINES` and :data:`pipeline.transforms.events.DAMAGED`.
 
     :raises PipelineError: when a folder is not there, or none of them has a segment.
     """
@@ -61,8 +62,9 @@ def line_stream(
 
 
 def _parsed(texts: DataFrame) -> DataFrame:
-    """A row for each line of text that is not blank, whatever is in it: Spark's reader of JSON has
-    none for an empty array, and takes an array for its elements.
+    """Return a row for each non-blank line of text, whatever is in it.
+
+    Spark's reader of JSON has none for an empty array, and takes an array for its elements.
     """
     line = sql.from_json("value", schema(), {"columnNameOfCorruptRecord": DAMAGED})
     # Of an array of one, and not by the fields of a structure: so that Spark parses it once, and
@@ -71,8 +73,9 @@ def _parsed(texts: DataFrame) -> DataFrame:
 
 
 def _together(spark: SparkSession, folders: Sequence[str]) -> str:
-    """One pattern for all, and not one stream for each: so that a folder can be added, or taken
-    away, between two runs.
+    """Return one pattern for all folders instead of one stream for each.
+
+    So a folder can be added or removed between two runs.
     """
     if len(folders) == 1:
         return _literally(folders[0])

@@ -1,4 +1,4 @@
-"""Messages as a table: those that wait in a queue, which stay there, and those of an archive.
+"""Messages as a table: browsed from a queue, or from an archive.
 
 Owns what is said where they cannot be had, before Spark begins to read: what fails in one of its
 tasks is told with much around it.
@@ -23,8 +23,9 @@ COLUMNS = tuple(
 
 
 def browsed(spark: SparkSession, options: Mapping[str, str], queue: str) -> DataFrame:
-    """The messages of a queue: rows of :data:`pipeline.columns.MESSAGES`, of the gateway with
-    ``envelope``. Each action looks anew.
+    """Browse a queue's messages; each action looks anew.
+
+    Rows of :data:`pipeline.columns.MESSAGES`, of the gateway with ``envelope``.
 
     :param options: of the data source, about the connection. :param queue: ``queue:NAME``, or as
         the broker spells it.
@@ -44,9 +45,9 @@ def browsed(spark: SparkSession, options: Mapping[str, str], queue: str) -> Data
 
 
 def archived(spark: SparkSession, folder: str) -> DataFrame:
-    """The messages of an archive: rows of :data:`pipeline.columns.MESSAGES`.
+    """Return an archive's messages: :data:`pipeline.columns.MESSAGES`.
 
-    :raises PipelineError: it is not there, or is none.
+    :raises PipelineError: the folder is missing, or holds no archive.
     """
     files, path = place(spark, folder)
     if not files.exists(path):

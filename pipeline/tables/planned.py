@@ -1,4 +1,4 @@
-"""Which segments a batch of a stream is made of, by the stream's own records.
+"""Which segments are in a stream's batch, by the stream's own records.
 
 Owns that a segment which was settled to be read, and is gone, is not passed over: Spark's file
 source would leave it out without a word.

@@ -33,10 +33,11 @@ def read(path: Path) -> str:
 
 
 def records(spark: SparkSession, path: Path | None, *states: State) -> DataFrame:
-    """The records of these states, with ``at`` as a timestamp. A line that was cut short, and the
-    first one, are none.
+    """Return the records of these states, with ``at`` as a timestamp.
 
-    :param path: of the ledger's file; None where there is none yet.
+    The first line and one that was cut short are left out.
+
+    :param path: of the ledger's file; None before there is a ledger.
     """
     if path is None:
         columns = [column.split() for column in RECORDS.split(",")]

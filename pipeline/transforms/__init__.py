@@ -1,1 +1,1 @@
-"""What is made of rows: functions from DataFrames to DataFrames that read and write nothing."""
+"""Functions from DataFrames to DataFrames that read and write nothing."""

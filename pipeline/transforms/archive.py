@@ -18,8 +18,9 @@ BY: Final = "day"
 
 
 def archived(messages: DataFrame) -> DataFrame:
-    """The messages with ``archived``, when that was, and ``day``, the day in UTC of their
-    JMSTimestamp, or where they have none, of that.
+    """Add ``archived``, the time, and ``day``, that of JMSTimestamp in UTC.
+
+    A message without a JMSTimestamp has the day of ``archived``.
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`, of a table or a stream.
     """
@@ -28,7 +29,8 @@ def archived(messages: DataFrame) -> DataFrame:
 
 
 def missing(messages: DataFrame, archive: DataFrame) -> DataFrame:
-    """Of these messages those that are not in the archive, by id, destination, and when they died.
+    """Return those that the archive lacks, by id, destination, time of death.
+
     Those without an id are taken to be new.
 
     A message that the broker gives up again, after it was sent again, has the id that it had.

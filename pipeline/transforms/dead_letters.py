@@ -1,4 +1,4 @@
-"""Dead messages as rows: what died, of what, and which deaths are one trouble.
+"""Dead messages as rows, grouped by what they died of.
 
 Owns the table of deaths, made of the journal's events or of messages of a dead message queue, and
 how deaths are grouped. Reads and writes nothing.
@@ -61,8 +61,9 @@ _FOLDED: Final = (
 
 
 def normalised(comment: Column) -> Column:
-    """What an exception says, without what differs from one message to the next: numbers, ids,
-    addresses, hexadecimal and quoted values. Null is empty.
+    """Return an exception's text without what varies by message.
+
+    Numbers, ids, addresses, hexadecimal and quoted values. Null becomes empty.
     """
     text = sql.substring(sql.coalesce(comment, sql.lit("")), 1, _LOOKED_AT)
     for pattern, replacement in _FOLDED:
@@ -115,8 +116,9 @@ def of_events(events: DataFrame) -> DataFrame:
 
 
 def of_messages(messages: DataFrame) -> DataFrame:
-    """The deaths that the messages of a dead message queue tell of, be it a bridge's, the embedded
-    broker's or, as far as it says anything, another's.
+    """Return the deaths that messages of a dead message queue describe.
+
+    It may be a bridge's, the embedded broker's or, as far as it says anything, another's.
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`.
     :returns: rows of :data:`DEATHS`. A dead message of a bridge does not name its link: there
@@ -135,14 +137,14 @@ def of_messages(messages: DataFrame) -> DataFrame:
 
 
 def described(messages: DataFrame) -> DataFrame:
-    """The messages with what their properties say of their death.
+    """Add what the messages' properties say of their death.
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`.
     :returns: the same rows. ``destination`` is now where the message was before it died, and
         ``queue`` where it is. Added are ``original_id``, its id then; ``time``, when it died;
         ``link``, ``reason``, ``comment``, ``exception``, ``attempt``; ``size``, octets of its body;
         ``source``, the provider that a link had it from, and ``resource``, what says that this was
-        the broker of the bridge's instance. All of them are null where nothing says so, but for
+        the broker of the bridge's instance. All of them are null where nothing says so, except
         ``destination``, ``original_id``, ``exception`` and ``size``.
     """
 
@@ -263,8 +265,9 @@ def groups(
 
 
 def hours(deaths: DataFrame) -> DataFrame:
-    """How many died of what in each hour: ``hour``, ``reason``, ``count``, in order. Hours without
-    a death have no row, and deaths without a time are in none.
+    """Count deaths by hour and reason: ``hour``, ``reason``, ``count``.
+
+    Ordered. Hours without a death have no row, and deaths without a time are in none.
     """
     at = sql.date_trunc("hour", sql.col("time")).alias("hour")
     return (

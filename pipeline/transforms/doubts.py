@@ -1,5 +1,6 @@
-"""Of which messages nobody knows whether an earlier replay has sent them, and a broker that was
-sent them again could not tell either.
+"""Which messages an earlier replay may have sent without a record.
+
+Only those that the broker could not recognise as duplicates.
 
 Owns what the gateway is trusted to remember of its duplicate ids. Reads and writes nothing.
 """
@@ -21,8 +22,9 @@ REMEMBERED_IDS: Final = 20_000
 
 
 def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us: int) -> DataFrame:
-    """Those of the messages to be sent that were to be sent before, were not confirmed, and might
-    now be sent a second time.
+    """Return messages that might be sent a second time.
+
+    An earlier replay was to send them, and it is not confirmed.
 
     :param pending: rows of :data:`pipeline.plan.ROWS` with ``time``, when each died. They are sent
         by their ``place``.

@@ -45,7 +45,7 @@ POSITION: Final = "position"
 
 
 def whole_lines(lines: DataFrame) -> DataFrame:
-    """The lines that can be read, or are of another version, without those that are damaged.
+    """Return the lines that are not damaged, also those of other versions.
 
     :param lines: of :data:`pipeline.columns.LINES`, maybe with :data:`DAMAGED`.
     """
@@ -53,8 +53,9 @@ def whole_lines(lines: DataFrame) -> DataFrame:
 
 
 def is_damaged(lines: DataFrame) -> Column:
-    """Whether a line is damaged: true, or false; never null. What looks so in a line of another
-    version may be as it should be there.
+    """Whether a line is damaged; never null.
+
+    A line of another version is not judged.
     """
     lacking = sql.col("run").isNull() | sql.col("line").isNull() | _numbers_nothing()
     wrong = (lacking | sql.col(DAMAGED).isNotNull()) if DAMAGED in lines.columns else lacking
@@ -62,7 +63,7 @@ def is_damaged(lines: DataFrame) -> Column:
 
 
 def events(lines: DataFrame) -> DataFrame:
-    """Each step of each message of the lines as a row of :data:`pipeline.columns.EVENTS`.
+    """Return each step of each message: :data:`pipeline.columns.EVENTS`.
 
     The frame fails, when it is computed, on a line of a version that is not known; the error's text
     is one line. Damaged lines are left out.
@@ -73,8 +74,9 @@ def events(lines: DataFrame) -> DataFrame:
 
 
 def unnamed_events(lines: DataFrame) -> DataFrame:
-    """The same without ``event_id``, and with :data:`POSITION`: what is kept in a file, since the
-    name can be made of the other columns at any time.
+    """Return the events without ``event_id``, and with :data:`POSITION`.
+
+    A file keeps these, since the name can be made of the other columns at any time.
     """
     expanded = whole_lines(lines).withColumn("steps", _known_version())
     expanded = expanded.where(sql.size("steps") > 0).withColumn("_ids", _ids())
@@ -83,8 +85,9 @@ def unnamed_events(lines: DataFrame) -> DataFrame:
     place = sql.col("place")
 
     def each(array: str, one: str) -> Column:
-        """The message's own of an array that a line may lack, or have too few of; else what all
-        have.
+        """Return the message's own element of an array, else the common value.
+
+        A line may lack the array, or have too few elements.
         """
         own = sql.get(sql.col(array), place)
         return sql.coalesce(own, sql.col(one)) if one in kept else own
@@ -102,7 +105,7 @@ def unnamed_events(lines: DataFrame) -> DataFrame:
         each("headers_hash", "").alias("headers_hash"),
         sql.nullif(each("target_ids", ""), sql.lit("")).alias("target_id"),
         each("headers", "").alias("headers"),
-        # A body that is damaged is none, and keeps nobody from the other events.
+        # A damaged body is null, and does not keep readers from the other events.
         sql.try_to_binary(each("bodies", ""), sql.lit("base64")).alias("body"),
         each("body_types", "body_type").alias("body_type"),
         _timestamp(each("timestamps", "timestamp")).alias("timestamp"),
@@ -113,8 +116,9 @@ def unnamed_events(lines: DataFrame) -> DataFrame:
 
 
 def named(frame: DataFrame) -> DataFrame:
-    """The frame of :func:`unnamed_events`, or what was kept of it in a file, as
-    :data:`pipeline.columns.EVENTS` has it.
+    """Return events, maybe from a file, as :data:`pipeline.columns.EVENTS`.
+
+    They are those of :func:`unnamed_events`.
     """
     return frame.withColumn("event_id", sql.concat_ws("/", "run", "line", "place", "step")).select(
         "event_id", *_columns()
@@ -142,8 +146,9 @@ def _columns() -> list[str]:
 
 
 def _known_version() -> Column:
-    """The steps; an error where the line is of another version. On the steps, since nobody can do
-    without them.
+    """Return the steps; fails on a line of another version.
+
+    The check is on the steps, since every reader needs them.
     """
     text = sql.concat(
         sql.lit("the journal's line "),
@@ -162,7 +167,7 @@ def _known_version() -> Column:
 
 
 def _numbers_nothing() -> Column:
-    """Whether ``runs`` are none that could be counted out."""
+    """Whether ``runs`` cannot be counted out."""
 
     def wrong(run: Column) -> Column:
         count = sql.get(run, sql.lit(1))

@@ -1,5 +1,6 @@
-"""Events into journeys: one row for each message, and of a topic one for each message and
-subscription.
+"""Events into journeys: one row for each message.
+
+For a topic one for each message and subscription.
 
 Owns what became of a message, and by which of its steps that is known. Reads and writes nothing.
 
@@ -21,8 +22,9 @@ from pipeline.transforms.seen import gaps, store
 
 
 class Outcome(StrEnum):
-    """What became of a message. Of several that hold it is the first; of one that died and was sent
-    again under its old id only what came then counts.
+    """What became of a message; of several the first that holds.
+
+    For one that died and was sent again under its old id only the later course counts.
     """
 
     #: The broker or a link gave it up.
@@ -130,8 +132,9 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
 
 
 def _collected(events: DataFrame) -> DataFrame:
-    """One row for each message and, of a topic, each subscription; what is of no subscription has a
-    row of its own.
+    """Return one row for each message and subscription of a topic.
+
+    Steps without a subscription have a row of their own.
 
     All columns are least and greatest values, so that Spark sorts the events by message once and
     keeps one message at a time in memory.
@@ -204,8 +207,9 @@ def _collected(events: DataFrame) -> DataFrame:
         return sql.array_compact(sql.array(sql.min(value)["value"], sql.max(value)["value"]))
 
     def newest(where: Column) -> Column:
-        """The last of these steps, by the order of the journal and not by the clock, which may be
-        set back.
+        """Return the last of these steps by the journal's order.
+
+        The clock may be set back.
         """
         return sql.max(sql.when(where, sql.struct("run", "line", "step", "time")))
 
@@ -245,8 +249,9 @@ def _collected(events: DataFrame) -> DataFrame:
 
 
 def _with_common_steps(collected: DataFrame) -> DataFrame:
-    """What a topic's message did before it came to its subscriptions is given to the journey of
-    each, and how it ended to those that have not acknowledged it.
+    """Give each subscription's journey the message's steps before it.
+
+    Also how the message ended, to subscriptions that have not acknowledged it.
 
     A link that takes it from there has a journey of its own: the one of no subscription.
     """
@@ -390,8 +395,9 @@ def _latencies() -> list[Column]:
 
 
 def _runs(seen: DataFrame) -> DataFrame:
-    """For each gateway its newest run, and where the last line is missing: ``_store``, ``_newest``
-    and ``_gap``, a run and a bucket of lines.
+    """Return each gateway's newest run, and where its last line is missing.
+
+    ``_store``, ``_newest`` and ``_gap``, a run and a bucket of lines.
     """
     gap = sql.when(sql.col("missing") > 0, sql.struct("run", "bucket"))
     return (
@@ -402,7 +408,7 @@ def _runs(seen: DataFrame) -> DataFrame:
 
 
 def _is(*steps: Step) -> Column:
-    """Whether an event is one of these steps; null where it is none."""
+    """Whether an event is one of these steps; null if it is not."""
     return sql.col("step").isin([_CODES[step] for step in steps])
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as sql
 from pipeline.transforms.journeys import LATENCIES
 
 PERCENTILES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
-#: A percentile is the value of a rank that is off by no more than one in so many, rounded up; of no
-#: more than so many it is exact.
+#: A percentile is the value of a rank that is off by at most one in this number, rounded up; of at
+#: most this number of values it is exact.
 ACCURACY: Final = 10_000
 #: By what latencies are told apart: the first destination, the link, and the hour of the first
 #: step.
@@ -25,8 +25,9 @@ GRAIN: Final = ("destination", "link", "hour")
 def latencies(
     journeys: DataFrame, by: Sequence[str] = GRAIN, measures: Sequence[str] = tuple(LATENCIES)
 ) -> DataFrame:
-    """Percentiles of each latency: columns ``by``, ``latency``, ``messages``, those of
-    :data:`PERCENTILES` and ``max_ms``, in milliseconds.
+    """Return percentiles of each latency in milliseconds.
+
+    Columns ``by``, ``latency``, ``messages``, those of :data:`PERCENTILES` and ``max_ms``.
 
     A message that went over two links counts for both.
 

@@ -1,5 +1,4 @@
-"""What a link received against what it sent: each message's transfers as one row, with what is
-wrong with it.
+"""What a link received against what it sent, and what is wrong.
 
 Owns what *lost*, *doubled*, *reordered*, *altered*, *late* and *in doubt* mean. Reads and writes
 nothing. ::
@@ -31,7 +30,7 @@ KEY: Final = ("instance", "link", "id")
 
 
 class Outcome(StrEnum):
-    """What became of a message, as the first that holds of all its transfers together."""
+    """What became of a message: the first that holds of all its transfers."""
 
     ARRIVED = "arrived"
     BURIED = "buried"
@@ -263,7 +262,9 @@ def messages(
 
 
 def gaps(found: DataFrame, seen: DataFrame, events: DataFrame | None = None) -> DataFrame:
-    """The lines that are missing of runs in which these transfers were: ``run`` and ``missing``.
+    """Return which lines are missing in these transfers' runs.
+
+    Columns ``run`` and ``missing``.
 
     :param events: all that was read, where that is not the whole journal: only lines that may have
         been among it are missing then.
@@ -324,8 +325,9 @@ def counts(judged: DataFrame) -> DataFrame:
 
 
 def compared(judged: DataFrame, lying: DataFrame, destination: str) -> DataFrame:
-    """The messages of :func:`messages` that went to a destination, or may have, and what lies there
-    of them.
+    """Compare messages sent to a destination with what lies there.
+
+    Of :func:`messages` those that went there, or may have.
 
     :param lying: of :data:`pipeline.columns.MESSAGES`, with ``body_hashes``: those that the body
         may have, as a broker may give octets as text; null where they cannot be computed.
@@ -399,8 +401,9 @@ def _lying(found: DataFrame, known_by: str) -> DataFrame:
 
 
 def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
-    """``doubt``: why the journal does not say how a transfer ended; null where it does. ``begins``:
-    whether it says how one began, or would if no line were missing.
+    """Add ``doubt``, why the journal lacks a transfer's end, else null.
+
+    ``begins``: whether it says how one began, or would if no line were missing.
     """
     missing = (
         lines_seen.gaps(seen)
@@ -446,9 +449,7 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
 
 
 def _with_order(judged: DataFrame) -> DataFrame:
-    """``reordered``: whether a message arrived behind one of its source that came after it, and
-    why.
-    """
+    """Add ``reordered``, whether a later message overtook it, and why."""
 
     def behind(given: str) -> Column:
         # From the last to the first, so that what came after is a running minimum.

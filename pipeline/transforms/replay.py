@@ -90,8 +90,7 @@ _LONGEST_KEY: Final = 900
 
 
 def candidates(messages: DataFrame) -> DataFrame:
-    """The messages that may be chosen from, with what their properties say of their death, and
-    ``key``.
+    """Return the messages to choose from, with their deaths and ``key``.
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`, of a dead message queue, an archive
         or any queue.
@@ -116,12 +115,13 @@ def candidates(messages: DataFrame) -> DataFrame:
 
 
 def choose(rows: DataFrame, where: str | None) -> DataFrame:
-    """The rows that an SQL predicate wants. :raises PipelineError: it is none, or speaks of a
-    column that there is not.
+    """Return the rows that an SQL predicate wants.
+
+    :raises PipelineError: it is no predicate, or names an unknown column.
     """
     if not where:
         return rows
-    # Spark's own account of it, a page long, is for nobody who reads the line below.
+    # Readers of the line below do not need Spark's own account of it, which is a page long.
     log = logging.getLogger("DataFrameQueryContextLogger")
     quiet, log.disabled = log.disabled, True
     try:
@@ -148,7 +148,7 @@ def _first_line(error: BaseException) -> str:
 def directed(
     rows: DataFrame, to: str | None, to_gateway: bool, lies: str | None = None
 ) -> DataFrame:
-    """The candidates with ``target``, and ``nowhere``, why there is none.
+    """Add ``target``, and ``nowhere``, why a row has no target.
 
     :param lies: the queue that they are in now, at the broker that they are sent to, so that
         nothing is sent there; else None.
@@ -202,8 +202,9 @@ def planned(rows: DataFrame, to_gateway: bool) -> DataFrame:
 def sends(
     rows: DataFrame, passed: tuple[str, ...], to_gateway: bool, now_ms: int, new_ids: bool
 ) -> DataFrame:
-    """What is sent: the columns ``passed`` and ``digest``, and those that the data source writes,
-    but ``expires_ms``, epoch milliseconds, 0 for never.
+    """Return what is sent: ``passed``, ``digest`` and the columns to write.
+
+    The data source writes them, except ``expires_ms``, epoch milliseconds, 0 for never.
 
     What cannot be restored has nulls only.
 
@@ -215,7 +216,7 @@ def sends(
 
 
 def replayed(rows: DataFrame, sent: DataFrame) -> DataFrame:
-    """The rows with ``replayed``, when that message was sent again, null where it was not.
+    """Add ``replayed``, when the message was sent again, else null.
 
     :param rows: as :func:`candidates` gives them.
     :param sent: ``key`` and ``twin`` of each that was, ``begun``, before it was sent for the first
@@ -245,8 +246,9 @@ def once(rows: DataFrame) -> DataFrame:
 
 
 def with_status(rows: DataFrame) -> DataFrame:
-    """The rows with ``status``, what would become of each: ``to be sent``, ``replayed before``,
-    ``cannot be sent``, or ``told of twice``.
+    """Add ``status``, what would become of each row.
+
+    ``to be sent``, ``replayed before``, ``cannot be sent``, or ``told of twice``.
 
     :param rows: with ``problem``, ``replayed`` and the columns that :func:`once` looks at.
     """
@@ -262,9 +264,10 @@ def with_status(rows: DataFrame) -> DataFrame:
 
 
 def outcomes(rows: DataFrame, sent: DataFrame, began: datetime) -> DataFrame:
-    """What has become of the messages of a plan: ``place``, ``message_id``, ``queue``, ``target``,
-    ``size``, ``died``, ``sent``, when that was, and ``status``: ``sent``, ``sent before`` or
-    ``not sent``.
+    """Return what became of a plan's messages.
+
+    Columns ``place``, ``message_id``, ``queue``, ``target``, ``size``, ``died``, ``sent``, when
+    that was, and ``status``: ``sent``, ``sent before`` or ``not sent``.
 
     :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died. :param sent: as for
         :func:`replayed`. :param began: this run.
@@ -291,7 +294,7 @@ def _through(
     ddl: str,
     convert: Callable[[Row], dict[str, Any]],
 ) -> DataFrame:
-    """The columns ``passed`` of all rows, and those that ``convert`` makes of each."""
+    """Return the columns ``passed`` and those that ``convert`` makes."""
     needed = [sql.col(name).alias(f"_{name}") for name in _NEEDED]
     needed += [sql.unix_millis(name).alias(f"_{name}") for name in ("timestamp", "expires")]
     schema = StructType(

@@ -22,14 +22,15 @@ _STARTED: Final = r"-\d{17}$"
 
 
 def store(run: str) -> Column:
-    """Whose run it is: the same for all runs of one gateway, which sort by their age. :param run:
-    the column with its name.
+    """Return a run's store: equal for a gateway's runs, which sort by age.
+
+    :param run: the column with its name.
     """
     return sql.regexp_replace(run, _STARTED, "")
 
 
 def lines_of(events: DataFrame) -> DataFrame:
-    """The lines that the events are of, with ``count``, how many there are with their copies.
+    """Return the events' lines with ``count``, how often each line is there.
 
     :param events: whole lines, as :func:`pipeline.transforms.events.unnamed_events` has them.
     """
@@ -53,7 +54,7 @@ def united(seen: DataFrame) -> DataFrame:
 
 
 def twice(new: DataFrame, seen: DataFrame) -> DataFrame:
-    """How many lines are there too often: one row, with the column ``doubled``.
+    """Count the surplus lines: one row, with the column ``doubled``.
 
     :param new: of :func:`lines_of`. :param seen: what was there before, each line once.
     """
@@ -82,13 +83,14 @@ def unseen(lines: DataFrame, seen: DataFrame) -> DataFrame:
 
 
 def gaps(seen: DataFrame) -> DataFrame:
-    """How many lines are missing between the first and the last that was seen of a run: the columns
-    ``run``, ``bucket`` and ``missing``.
+    """Count the lines missing between a run's first and last.
+
+    Columns ``run``, ``bucket`` and ``missing``.
 
     There is a row for each bucket of which a line was seen; what is missing is counted at the next
     line after it. Lines before the first are not missed in the oldest run of a gateway, since they
-    may be too old to be kept, and are in the others, since what is older was kept; of those after
-    the last nobody knows.
+    may be too old to be kept, and are in the others, since what is older was kept; those after
+    the last are not counted.
     """
     buckets = united(seen).select(
         "run", "bucket", sql.bitmap_count("lines").alias("count"), *_ends()

@@ -36,8 +36,9 @@ _STRETCHES: Final = (
 
 
 def span(rows: DataFrame, at: str) -> DataFrame:
-    """One row with the time of the first and of the last of the rows: ``first``, ``last``, in
-    seconds since 1970-01-01 UTC; null where there is none.
+    """Return one row: the time of the first and of the last of the rows.
+
+    ``first`` and ``last`` in seconds since 1970-01-01 UTC; null without rows.
 
     :param at: the column with the time.
     """
@@ -47,7 +48,7 @@ def span(rows: DataFrame, at: str) -> DataFrame:
 
 
 def stretch(first: int, last: int, most: int = MOST_STRETCHES) -> int:
-    """How many seconds are shown as one, so that there are no more than so many from first to last.
+    """Return how many seconds a stretch has, for a bounded number of them.
 
     A number that people count time in, or days: :func:`over_time` begins each stretch at a whole
     multiple of it since 1970-01-01 UTC.
@@ -57,7 +58,7 @@ def stretch(first: int, last: int, most: int = MOST_STRETCHES) -> int:
     for seconds in _STRETCHES:
         if last // seconds - first // seconds < most:
             return seconds
-    # One more, since a span of so many stretches may touch one more of them.
+    # One more, since a span of that many stretches may touch one more of them.
     return _DAY * (1 + (last - first) // _DAY // (most - 1))
 
 
@@ -69,8 +70,10 @@ def over_time(
     by: str | None = None,
     most: int = MOST_NAMES,
 ) -> DataFrame:
-    """The sums of each stretch of time: ``time``, its beginning in seconds since 1970-01-01 UTC;
-    the column ``by``, where there is one; one column for each of the amounts. In order.
+    """Sum the amounts by stretch of time, in order.
+
+    Columns ``time``, its beginning in seconds since 1970-01-01 UTC; ``by``, where there is one; and
+    the amounts.
 
     Stretches without a row are left out, and rows without a time are in none. The rows are read
     once.
@@ -104,8 +107,9 @@ def over_time(
 def largest(
     rows: DataFrame, by: str, count: str, within: str | None = None, most: int = MOST_BARS
 ) -> DataFrame:
-    """How many rows there are of each of the most frequent values: the columns ``by``, maybe
-    ``within``, and ``count``. The most frequent first.
+    """Count the rows of the most frequent values, largest first.
+
+    Columns ``by``, maybe ``within``, and ``count``.
 
     The rows are read once.
 

@@ -148,5 +148,5 @@ def test_a_master_that_is_not_there_is_one_line_at_once(free_port: Callable[[], 
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"gateway-pipeline: --master {master}: nobody answers there (")
+    assert done.stderr.startswith(f"gateway-pipeline: --master {master}: no master answers there (")
     assert done.stderr.count("\n") == 1

@@ -94,7 +94,7 @@ def test_what_an_interrupted_replay_may_have_sent_is_not_sent_without_being_told
     with opened(job.ledger, "x") as ledger:
         ledger.append(State.INTENDED, 1, "killed", [row])
     with pytest.raises(
-        PipelineError, match=f"nobody knows whether 1 message, the first {row['message_id']}, "
+        PipelineError, match=f"it is not known whether 1 message, the first {row['message_id']}, "
     ):
         job.run(approve=plan)
     done = job.run(approve=plan, in_doubt="skip")
