@@ -1,5 +1,6 @@
-"""Compiles the modules that every message passes, where that is possible. All else about the
-package is in ``setup.cfg``.
+"""Compiles the modules that every message passes, where possible.
+
+All else about the package is in ``setup.cfg``.
 
 mypyc makes C of the same annotated Python that also runs as it is, and the gateway is complete
 without. It stays pure Python where mypyc or a C compiler is missing, where ``STOMP_GATEWAY_PURE``
@@ -83,7 +84,7 @@ class PureInstead(Exception):
 
 
 class BuildAllOrNone(build_ext):
-    """The compiled modules need each other: where one cannot be built, none is."""
+    """Builds all compiled modules or none, since they need each other."""
 
     def build_extensions(self) -> None:
         try:
@@ -96,7 +97,7 @@ class BuildAllOrNone(build_ext):
 
 
 def extensions() -> list[Extension]:
-    """What is to be compiled; nothing for a pure package."""
+    """Return what is to be compiled; nothing for a pure package."""
     if not BUILDING.intersection(sys.argv):
         return []
     try:
@@ -114,12 +115,13 @@ def extensions() -> list[Extension]:
 
 
 def try_compiler() -> None:
-    """Compile next to nothing: before mypyc works for long, and before the name of the wheel says
-    that it is compiled.
+    """Compile next to nothing, before mypyc works for long.
+
+    It comes before the name of the wheel says that it is compiled.
 
     :raises PureInstead: a C compiler is missing, or Python's headers are.
     """
-    # Setuptools has them, and from Python 3.12 on nobody else.
+    # Setuptools has them, and from Python 3.12 on no other package.
     from distutils.ccompiler import new_compiler
     from distutils.sysconfig import customize_compiler
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure, print the table, keep the figures as JSON."""
+"""``python -m benchmarks``: measure, print a table, keep JSON."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.peers = [name.strip().lower() for name in options.peers.split(",")]
     for name in options.peers:
         if name not in PEERS:
-            parser.error(f"--peers: {name!r} is none of {', '.join(PEERS)}")
+            parser.error(f"--peers: {name!r} is not one of {', '.join(PEERS)}")
     if options.gateway_path is not None:
         if not (options.gateway_path / "gateway").is_dir():
             parser.error(f"--gateway-path: {options.gateway_path} has no package gateway")

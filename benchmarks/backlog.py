@@ -1,6 +1,4 @@
-"""Messages that wait: filling a queue without a consumer, draining it, the memory they take, the
-restart over them.
-"""
+"""Messages that wait: filling and draining a queue, memory, restart."""
 
 from __future__ import annotations
 
@@ -47,8 +45,9 @@ class Moved:
 def fill_and_drain(
     peer: Peer, name: str, body: int, persistent: bool, seconds: float
 ) -> list[Measurement]:
-    """Fill a queue for so many seconds, then drain it with one ``client`` consumer, at most four
-    times as long.
+    """Fill a queue for ``seconds``, then drain it with one consumer.
+
+    The consumer uses ``client`` and gets at most four times as long.
 
     :returns: messages confirmed a second while filling, and received a second while draining.
     :raises Refused: when the server refuses or stops.
@@ -59,14 +58,15 @@ def fill_and_drain(
 
 
 def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
-    """Fill a fresh server with persistent messages of 1 KiB, restart it twice over them, drain it
-    and count.
+    """Fill a fresh server, restart it twice, drain it and count.
+
+    The messages are persistent and have 1 KiB.
 
     :param peer: not started, its folder empty; not running afterwards.
     :param seconds: bound for the filling, and again for the draining.
     :returns: resident MiB while all wait, seconds from an orderly restart to the first message, the
         same after SIGKILL, messages received a second while draining.
-    :raises Refused: when the server refuses, stops, or does not take so many in time.
+    :raises Refused: when the server refuses, stops, or does not take that many in time.
     """
     peer.start()
     empty = peer.tree.resident_bytes()
@@ -107,7 +107,7 @@ def waiting(peer: Peer, messages: int, seconds: float) -> list[Measurement]:
 def fill(
     peer: Peer, name: str, body: int, persistent: bool, messages: int, seconds: float
 ) -> Moved:
-    """Put messages into a queue that nobody consumes from, a receipt each 100.
+    """Put messages into a queue without consumers, a receipt each 100.
 
     :param messages: that many, unless ``seconds`` are over before.
     :raises Refused: when the server refuses, or owes receipts.
@@ -174,7 +174,7 @@ class _First(Endpoint):
 
 
 def _restart(peer: Peer, name: str) -> float:
-    """Start the server over its data; seconds from there to the first message at a consumer."""
+    """Start the server over its data; return seconds to the first message."""
     began = perf_counter()
     peer.start()
     with Poll() as poll:

@@ -1,5 +1,4 @@
-"""The limits of a transacted link: what one client does by itself at the provider of the link's
-other end, of the work that the link must do there.
+"""The limits of a transacted link: one client's XA work at its other end.
 
 A process of its own, started and ended here. A consumer counts what it sends, and drains the queue
 meanwhile, as one does at a link's target; what it receives it counts itself.
@@ -43,8 +42,9 @@ class Program(Enum):
 
 
 def command(program: Program, *arguments: str) -> list[str]:
-    """The command line of a client. :raises Refused: there is no JDK, or it does not compile the
-    client.
+    """Return the command line of a client.
+
+    :raises Refused: there is no JDK, or it does not compile the client.
     """
     class_path = os.pathsep.join([_compiled(program).name, *_jars(program)])
     # The heap is the gateway's default for its own.
@@ -86,8 +86,10 @@ def rate(
     body: int,
     name: str,
 ) -> float:
-    """Messages a second, all persistent, that one client sends (``OUT``), or receives from a queue
-    that was filled before (``IN``), in XA transactions.
+    """Return messages a second of one client in XA transactions.
+
+    All are persistent. The client sends (``OUT``), or receives from a queue that was filled before
+    (``IN``).
 
     :param messages: a multiple of 100; as many come before those that are timed. :param batch: of
         one transaction.

@@ -1,5 +1,6 @@
-"""What STOMP clients lose to a pump beside them: the same load with and without messages being
-moved in the same server, in turn.
+"""What STOMP clients lose to a pump beside them.
+
+The same load with and without messages being moved in the same server, in turn.
 
 The pump takes persistent messages of 1 KiB from a queue to the end of that same queue, as fast as
 it can, and so never runs dry.
@@ -35,7 +36,7 @@ _TURNS = 2
 
 
 def run(mover: Mover, name: str, warm_up: float, seconds: float) -> list[Measurement]:
-    """Measure each of :data:`LOADS`, then request and reply with :data:`CLIENTS` clients.
+    """Measure :data:`LOADS`, then request and reply with :data:`CLIENTS`.
 
     :returns: of each load the rate with a pump beside it, of request and reply p99, both in percent
         of what it is without.

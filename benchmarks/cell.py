@@ -1,5 +1,4 @@
-"""What a cell of the matrix is made of: the rows that it gives, and the work that is done to a
-server for them.
+"""A cell of the matrix: its rows, and the work done to a server.
 
 Knows no particular cell; those are in :mod:`benchmarks.cells` and :mod:`benchmarks.link_cells`.
 """
@@ -52,7 +51,7 @@ class Work(Protocol):
 
     @property
     def alone(self) -> bool:
-        """Whether it needs a server of its own, over an empty folder, which it starts itself."""
+        """Whether it starts a server of its own over an empty folder."""
 
     @property
     def tls(self) -> bool:

@@ -1,4 +1,4 @@
-"""The matrix: every cell that can be measured, declared, with what is to be reached.
+"""The matrix: every cell that can be measured, with its goals.
 
 Knows what each cell means; how it is measured is in :mod:`benchmarks.load`, ``requests``,
 ``backlog`` and ``idle``, who is measured and when in :mod:`benchmarks.runner`. The cells of links
@@ -81,7 +81,7 @@ class FillAndDrain:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Memory and restarts with so many messages of 1 KiB waiting."""
+    """Memory and restarts with this many messages of 1 KiB waiting."""
 
     messages: int
     bound: float
@@ -289,7 +289,7 @@ def quick() -> list[Cell]:
 
 
 def full() -> Iterator[Cell]:
-    """The whole matrix, without the quick set's smaller versions of its largest cells."""
+    """Return the matrix without the quick set's versions of its largest cells."""
     yield START_UP
     axes = (
         ("queue", "topic"),
@@ -319,8 +319,7 @@ def full() -> Iterator[Cell]:
 
 
 def select(patterns: Sequence[str]) -> list[Cell]:
-    """The cells of both sets whose name matches one of the shell patterns, or contains one as it
-    stands; each once.
+    """Return each cell whose name matches or contains a pattern, once.
 
     :raises ValueError: when a pattern matches none.
     """

@@ -1,4 +1,4 @@
-"""The client connections of the load: non-blocking sockets around one epoll.
+"""The load's client connections: non-blocking sockets around one epoll.
 
 Owns sockets and the cutting of what arrives into frames. What frames mean for a measurement is for
 :mod:`benchmarks.load` and its neighbours.
@@ -25,13 +25,14 @@ PATIENCE = 10.0
 
 
 class Refused(Exception):
-    """The server sent ERROR, closed the connection, or did not answer; the text says which and
-    quotes it.
+    """The server sent ERROR, closed the connection, or did not answer.
+
+    The text says which and quotes it.
     """
 
 
 class Poll:
-    """The sockets of one measurement. Use it as a context: leaving it closes all of them."""
+    """The sockets of one measurement; a context that closes them."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -127,8 +128,9 @@ class Endpoint:
             self.frames(found)
 
     def write(self, octets: memoryview | bytes) -> None:
-        """Send, or keep what the socket does not take; the buffer must stay as it is until
-        :attr:`idle`.
+        """Send, or keep what the socket does not take.
+
+        The buffer must stay as it is until :attr:`idle`.
         """
         self._pending.append(octets)
         if len(self._pending) == 1:
@@ -159,8 +161,9 @@ class Endpoint:
         self._poll.watch_writable(self, False)
 
     def disconnect(self) -> None:
-        """DISCONNECT, wait for its receipt, close. All that was written before has then been taken
-        by the server.
+        """Send DISCONNECT, wait for its receipt, close.
+
+        The server has then taken all that was written before.
 
         :raises Refused: when the receipt does not come within :data:`PATIENCE`.
         """
@@ -175,8 +178,9 @@ class Endpoint:
         self._poll.forget(self)
 
     def _exchange(self, octets: bytes, answer: bytes, containing: bytes = b"") -> None:
-        """Send and wait for one frame, socket blocking; other frames that come meanwhile are kept
-        for :meth:`frames`.
+        """Send and wait for one frame, with the socket blocking.
+
+        Other frames that come meanwhile are kept for :meth:`frames`.
         """
         deadline = perf_counter() + PATIENCE
         try:

@@ -1,5 +1,6 @@
-"""The gateway as a mover: a bridge with one link for each route and batch size, started and stopped
-through its admin service as an operator does.
+"""The gateway as a mover: a bridge with a link for each route and size.
+
+Links are started and stopped through its admin service as an operator does.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ _ALL = [
 
 
 class GatewayWithLinks(Mover, Gateway):
-    """The gateway with JMS bridges, none of which is started by itself. Everything else of them is
-    as it is by default.
+    """The gateway with JMS bridges that do not start by themselves.
+
+    Everything else of them is as it is by default.
     """
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
@@ -146,7 +148,7 @@ class GatewayWithLinks(Mover, Gateway):
 
 
 class PureGatewayWithLinks(GatewayWithLinks):
-    """The same, always as installed; see :class:`benchmarks.peers.PureGateway`."""
+    """The same, as installed; see :class:`benchmarks.peers.PureGateway`."""
 
     name = "pure"
     path = None

@@ -1,5 +1,4 @@
-"""What the gateway is to reach, as values that can be checked against a run and say themselves in
-the table.
+"""The gateway's goals, as values to check against a run and to print.
 
 Knows medians and losses by server, not how they came about.
 """
@@ -38,7 +37,7 @@ class Goal(Protocol):
 
 @dataclass(frozen=True)
 class AtLeast:
-    """A rate of at least ``factor`` times a server's, or without ``peer`` the best one's."""
+    """A rate of at least ``factor`` times a server's, or the best one's."""
 
     factor: float
     peer: str | None = None
@@ -59,9 +58,7 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class AtLeastUnlessLimited:
-    """A rate of at least ``factor`` times the best one's, where the provider at the other end lets
-    it be reached.
-    """
+    """``factor`` times the best rate, unless the provider limits it."""
 
     factor: float
     #: So near to what the provider does by itself that the provider is the limit.
@@ -71,9 +68,7 @@ class AtLeastUnlessLimited:
         return f"≥ {self.factor:g}× the best, where the provider is not the limit"
 
     def limited(self, standing: Standing) -> bool:
-        """Whether the provider is the limit: the subject is nearly as fast as the provider is
-        alone.
-        """
+        """Whether the subject is nearly as fast as the provider alone."""
         return (
             standing.ceiling is not None
             and standing.subject is not None
@@ -87,7 +82,7 @@ class AtLeastUnlessLimited:
 
 @dataclass(frozen=True)
 class NearTheLimit:
-    """A rate of at least so much of the ceiling's. :param whose: who reaches that."""
+    """A rate of at least this share of the ceiling's. :param whose: who does."""
 
     share: float
     whose: str
@@ -103,7 +98,10 @@ class NearTheLimit:
 
 @dataclass(frozen=True)
 class Reaches:
-    """An amount of at least ``limit``. :param unit: the limit's, and the row's."""
+    """An amount of at least ``limit``.
+
+    :param unit: the limit's, and the row's.
+    """
 
     limit: float
     unit: str

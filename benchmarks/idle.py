@@ -1,6 +1,4 @@
-"""Connections that do nothing but beat: what each costs the server in memory, and all together in
-processor time.
-"""
+"""Idle connections that only beat: their memory and processor time."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _PAUSE = 0.02
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process, and the servers it starts, as many open files as the system lets it.
+    """Allow this process and its servers as many open files as possible.
 
     :returns: the limit in force.
     """
@@ -110,7 +108,10 @@ class _Connections:
         self._epoll.register(connection, select.EPOLLIN)
 
     def beat(self, seconds: float) -> None:
-        """Send our beats and read the server's for so long; 0 does what is due now."""
+        """Send our beats and read the server's for so long.
+
+        0 does what is due now.
+        """
         end = perf_counter() + seconds
         while True:
             now = perf_counter()
@@ -151,8 +152,9 @@ class _Connections:
 
 
 def run(peer: Peer, connections: int, seconds: float) -> list[Measurement]:
-    """Open idle connections with heart-beats of 10 s both ways to a fresh server and keep them;
-    over TLS where the peer has it.
+    """Keep idle connections with heart-beats of 10 s to a fresh server.
+
+    Over TLS where the peer has it.
 
     :param peer: not started, its folder empty; not running afterwards.
     :param seconds: how long they are watched once all are open; at least 20, so that each must see

@@ -1,5 +1,6 @@
-"""ActiveMQ as a mover: its own JMS bridge, ``org.apache.activemq.network.jms``, between its queues
-and those of another ActiveMQ.
+"""ActiveMQ as a mover: its own JMS bridge to another ActiveMQ.
+
+It is ``org.apache.activemq.network.jms``.
 
 ``JmsBridge.java`` is the broker as :class:`benchmarks.peers.ActiveMQ` runs it, and lets the bridge
 be started over a queue that is full already, which ``activemq.xml`` cannot.
@@ -27,8 +28,10 @@ class OpenWireActiveMQ(ActiveMQ):
 
 
 class ActiveMQWithBridge(Mover, ActiveMQ):
-    """ActiveMQ with its JMS bridge: each message is sent by itself, persistent and so with the
-    target's sync, and then acknowledged at the source.
+    """ActiveMQ with its JMS bridge.
+
+    Each message is sent by itself, persistent and so with the target's sync, and then acknowledged
+    at the source.
     """
 
     many = 1

@@ -1,4 +1,4 @@
-"""What the journal costs: the same loads at the same server at each of its levels, in turn.
+"""What the journal costs: the same loads at each of its levels, in turn.
 
 The level is changed as an operator changes it, by the file of settings and SIGHUP, so that nothing
 differs but what is told.
@@ -35,7 +35,10 @@ class GatewayWithLevels(Gateway):
     """The gateway, whose journal can be told its level."""
 
     def set_level(self, level: str) -> None:
-        """The level holds when this returns. :raises Refused: the gateway does not say so."""
+        """Set the level; it holds when this returns.
+
+        :raises Refused: the gateway does not say so.
+        """
         settings = self.instance / "etc" / "gateway.properties"
         lines = [
             line
@@ -73,7 +76,7 @@ class Levels:
     once: bool = False
 
     def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
-        """Of each load: the rate at ``links`` and at ``all``, in percent of that at ``off``."""
+        """Return each load's rate at ``links`` and ``all``, in percent of ``off``."""
         assert isinstance(peer, GatewayWithLevels)
         found: list[Measurement] = []
         for number, declared in enumerate(LOADS):

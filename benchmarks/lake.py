@@ -1,5 +1,6 @@
-"""The data source ``stomp``: a queue that is full moves into Parquet, by a streaming query on this
-machine, with the server beside it.
+"""The data source ``stomp``: a full queue moves into Parquet.
+
+A streaming query on this machine moves it, with the server beside it.
 
 Run as a program it is that query, which tells its progress as JSON; it is a process of its own,
 since a Java machine belongs to one session.
@@ -114,8 +115,10 @@ def _cpu() -> dict[str, float]:
 
 
 def query(folder: Path, options: Mapping[str, str]) -> dict[str, float]:
-    """Move the queue. :returns: rows and messages a second after the first micro-batches, and
-    processor seconds for each 100,000 of them.
+    """Move the queue.
+
+    :returns: rows and messages a second after the first micro-batches, and processor seconds for
+        each 100,000 of them.
     """
     from pipeline.datasource.source import register
     from pipeline.session import SessionOptions, spark_session

@@ -1,5 +1,6 @@
-"""The cells of links: the gateway's beside RabbitMQ's shovel and ActiveMQ's JMS bridge, and what
-STOMP clients lose to them.
+"""The cells of links: the gateway's, RabbitMQ's shovel, ActiveMQ's bridge.
+
+Also what STOMP clients lose to them.
 
 Declares what is measured and what is to be reached; how is in :mod:`benchmarks.links` and
 :mod:`benchmarks.beside`.

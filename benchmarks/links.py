@@ -1,5 +1,4 @@
-"""Messages moved from queue to queue by the servers themselves: the rate of a pump over a queue
-that was filled before, and its messages counted.
+"""Messages moved from queue to queue by the servers: a pump's rate.
 
 The messages are all in the source's queue before the pump starts. A consumer at the target's queue
 counts them, as everywhere in this benchmark. How servers are told to move is
@@ -42,7 +41,7 @@ def run(mover: Mover, route: Route, messages: int, body: int, name: str) -> list
     :param messages: where many are under way at a time, a multiple of 400; a fourth where one is.
     :param name: not used before, for the queue with which the provider is measured by itself.
     :returns: messages a second, one measurement for each of :data:`~benchmarks.movers.BATCHES`. A
-        server that heeds no batches is measured once, and that is given for each. ``ceiling`` is
+        server that knows no batches is measured once, and that is given for each. ``ceiling`` is
         what the provider does by itself, where there is one.
     :raises Refused: it does not move, or not all.
     """

@@ -1,5 +1,4 @@
-"""Steady load: producers and consumers together, for a fixed time, everything sent then drained and
-counted.
+"""Steady load: producers and consumers for a fixed time, all counted.
 
 One process, one thread, one epoll for all connections: the other core is the server's. What is in
 flight is bounded, the same for every server, so that what is measured is passing messages on and
@@ -59,8 +58,9 @@ class Load:
 
 
 class Schedule:
-    """When each message of an open loop is due; late messages keep their time, so waiting is
-    counted (no coordinated omission).
+    """When each message of an open loop is due.
+
+    Late messages keep their time, so waiting is counted (no coordinated omission).
     """
 
     def __init__(self, rate: float, producers: int) -> None:
@@ -224,9 +224,7 @@ def _run(
 
 
 def drain(poll: Poll, producers: Sequence[Producer], tallies: Sequence[Tally], sent: int) -> None:
-    """Send what is begun, wait for receipts and for the messages on their way, as long as some
-    still come.
-    """
+    """Finish sending, then wait for receipts and messages while some come."""
     start = last = perf_counter()
     before = -1
     while True:

@@ -1,4 +1,4 @@
-"""What one run of one cell gives: the value that is compared, and everything beside it.
+"""What one run of one cell measures.
 
 Knows no servers and no sockets.
 """
@@ -15,7 +15,7 @@ from benchmarks.tally import Outcome
 class Measurement:
     """One repetition of one row at one server.
 
-    :param value: the figure that the table compares, in the row's unit; None when there is none,
+    :param value: the figure that the table compares, in the row's unit; None when there was no result,
         and then ``error`` says why.
     :param outcome: losses, duplicates, order.
     :param messages: how many messages ``outcome`` speaks of, each counted once for each who must
@@ -28,7 +28,7 @@ class Measurement:
         near that, the generator may be the limit.
     :param others: cores that were busy with neither server nor generator.
     :param ceiling: what somebody else, at whom it ends or begins, does by itself, in the unit of
-        the value; None where nobody else takes part.
+        the value; None where no other takes part.
     :param extra: further figures by name, the unit in the name.
     """
 
@@ -45,9 +45,7 @@ class Measurement:
     error: str | None = None
 
     def with_value(self, value: float, extra: dict[str, float]) -> Measurement:
-        """The same run with another figure as the one that is compared, and further figures beside
-        it.
-        """
+        """Return the same run with another compared figure, and further figures."""
         return replace(self, value=value, extra={**self.extra, **extra})
 
     def with_ceiling(self, ceiling: float) -> Measurement:
@@ -65,8 +63,9 @@ def failed(error: Exception) -> Measurement:
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float, float] | None:
-    """p50, p99 and p99.9 in milliseconds, each the smallest value that so much of the sample does
-    not exceed; None of nothing.
+    """Return p50, p99 and p99.9 in milliseconds; None for an empty sample.
+
+    Each is the smallest value that that share of the sample does not exceed.
     """
     if not seconds:
         return None

@@ -1,5 +1,4 @@
-"""What a stretch of time cost: the server's processor time and memory, the load generator's own
-share, and everybody else's.
+"""The cost of a stretch of time: processor time and memory, by whose.
 
 Reads ``/proc`` and nothing of the load.
 """
@@ -71,8 +70,9 @@ class Meter:
 
 
 def busy_seconds() -> float:
-    """Processor time of the whole machine that was not idle, all cores together (proc(5),
-    ``/proc/stat``).
+    """Return the machine's busy processor time, all cores together.
+
+    From ``/proc/stat`` (proc(5)).
     """
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = fields[3], fields[4]

@@ -1,5 +1,4 @@
-"""The store by itself: rows inserted, fetched and deleted a second, with an idle and with a busy
-main thread.
+"""The store by itself: rows a second, with an idle and a busy main thread.
 
 ``python -m benchmarks.micro_store [--folder DIR] [--seconds S] [--fill]``. The folder should be on
 the disk that counts. A busy main thread runs bytecode all the time, which is the worst a reactor
@@ -33,9 +32,7 @@ _HEAD: Final = bytes(range(80))
 
 
 class Main:
-    """Stands for the reactor: runs what the store's thread asks for, and in between nothing or
-    bytecode.
-    """
+    """Stands for the reactor: runs the store's callbacks, and maybe bytecode."""
 
     def __init__(self, busy: bool) -> None:
         self._busy = busy
@@ -98,8 +95,9 @@ class Bench:
         return Batch(self.number)
 
     def run(self, make: Callable[[], Batch | None], seconds: float) -> float:
-        """Keep batches on their way until the time is over or there are none. :returns: batches a
-        second.
+        """Keep batches under way until the time is over or no batch is left.
+
+        :returns: batches a second.
         """
         done = sent = 0
         over = False
@@ -130,7 +128,10 @@ class Bench:
         return done / (end - start)
 
     def fetch(self, count: int, seconds: float) -> float:
-        """Read the first rows again and again in blocks of so many. :returns: rows a second."""
+        """Read the first rows again and again in blocks.
+
+        :returns: rows a second.
+        """
         rows = 0
         start = perf_counter()
         while perf_counter() - start < seconds:
@@ -171,7 +172,7 @@ def measure(folder: Path, seconds: float, busy: bool) -> None:
 
 
 def fill(folder: Path, rows: int) -> None:
-    """A million messages of 1 KiB, a thousand a commit; then the start over them."""
+    """Store a million messages of 1 KiB, a thousand a commit; then restart."""
     bench = Bench(folder, False)
     body = os.urandom(1024)
     start = perf_counter()

@@ -38,8 +38,9 @@ TEN: Final[Headers] = [
 def sends(
     headers: Headers, body: int, varying: str | None, version: Version
 ) -> Callable[[int], bytes]:
-    """A maker of SEND frames with the headers given and ``content-length``; header `varying` has
-    another value each time.
+    """Return a maker of SEND frames with the headers and ``content-length``.
+
+    Header `varying` has another value each time.
     """
 
     def frame(number: int) -> bytes:
@@ -69,8 +70,9 @@ def with_line_end(frame: Callable[[int], bytes]) -> Callable[[int], bytes]:
 
 
 def best(round_of: Callable[[], int], seconds: float) -> float:
-    """Microseconds of processor time a frame in the best of five rounds; `round_of` works once
-    through a buffer and returns its frames.
+    """Return processor microseconds a frame in the best of five rounds.
+
+    `round_of` works once through a buffer and returns its frames.
     """
     figures: list[float] = []
     for _ in range(5):

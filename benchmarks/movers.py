@@ -1,5 +1,4 @@
-"""Servers that move messages from a queue to a queue, their own or another broker's: what each is
-asked to do, in the same words for all.
+"""Servers that move messages between queues, asked in the same words.
 
 Owns the routes, and the lives of the further brokers that a route needs. How a server moves is its
 own module's: :mod:`benchmarks.gateway_links`,
@@ -21,8 +20,9 @@ from bridge.config.model import QualityOfService
 
 
 class Way(Enum):
-    """Which broker has the queue that messages come from, and which the one they go to; the mover
-    is one of the two, or both.
+    """Which broker has the source queue, and which the target queue.
+
+    The mover is one of the two, or both.
     """
 
     WITHIN = "within one broker"
@@ -35,11 +35,11 @@ class Route:
     """One way of moving.
 
     :param name: without spaces.
-    :param way: what movers besides the gateway heed.
+    :param way: what movers besides the gateway use.
     :param foreign: the other broker of the gateway's link: ``gateway`` or ``activemq``; empty
         within one.
     :param protocol: how the gateway's link speaks to it: ``stomp`` or ``jms``; empty within one.
-    :param quality: what the gateway's link promises; heeded by the gateway only.
+    :param quality: what the gateway's link promises; others ignore it.
     """
 
     name: str
@@ -100,7 +100,7 @@ QUALITY_BATCHES = (1, 100)
 
 
 class Mover(Peer):
-    """A server that moves messages, with the further brokers that it was asked for.
+    """A server that moves messages, with the other brokers it was asked for.
 
     :cvar many: how many messages it has under way at a time whatever the link says; 0 where the
         link says it.
@@ -134,8 +134,10 @@ class Mover(Peer):
 
     @abstractmethod
     def make(self, foreign: str, folder: Path) -> Peer:
-        """The other broker, not started. :param foreign: of :class:`Route`. :param folder: for its
-        data.
+        """Make the other broker, not started.
+
+        :param foreign: of :class:`Route`.
+        :param folder: for its data.
         """
 
     def _started(self, foreign: str) -> Peer:
@@ -147,7 +149,7 @@ class Mover(Peer):
         try:
             peer.start()
         except NotInstalled as error:
-            raise Refused(f"{self.name} has nobody to move messages to: {error}") from error
+            raise Refused(f"{self.name} has no broker to move messages to: {error}") from error
         return peer
 
     def running(self) -> bool:
@@ -183,7 +185,7 @@ class Mover(Peer):
     def begin(self, route: Route, batch: int) -> None:
         """Move what is in the source's queue; blocks until that has begun.
 
-        :param batch: messages at once; heeded by the gateway only.
+        :param batch: messages at once; others ignore it.
         :raises Refused: it does not.
         """
 
@@ -195,5 +197,5 @@ class Mover(Peer):
         """
 
     def moved(self, route: Route, batch: int) -> int | None:
-        """Messages moved on the route since :meth:`begin`; None where nobody can be asked."""
+        """Return messages moved since :meth:`begin`; None if that is not known."""
         return None

@@ -1,5 +1,4 @@
-"""Links that transfer once: beside the least that their transactions take at the other end, and
-beside links that promise less.
+"""Links that transfer once, beside bare transactions and weaker links.
 
 How messages are moved and counted is :mod:`benchmarks.links`'; what the limit is,
 :mod:`benchmarks.bare`'s.
@@ -22,8 +21,9 @@ _WARM_UP = 2_000
 def beside_bare(
     mover: Mover, route: Route, counts: Mapping[int, int], body: int, name: str
 ) -> list[Measurement]:
-    """Move messages to or from ActiveMQ, and have clients do by themselves what that takes at
-    ActiveMQ.
+    """Move messages to or from ActiveMQ, and do the bare work beside it.
+
+    Clients do by themselves what the move takes at ActiveMQ.
 
     :param counts: messages of a transaction, and messages to be moved in such, a multiple of 100.
     :param name: not used before, for the queues of those clients.

@@ -1,5 +1,6 @@
-"""The cells of links that transfer once: beside a bare loop of the same XA work, and the three
-qualities of service beside each other.
+"""The cells of links that transfer once, and of the qualities of service.
+
+Beside a bare loop of the same XA work, and the three qualities beside each other.
 
 Declares what is measured and what is to be reached; how is in :mod:`benchmarks.once`.
 """
@@ -37,7 +38,7 @@ _WAYS = {ONCE_TO_ACTIVEMQ: ("to", "sends"), ONCE_FROM_ACTIVEMQ: ("from", "receiv
 _SYNCS = (
     "gateway: for each transaction its store and ActiveMQ's journal each sync the vote and the commit, both at the same time, and between these the "
     "coordinator's log the decision",
-    "bare XA loop: {0} so many messages, ends, prepares and commits at ActiveMQ alone, which syncs the vote and the commit",
+    "bare XA loop: {0} that many messages, ends, prepares and commits at ActiveMQ alone, which syncs the vote and the commit",
 )
 
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.pairs OLD NEW``: what a change costs, in eight cells of the matrix.
+"""``python -m benchmarks.pairs OLD NEW``: a change's cost in eight cells.
 
 OLD and NEW are folders with the gateway's packages, compiled or pure, such as a checkout or its
 ``build/compiled``; compare like with like. Both gateways run side by side, one idle while the other
@@ -77,7 +77,7 @@ def _cost(run: Measurement) -> float | None:
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure of one row: its medians, and the ratios of the pairs, new to old."""
+    """One figure of one row: its medians, and the pairs' ratios, new to old."""
 
     old: float
     new: float
@@ -85,7 +85,10 @@ class Compared:
 
     @property
     def ratio(self) -> float:
-        """The median of the pairs' ratios, which a slow change of the machine hardly touches."""
+        """Return the median of the pairs' ratios.
+
+        A slow change of the machine hardly touches it.
+        """
         return median(self.ratios)
 
     def __str__(self) -> str:

@@ -1,5 +1,4 @@
-"""The servers that are compared: how each is started and stopped, and the dialect of STOMP it
-speaks.
+"""The servers that are compared: their start, stop and dialect of STOMP.
 
 Every server gets free ports on loopback, a folder of its own for its data, and is gone when
 :meth:`Peer.stop` returns. Knows nothing of loads. Each is run as its project ships it, at the
@@ -51,8 +50,9 @@ class Dialect:
     subscribes_to_replies: bool = True
 
     def sends_to(self, destination: str) -> str:
-        """The ``destination`` of SEND for one that is subscribed to as ``/queue/...`` or
-        ``/topic/...``.
+        """Return SEND's ``destination`` for one subscribed to by this name.
+
+        The name is ``/queue/...`` or ``/topic/...``.
         """
         return (
             self.queue_prefix + destination.removeprefix("/queue/")
@@ -62,11 +62,14 @@ class Dialect:
 
 
 class NotInstalled(Exception):
-    """The server's command is not on this machine; the text names it and what brings it."""
+    """The server's command is missing; the text says what installs it."""
 
 
 class NotReady(Exception):
-    """The server ended, or did not answer CONNECT in time; the text has the end of its log."""
+    """The server ended, or did not answer CONNECT in time.
+
+    The text has the end of its log.
+    """
 
 
 class Peer(ABC):
@@ -146,7 +149,7 @@ class Peer(ABC):
         return time.perf_counter() - began
 
     def stop(self) -> None:
-        """End the server in order, by SIGTERM; by SIGKILL what remains after :attr:`patience`."""
+        """End the server by SIGTERM, or SIGKILL after :attr:`patience`."""
         if self._tree is not None:
             self._tree.terminate(self.patience)
             self._tree = None
@@ -174,7 +177,7 @@ class Peer(ABC):
         return self.folder / "tls"
 
     def tls_context(self) -> ssl.SSLContext:
-        """A client's context that trusts this server and nobody else."""
+        """Return a client's context that trusts only this server."""
         return ssl.create_default_context(cafile=self.keys / "ca.pem")
 
     def _make_keys(self) -> None:
@@ -214,7 +217,7 @@ class Peer(ABC):
 
 
 class Gateway(Peer):
-    """This project's server, as installed in the environment that runs the benchmark.
+    """This project's server, as installed in the benchmark's environment.
 
     :cvar path: a folder whose packages are used in place of those installed, such as a build with
         compiled modules; None for none.
@@ -287,17 +290,16 @@ class Gateway(Peer):
 
 
 class PureGateway(Gateway):
-    """The same, always as installed: beside a compiled :class:`Gateway` it shows what compiling
-    gains.
-    """
+    """The gateway as installed: beside a compiled one it shows the gain."""
 
     name = "pure"
     path = None
 
 
 class ActiveMQ(Peer):
-    """ActiveMQ Classic from Debian's ``activemq``: NIO STOMP connector, KahaDB with its default
-    sync of the journal at every commit.
+    """ActiveMQ Classic from Debian: NIO STOMP connector and KahaDB.
+
+    KahaDB has its default sync of the journal at every commit.
     """
 
     name = "ActiveMQ"
@@ -329,9 +331,7 @@ class ActiveMQ(Peer):
         return ProcessTree(arguments, os.environ, self.folder, self.log)
 
     def main(self) -> list[str]:
-        """The class that Java runs, or the file of its source, and what it is told before the
-        broker's URI.
-        """
+        """Return Java's class or source file, and the arguments before the URI."""
         return ["org.apache.activemq.console.command.ShellCommand", "start"]
 
     def listeners(self) -> list[str]:
@@ -359,8 +359,9 @@ class ActiveMQ(Peer):
 
 
 class RabbitMQ(Peer):
-    """RabbitMQ from Debian's ``rabbitmq-server`` with its STOMP plugin: classic queues, default
-    settings.
+    """RabbitMQ from Debian with its STOMP plugin.
+
+    Classic queues, default settings.
     """
 
     name = "RabbitMQ"
@@ -446,9 +447,7 @@ class RabbitMQ(Peer):
 
 
 class Pump(Peer):
-    """:mod:`benchmarks.pump`, which does as little as can be: what it reaches is the ceiling of the
-    load generator.
-    """
+    """:mod:`benchmarks.pump`: its rate is the load generator's ceiling."""
 
     name = "pump"
 
@@ -464,7 +463,7 @@ PEERS: dict[str, type[Peer]] = {
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    """Return a TCP port of 127.0.0.1 that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The cells of the data pipeline: a journal of so many events through ``ingest`` and ``journeys``.
+"""The pipeline's cells: a journal through ``ingest`` and ``journeys``.
 
 Declares what is measured and what is to be reached, and measures it: the jobs run as an operator
 runs them, one after the other, over a journal made from a seed, and their answer is compared with
@@ -80,7 +80,7 @@ class Jobs:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a job took: by the clock, of the processors, and of memory in octets at most."""
+    """What a job took: seconds, processor seconds, peak memory in bytes."""
 
     seconds: float
     cpu: float

@@ -1,5 +1,6 @@
-"""A server's processes: started in a session of their own, measured through ``/proc``, ended
-without leaving any behind.
+"""A server's processes: started, measured through ``/proc``, ended.
+
+They have a session of their own, and none is left behind.
 
 Knows nothing of STOMP or of particular servers. Linux only, as ``/proc`` is.
 """
@@ -25,8 +26,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _end_with_parent() -> None:
-    """Runs in the child before exec: the kernel ends it when the benchmark dies, even by
-    SIGKILL.
+    """Have the kernel end the child when the benchmark dies, even by SIGKILL.
+
+    Runs in the child before exec.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -68,8 +70,9 @@ class ProcessTree:
         return [pid for pid, _ in self._living()]
 
     def cpu_seconds(self) -> float:
-        """Processor time of the tree so far, user and system, descendants that have ended included
-        as far as they were waited for.
+        """Return the tree's processor time so far, user and system.
+
+        Descendants that have ended are included as far as they were waited for.
         """
         return (
             sum(sum(map(int, fields[11:15])) for _, fields in _stat() if int(fields[3]) == self.pid)
@@ -81,7 +84,7 @@ class ProcessTree:
         return self._status("VmRSS:")
 
     def peak_bytes(self) -> int:
-        """The sum of each process's highest resident memory since :meth:`reset_peak`."""
+        """Return the summed peak resident memory since :meth:`reset_peak`."""
         return self._status("VmHWM:")
 
     def reset_peak(self) -> None:
@@ -93,9 +96,7 @@ class ProcessTree:
                 continue  # it ended between the listing and the writing
 
     def terminate(self, seconds: float) -> None:
-        """Ask the command to end by SIGTERM; whatever of its session still lives after ``seconds``
-        is killed.
-        """
+        """Ask the command to end by SIGTERM; kill its session after ``seconds``."""
         if self.alive():
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):  # killed below
@@ -148,15 +149,17 @@ class ProcessTree:
 
 
 def _same_memory(pid: int, other: int) -> bool:
-    """Whether the processes share all their memory, as they do between a vfork and its exec; it
-    would count twice.
+    """Whether the processes share all memory, as between vfork and exec.
+
+    It would count twice.
     """
     return _KCMP is not None and _libc.syscall(_KCMP, pid, other, _KCMP_VM, 0, 0) == 0
 
 
 def _stat() -> Iterator[tuple[int, list[str]]]:
-    """Every process with the fields of its ``stat`` file from the state on (proc(5), field 3 is
-    index 0).
+    """Return every process with the fields of ``stat`` from the state on.
+
+    In proc(5), field 3 is index 0.
     """
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -1,5 +1,6 @@
-"""The least that can pass for a STOMP server: one queue or topic, nothing stored, SEND frames
-turned into MESSAGE frames by substitution.
+"""The least that can pass for a STOMP server: SEND becomes MESSAGE.
+
+It has one queue or topic, stores nothing, and makes MESSAGE frames by substitution.
 
 ``python -m benchmarks.pump PORT`` runs it. It is no server: what the load generator reaches against
 it is the ceiling of the generator, below which the figures of real servers are the servers' own. It

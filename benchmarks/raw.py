@@ -1,5 +1,6 @@
-"""What the provider at the other end of a link takes and gives by itself: one client that only
-sends, or only receives, as many at once as the link.
+"""A provider's own rate: one client that only sends, or only receives.
+
+It takes as many at once as the link.
 
 A link cannot be faster than that. By STOMP the client is the load generator's, by JMS
 ``JmsRate.java``.
@@ -30,11 +31,12 @@ _TRANSACTION = "raw"
 def rate(
     peer: Peer, protocol: str, way: Way, messages: int, batch: int, body: int, name: str
 ) -> float:
-    """Messages a second that one client sends (``OUT``), or receives from a queue that is filled
-    before (``IN``); all persistent.
+    """Return messages a second that one client sends or receives.
+
+    All are persistent. ``OUT`` sends; ``IN`` receives from a queue that is filled before.
 
     :param protocol: ``stomp`` or ``jms``. :param batch: messages that are sent in one transaction,
-        or acknowledged at once as far as the provider gives so many; 1: each by itself.
+        or acknowledged at once as far as the provider gives that many; 1: each by itself.
     :param name: of a queue not used before; it is empty, or given up, afterwards.
     :raises Refused: the provider does not.
     """
@@ -78,8 +80,9 @@ def _jms(
 
 
 def _sent(peer: Peer, name: str, messages: int, batch: int, body: int) -> float:
-    """By STOMP: a receipt each, or transactions whose COMMIT asks for a receipt; the next when it
-    has come.
+    """Send by STOMP: a receipt each, or one for each COMMIT.
+
+    The next goes when it has come.
     """
     destination = peer.dialect.sends_to(f"/queue/{name}")
     with Poll() as poll:
@@ -134,7 +137,7 @@ def _turn(poll: Poll, peer: Peer, began: float, messages: int) -> None:
 
 
 class _Sender(Endpoint):
-    """Sends one transaction after the other. :param shape: with the header ``transaction``."""
+    """Sends transactions in turn. :param shape: with header ``transaction``."""
 
     def __init__(self, poll: Poll, peer: Peer, shape: Shape) -> None:
         super().__init__(poll, peer)
@@ -143,7 +146,7 @@ class _Sender(Endpoint):
         self.waiting = False
 
     def transaction(self, messages: int) -> None:
-        """Send one of so many messages, a multiple of 100."""
+        """Send one of this many messages, a multiple of 100."""
         octets = bytearray(frame("BEGIN", {"transaction": _TRANSACTION}))
         for number in range(messages // 100):
             octets += self._block.fill(number)

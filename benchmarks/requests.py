@@ -1,5 +1,6 @@
-"""Request and reply through a queue and temporary reply destinations, closed loop: each client
-waits for its reply before it asks again.
+"""Request and reply through a queue and temporary reply destinations.
+
+A closed loop: each client waits for its reply before it asks again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SILENCE = 3.0
 
 
 class Responder(Endpoint):
-    """Answers each request with its own body, at the destination that its ``reply-to`` names."""
+    """Answers each request with its body, at the destination of ``reply-to``."""
 
     def __init__(self, poll: Poll, peer: Peer, destination: str, body: int) -> None:
         super().__init__(poll, peer)

@@ -1,5 +1,4 @@
-"""What a run has measured so far: rows of repetitions by server, their medians and ratios, and the
-JSON that keeps them.
+"""What a run has measured so far: repetitions, medians, ratios, JSON.
 
 Knows no servers; how it looks on a terminal is :mod:`benchmarks.table`.
 """
@@ -52,8 +51,9 @@ class RowResult:
         return sum((run.outcome for run in self.runs.get(server, ())), Outcome())
 
     def ratio(self, other: str) -> float | None:
-        """How many times better the first server is than ``other``, whichever way is better; None
-        unless both were measured.
+        """Return how many times better the first server is than ``other``.
+
+        Whichever way is better; None unless both were measured.
         """
         subject, compared = self.median(self.servers[0]), self.median(other)
         if subject is None or compared is None:
@@ -93,8 +93,9 @@ class RowResult:
         )
 
     def goals(self) -> list[tuple[Goal, bool | None]]:
-        """Each goal of the row with whether it was reached; None where that was not measured. Goals
-        are the gateway's: none for another.
+        """Return each goal, and whether it was reached, None if not measured.
+
+        Only the gateway has goals.
         """
         if self.servers[0] != Gateway.name:
             return []
@@ -116,9 +117,7 @@ class RowResult:
 
 
 def write(path: Path, results: Iterable[RowResult], settings: Mapping[str, object]) -> None:
-    """Keep what there is so far; called after each cell, so that an interrupted run leaves what it
-    had measured.
-    """
+    """Write what there is; called after each cell, in case of interruption."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine(), **settings, "rows": [result.as_json() for result in results]}
     partial = path.with_suffix(".partial")
@@ -155,8 +154,9 @@ def machine() -> dict[str, object]:
 
 
 def filesystem(path: Path) -> str:
-    """The type of the file system that holds ``path``: on ``tmpfs``, syncing costs nothing and
-    durable figures mean little.
+    """Return the type of the file system that holds ``path``.
+
+    On ``tmpfs`` syncing costs nothing and durable figures mean little.
     """
     best, kind = "", "unknown"
     for line in _lines("/proc/mounts"):

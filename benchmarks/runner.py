@@ -1,5 +1,6 @@
-"""Who is measured when: servers kept running between cells, repetitions interleaved, a server that
-failed replaced.
+"""Who is measured when: servers kept, repetitions interleaved.
+
+A server that failed is replaced.
 
 Owns the servers' lives: when its context is left, by whatever way, none of them runs.
 """

@@ -1,5 +1,6 @@
-"""How the cost of the data pipeline's jobs grows with the number of events, as a drawing: from what
-the cells ``pipeline-*`` have measured.
+"""Draw how the cost of the pipeline's jobs grows with events.
+
+From what the cells ``pipeline-*`` have measured.
 
 ``python -m benchmarks.scale_plot RESULTS.json... docs/pipeline_scale.svg``
 """
@@ -34,8 +35,11 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Point:
-    """What one cell has measured. :param seconds: of each job. :param cpu: microseconds of
-    processor for each event. :param memory: MiB, the most.
+    """What one cell has measured.
+
+    :param seconds: of each job.
+    :param cpu: microseconds of processor for each event.
+    :param memory: MiB, the most.
     """
 
     events: int
@@ -46,8 +50,9 @@ class Point:
 
 
 def points(results: Sequence[Path]) -> list[Point]:
-    """What files of results say of the pipeline, by events; of one that was measured twice, what
-    the last file says.
+    """Return the pipeline's figures in these files, by events.
+
+    The last file wins where one was measured twice.
 
     :raises ValueError: there is nothing of it.
     """
@@ -79,7 +84,7 @@ def _value(run: dict[str, object]) -> float:
 
 
 def draw(found: Sequence[Point], path: Path) -> None:
-    """Write the drawing: time, cost of an event, and memory, each over the number of events."""
+    """Draw time, cost of an event, and memory over the number of events."""
     events = [point.events for point in found]
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure((9, 2.8), layout="constrained")

@@ -1,5 +1,6 @@
-"""RabbitMQ as a mover: a dynamic shovel of its plugin, by AMQP 0-9-1, with the defaults of its
-parameters.
+"""RabbitMQ as a mover: a dynamic shovel with default parameters.
+
+It speaks AMQP 0-9-1.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _PATIENCE = 60.0
 
 
 class RabbitMQWithShovel(Mover, RabbitMQ):
-    """RabbitMQ with its shovel: ``ack-mode`` ``on-confirm`` and a prefetch of 1,000, its
-    defaults.
+    """RabbitMQ with its shovel and its defaults.
+
+    ``ack-mode`` ``on-confirm`` and a prefetch of 1,000.
     """
 
     many = 1000
@@ -51,7 +53,7 @@ class RabbitMQWithShovel(Mover, RabbitMQ):
         self._control("clear_parameter", "shovel", _SHOVEL)
 
     def parameters(self, route: Route, batch: int) -> dict[str, str]:
-        """The shovel's parameters: those without which there is none."""
+        """Return the shovel's required parameters."""
         source, target = self.queues(route, batch)
         foreign = self.foreign(route)
         # Without a host it is the broker that runs the shovel, reached without a socket.

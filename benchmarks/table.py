@@ -1,6 +1,4 @@
-"""How results look on a terminal: a block for each row as it comes, and in the end one line for
-each.
-"""
+"""How results look on a terminal: a block for each row, then a summary."""
 
 from __future__ import annotations
 
@@ -117,7 +115,7 @@ def _extra(runs: Sequence[Measurement]) -> str:
 
 
 def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
-    """One line for each row: medians, ratios of the first server to the others, goals.
+    """Return one line for each row: medians, ratios to the others, goals.
 
     :param versions: what each server calls itself, by its name.
     """
@@ -181,7 +179,7 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _aligned(lines: Sequence[Sequence[str]], indent: str) -> list[str]:
-    """Columns as wide as their widest entry; the first to the left, the others to the right."""
+    """Align columns to their widest entry; the first left, the others right."""
     widths = [max(len(entry) for entry in column) for column in zip(*lines, strict=True)]
     text = []
     for line in lines:

@@ -1,5 +1,6 @@
-"""The count of what arrived: losses, duplicates, order. Exact: every number of every message is
-looked at.
+"""The exact count of what arrived: losses, duplicates, order.
+
+Every number of every message is looked at.
 
 Knows numbers only (see :mod:`benchmarks.wire`), no frames and no servers.
 """
@@ -18,11 +19,13 @@ _HIGHEST = 10**8
 
 @dataclass(frozen=True)
 class Outcome:
-    """:param lost: sent and never arrived.
+    """What became of the messages.
+
+    :param lost: sent and never arrived.
     :param duplicated: arrivals of a number that had arrived before.
     :param disordered: first arrivals that came to a reader after a higher number of the same
         producer.
-    :param unexpected: arrivals of numbers that nobody sent.
+    :param unexpected: arrivals of numbers that were not sent.
     """
 
     lost: int = 0
@@ -40,7 +43,7 @@ class Outcome:
 
 
 class Reader:
-    """Where one consumer is: the highest number of each producer that it has seen."""
+    """One consumer's place: the highest number seen of each producer."""
 
     __slots__ = ("highest",)
 
@@ -49,8 +52,7 @@ class Reader:
 
 
 class Tally:
-    """One set of messages, each of which must arrive once, at any of the readers that share the
-    set.
+    """A set of messages, each of which must arrive once, at any reader.
 
     Consumers of a queue share one tally; each subscriber of a topic has its own.
 
@@ -114,7 +116,7 @@ class Tally:
         return seen
 
     def outcome(self, sent: Sequence[int]) -> Outcome:
-        """What is missing or too much, when producer p has sent the numbers 0 to ``sent[p] - 1``.
+        """Compare with producer p having sent the numbers 0 to ``sent[p] - 1``.
 
         :param sent: as many entries as there are producers.
         """

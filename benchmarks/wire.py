@@ -1,4 +1,4 @@
-"""The STOMP 1.2 frames of the load: built once, patched in place, taken apart in bulk.
+"""The load's STOMP 1.2 frames: built once, patched, cut in bulk.
 
 Knows octets only, no sockets and no servers. A message carries its number twelve digits long at the
 end of its body: two for the producer, ten for the count within that producer. Bodies contain no
@@ -50,8 +50,7 @@ class Shape:
 
 
 class Block:
-    """A run of SEND frames in one buffer, which is filled again with other numbers instead of being
-    built again.
+    """A run of SEND frames in one buffer, refilled with other numbers.
 
     :ivar messages: how many messages the block has: 1, or 100.
     :ivar confirmed: whether the last frame asks for a receipt.
@@ -83,7 +82,10 @@ class Block:
         self._view = memoryview(self._octets)
 
     def fill(self, number: int) -> memoryview:
-        """The frames of messages ``number * messages`` and on. Valid until the next call."""
+        """Return the frames of messages ``number * messages`` and on.
+
+        Valid until the next call.
+        """
         digits = b"%0*d" % (self._width, number)
         octets, width = self._octets, self._width
         for start in self._marks:
@@ -109,8 +111,9 @@ class Cutter:
         self.rest = b""
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The frames that ``data`` completes, without their NULs. Their headers and their last
-        octets are always there.
+        """Return the frames that ``data`` completes, without their NULs.
+
+        Their headers and their last bytes are always there.
         """
         if len(data) <= self._LONG * (data.count(0) + 1):
             frames = (self.rest + data).split(b"\0")
@@ -163,8 +166,9 @@ def numbers(frames: Sequence[bytes]) -> list[int]:
 
 
 def ack_id(message: bytes) -> bytes:
-    """The ``ack`` header's octets as they came, still escaped: an ACK must repeat them (STOMP 1.2,
-    "ACK").
+    """Return the bytes of the ``ack`` header, still escaped, for an ACK.
+
+    An ACK must repeat them (STOMP 1.2, "ACK").
 
     :raises ValueError: when the frame has none.
     """

@@ -1,5 +1,6 @@
-"""A message transformer of a link: orders go where their country says, without the property that
-says so; what is a test goes nowhere.
+"""A link's message transformer: orders go where their country says.
+
+The property that says so is removed; a test order goes nowhere.
 """
 
 from gateway.messaging.transformer import MessageTransformer

@@ -1,5 +1,6 @@
-"""Sphinx's settings, and the pages that are made from the code itself: settings and the STOMP state
-table.
+"""Sphinx's settings, and pages made from the code.
+
+These are the settings and the STOMP state table.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def settings_page() -> str:
 
     introduction = (
         "Settings stand in ``etc/gateway.properties`` of the instance, ``name=value`` a line, or are given to the command by "
-        "``-Dname=value``, which wins. A name that nobody knows is an error; the nearest known one is named where one comes near. A setting of Open MQ "
+        "``-Dname=value``, which wins. An unknown name is an error; the nearest known one is named where one comes near. A setting of Open MQ "
         "that is not here is a warning. Passwords belong in the passfile."
     )
     sections = [
@@ -70,9 +71,7 @@ def settings_page() -> str:
 
 
 def states_page() -> str:
-    """The rows of the table (state, command) -> state, from the mapping that the session itself
-    obeys.
-    """
+    """Return rows (state, command) -> state of the session's own mapping."""
     from gateway.stomp.session.states import TRANSITIONS, Command
 
     table: Mapping[Any, Mapping[Any, Any]] = TRANSITIONS
@@ -101,7 +100,7 @@ def crash_matrix() -> str:
 
 
 def generate(app: Any) -> None:
-    """Write what has changed only, so that Sphinx does not read the rest again."""
+    """Write only what has changed, so that Sphinx does not read the rest."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
     for name, make in (

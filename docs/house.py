@@ -1,4 +1,4 @@
-"""Draw the map of the house, ``docs/house.svg``, from the imports in the code.
+"""Draw ``docs/house.svg``, the map of the house, from the code's imports.
 
 A box is a package with the first line of its docstring; an arrow goes to what it imports. A package
 is above everything that it imports, and an arrow that others already imply is left out. Red
@@ -38,7 +38,7 @@ COLOURS: Final = {
 
 
 def packages() -> dict[str, str]:
-    """Return the first line of each package's docstring, by the package's name."""
+    """Return the first line of each package's docstring, by package."""
     found = {}
     for top in PACKAGES:
         for init in sorted((TOP / top).rglob("__init__.py")):
@@ -48,7 +48,7 @@ def packages() -> dict[str, str]:
 
 
 def imports(names: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of packages of which the first imports something of the second."""
+    """Yield pairs of packages where the first imports from the second."""
     for name in names:
         for path in TOP.joinpath(*name.split(".")).glob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -64,7 +64,7 @@ def imports(names: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def rows(graph: networkx.DiGraph[str]) -> list[list[str]]:
-    """Return the packages from top to bottom, each above everything that it imports."""
+    """Return the packages from top to bottom, each above its imports."""
     circles = networkx.condensation(graph)
     height: dict[int, int] = {}
     for node in reversed(list(networkx.topological_sort(circles))):

@@ -1,5 +1,6 @@
-"""A provider for a STOMP broker that moves: the environment variable that the property ``variable``
-names has its address.
+"""A provider for a STOMP broker that moves.
+
+The property ``variable`` names an environment variable that has its address.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""A message transformer: STOMP clients see a JMS MapMessage as text, one ``name=value`` a line."""
+"""A message transformer: a MapMessage as text for STOMP clients.
+
+It writes one ``name=value`` a line.
+"""
 
 from gateway.messaging.message import BodyType
 from gateway.messaging.transformer import MessageTransformer

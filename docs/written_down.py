@@ -1,5 +1,6 @@
-"""A provider for links whose queues are files: what is sent to a queue is appended to the file of
-that name, a line each.
+"""A provider for links whose queues are files.
+
+Sending to a queue appends a line to the file of that name.
 """
 
 import os

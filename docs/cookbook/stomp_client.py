@@ -1,5 +1,4 @@
-"""A STOMP client for the cookbook: it talks to any STOMP broker, and knows nothing of the gateway's
-insides.
+"""A STOMP client for the cookbook, for any STOMP broker.
 
     python stomp_client.py PORT COMMAND WORD...
 
