@@ -1,7 +1,4 @@
-"""A message transformer: a MapMessage as text for STOMP clients.
-
-It writes one ``name=value`` a line.
-"""
+"""A message transformer: a MapMessage as text, ``name=value`` a line."""
 
 from gateway.messaging.message import BodyType
 from gateway.messaging.transformer import MessageTransformer
