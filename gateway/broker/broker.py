@@ -1,7 +1,7 @@
 """The embedded broker: its destinations, and how messages get to them.
 
 Owns the registry of destinations and durable subscriptions, and the acceptance of what sessions
-send. How a queue or a subscription hands messages out is ``distribution``'s, what becomes durable
+send. How a queue or a subscription hands messages out is ``dispatch``'s, what becomes durable
 when is ``commit``'s, what one user may do is ``connection``'s.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from gateway.broker.core import properties
-from gateway.broker.core.changes import Changes
+from gateway.broker.core.changes import AnyDestination, Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
 from gateway.broker.core.names import Pattern, check_name, is_wild
@@ -326,15 +326,15 @@ class Broker:
         if not isinstance(physical, PhysicalQueue):
             emptied(0)
 
-    def _has_rows(self, physical: Physical) -> bool:
+    def _has_rows(self, physical: AnyDestination) -> bool:
         """Whether rows of the store may name the destination, or are to."""
         return bool(physical.count or physical.arrivals or physical.coming or physical.clearing)
 
-    def idle(self, physical: Physical) -> None:
+    def idle(self, physical: AnyDestination) -> None:
         """Nobody uses an auto-created destination: it is reaped after a while."""
         self.housekeeping.reap_later(physical)
 
-    def removal_over(self, physical: Physical) -> None:
+    def removal_over(self, physical: AnyDestination) -> None:
         """Something left a destination that was removed. When transactions hold nothing of it any
         more, its row goes.
         """
@@ -595,6 +595,6 @@ class Broker:
 
 def fail_consumers(place: PhysicalQueue | TopicSubscription, error: InvalidDestination) -> None:
     """Consumers receive no more, and what they have is gone."""
-    for consumer in list(place.consumers):
+    for consumer in list(place.dispatch.consumers):
         place.leave(consumer)
         consumer.fail(error)

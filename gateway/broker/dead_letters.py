@@ -18,8 +18,8 @@ from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Int, Value
 
 if TYPE_CHECKING:
-    from gateway.broker.core.distribution import Distribution
-    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.changes import AnyDestination
+    from gateway.broker.core.source import Place
     from gateway.messaging.destination import Destination
     from gateway.messaging.turn import Turn
 
@@ -28,7 +28,7 @@ class DeadJournal(Protocol):
     """Is told of the dead."""
 
     def buried(
-        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
     ) -> None: ...
 
     def flush(self) -> None:
@@ -64,7 +64,7 @@ class DeadLetters:
         self.journal: DeadJournal | None = None
 
     def tell(
-        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
     ) -> None:
         """These are dead, and about to be settled: the journal hears of it."""
         if self.journal is not None:
@@ -72,8 +72,8 @@ class DeadLetters:
 
     def bury(
         self,
-        physical: Physical,
-        source: Distribution,
+        physical: AnyDestination,
+        source: Place,
         message: Message,
         reason: DeadReason,
         comment: str,
@@ -104,7 +104,7 @@ class DeadLetters:
             dead.UNDELIVERED_TIMESTAMP: self._turn.refresh(),
             dead.UNDELIVERED_REASON: reason.value,
             dead.UNDELIVERED_COMMENT: comment,
-            dead.DELIVERY_COUNT: Int(source.tried.get(message.seq, 0)),
+            dead.DELIVERY_COUNT: Int(source.tries(message.seq)),
             dead.BODY_TRUNCATED: truncate,
             dead.DEAD_BROKER: self._broker_name,
             dead.ORIGINAL_DESTINATION: str(physical.destination),
@@ -126,7 +126,7 @@ class DeadLetters:
         copy.user = message.user
         self._arrive(DMQ, [copy])
 
-    def _keeps(self, physical: Physical, message: Message) -> bool:
+    def _keeps(self, physical: AnyDestination, message: Message) -> bool:
         wish = _wish(
             message.headers.properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq
         )

@@ -14,7 +14,7 @@ from gateway.messaging.destination import Destination
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.changes import AnyDestination
 
 #: Destinations and subscriptions that are looked at for expired messages in one turn.
 SWEPT: Final = 200
@@ -54,7 +54,7 @@ class Housekeeping:
 
     # --- unused destinations
 
-    def reap_later(self, physical: Physical) -> None:
+    def reap_later(self, physical: AnyDestination) -> None:
         """Remove the destination if nobody uses it for the reap time."""
         if physical.destination not in self._reaping and self._broker.options.reap_time:
             self._reaping.add(physical.destination)

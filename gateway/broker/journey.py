@@ -32,9 +32,8 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.core.distribution import Distribution
     from gateway.broker.core.physical import Physical
-    from gateway.broker.core.source import Receiver
+    from gateway.broker.core.source import Place, Receiver
     from gateway.broker.sessions.connection import EmbeddedConnection
     from gateway.broker.sessions.consumer import EmbeddedConsumer
     from gateway.broker.sessions.session import EmbeddedSession
@@ -219,7 +218,7 @@ class Journey:
 
     def delivered(
         self,
-        source: Distribution,
+        source: Place,
         consumer: Receiver,
         run: Sequence[Message],
         attempts: list[int] | None,
@@ -279,7 +278,7 @@ class Journey:
                     _subscription(source) if consumer is None else _name(consumer),
                 )
 
-    def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None:
+    def returned(self, source: Place, messages: Sequence[Message], reason: str) -> None:
         """These come back from a consumer. :param reason: ``rejected``, or ``unsettled``: by a
         rollback, or because the consumer goes away.
         """
@@ -294,7 +293,7 @@ class Journey:
         if messages and isinstance(source, (PhysicalQueue, TopicSubscription)):
             self._gone((), source, messages, None, _subscription(source), {"reason": "removed"})
 
-    def removed_stored(self, source: Distribution, seqs: Sequence[int]) -> None:
+    def removed_stored(self, source: Place, seqs: Sequence[int]) -> None:
         """The same for what is in the store only."""
         if not seqs:
             return
@@ -307,14 +306,14 @@ class Journey:
             # Asked before they are deleted, and in order, therefore answered.
             self._broker.rows.read_back(seqs, partial(self._removed_later, source), in_order=True)
 
-    def _removed_later(self, source: Distribution, messages: Sequence[Message]) -> None:
+    def _removed_later(self, source: Place, messages: Sequence[Message]) -> None:
         for named in self._names(source, messages):
             self._lines.tell(
                 _DELETED, named, None, _subscription(source), None, {"reason": "removed"}
             )
 
     def buried(
-        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
     ) -> None:
         """These are dead. To be called before they are settled."""
         said: dict[str, object] = {"reason": reason.value, "comment": comment}
@@ -322,7 +321,7 @@ class Journey:
         subscription = _subscription(source)
         for part in _by_destination(source, messages):
             values: dict[str, Values] = {"sizes": sizes_of(part)}
-            tries = [source.tried.get(message.seq, 0) for message in part]
+            tries = [source.tries(message.seq) for message in part]
             if max(tries) > 1:
                 values["attempts"] = tries
             for named in self._names(source, part):
@@ -339,7 +338,7 @@ class Journey:
     def _gone(
         self,
         steps: Steps,
-        source: Distribution,
+        source: Place,
         messages: Sequence[Message],
         connection: EmbeddedConnection | None,
         subscription: str,
@@ -365,7 +364,7 @@ class Journey:
                 partial(self._lines.tell, _DELETED, named, connection, subscription, None, said)
             )
 
-    def _stored(self, source: Distribution, messages: Sequence[Message]) -> list[Message]:
+    def _stored(self, source: Place, messages: Sequence[Message]) -> list[Message]:
         """Those of which the store has to be told that they are gone from here."""
         commits = self._broker.commits
         if isinstance(source, PhysicalQueue):
@@ -383,7 +382,7 @@ class Journey:
             if message.headers.persistent and not owing(number, message.seq)
         ]
 
-    def _names(self, source: Distribution, messages: Sequence[Message]) -> list[Named]:
+    def _names(self, source: Place, messages: Sequence[Message]) -> list[Named]:
         """What messages of one source are called, by destination."""
         if isinstance(source, PhysicalQueue):
             return [names_of(source.destination, messages, source.identified)] if messages else []
@@ -405,7 +404,7 @@ def tell(broker: Broker, journal: Journal) -> None:
     broker.commits.on_stored = broker.journey.stored if broker.journey is not None else None
 
 
-def _by_destination(source: Distribution, messages: Sequence[Message]) -> list[Sequence[Message]]:
+def _by_destination(source: Place, messages: Sequence[Message]) -> list[Sequence[Message]]:
     """Parts of one destination each; a subscription of a pattern has messages of several."""
     if not messages:
         return []
@@ -423,6 +422,6 @@ def _name(consumer: EmbeddedConsumer) -> str:
     return spec.durable_name or spec.name
 
 
-def _subscription(source: Distribution) -> str:
+def _subscription(source: Place) -> str:
     """What a durable subscription is called."""
     return source.name if isinstance(source, TopicSubscription) else ""

@@ -44,7 +44,7 @@ async def waiting(client: Client, queue: Destination) -> list[int]:
     session = client.session(Mode.CLIENT)
     inbox = client.consumer(session, queue, credit=10 * MESSAGES)
     physical = client.deployment.broker.queue(queue)
-    await inbox.count(physical.count - physical.locked)
+    await inbox.count(physical.count - physical.dispatch.locked)
     await settled_down(reactor)
     session.close()
     return [int(body) for body in inbox.texts]

@@ -28,7 +28,6 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from gateway.broker.core.backlog import Backlog
-from gateway.broker.core.distribution import Distribution
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.core.memory import Memory
 from gateway.broker.core.queue import PhysicalQueue
@@ -697,9 +696,9 @@ class BrokerModel(RuleBasedStateMachine):
             if not reader.credit or reader.browser:
                 continue
             source: Any = reader.consumer
-            assert isinstance(source.source, Distribution)
+            assert isinstance(source.source, (PhysicalQueue, TopicSubscription))
             if not reader.red:
-                assert not source.source.backlog.waiting, (
+                assert not source.source.dispatch.backlog.waiting, (
                     f"{reader.name} has credit, and messages wait"
                 )
             for fate in self.fates["queue"].values() if reader.red else ():
@@ -842,12 +841,12 @@ class BrokerModel(RuleBasedStateMachine):
             places |= {id(part): part for part in parts}
             here = 0
             for part in parts:
-                outstanding = sum(consumer.outstanding for consumer in part.consumers)
+                outstanding = sum(consumer.outstanding for consumer in part.dispatch.consumers)
                 here += (
-                    part.backlog.waiting
-                    + len(part.delayed)
-                    + len(part.resting)
-                    + part.dying
+                    part.dispatch.backlog.waiting
+                    + len(part.dispatch.delayed)
+                    + len(part.dispatch.resting)
+                    + part.dispatch.dying
                     + outstanding
                 )
                 here += sum(source is part for source in self.held.values())
@@ -859,13 +858,13 @@ class BrokerModel(RuleBasedStateMachine):
             assert physical.count == here
             assert physical.octets == 0 or physical.count
             assert physical.coming == sum(place.count for place in physical.arrivals)
-        used = sum(place.backlog.window_octets for place in places.values())
+        used = sum(place.dispatch.backlog.window_octets for place in places.values())
         # What was removed is given up slice by slice.
         assert self.broker.memory.used == used or (
             self.broker.memory.used > used and self.broker.schedule.waiting
         )
         for place in places.values():
-            check_backlog(place.backlog)
+            check_backlog(place.dispatch.backlog)
         sessions = [
             session for connection in self.provider.connections for session in connection.sessions
         ]

@@ -27,7 +27,7 @@ class QueueBrowser:
 
     def __init__(self, queue: PhysicalQueue) -> None:
         self._queue = queue
-        self._cursor = Cursor(queue.backlog)
+        self._cursor = Cursor(queue.dispatch.backlog)
         self._consumer: Receiver | None = None
         self._marked = False
         self._ended = False
@@ -46,8 +46,8 @@ class QueueBrowser:
     def _walk(self) -> None:
         self._marked = False
         consumer, cursor = self._consumer, self._cursor
-        if consumer is not None and self._queue.halted is not None:
-            consumer.stop_for_good(self._queue.halted)
+        if consumer is not None and self._queue.dispatch.halted is not None:
+            consumer.stop_for_good(self._queue.dispatch.halted)
             return
         if consumer is None or self._ended or not consumer.ready() or cursor.reading:
             return
@@ -65,14 +65,14 @@ class QueueBrowser:
             self._queue.changes.rows.read_back(seqs, partial(self._read, seqs))
         elif seqs is None:
             # The queue is reading them for its consumers.
-            self._queue.after_reading(self.mark)
+            self._queue.dispatch.after_reading(self.mark)
         else:
             self._ended = True
             consumer.end_of_browse()
 
     def _read(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         self._cursor.reading = False
-        self._queue.drop_missing(seqs, messages)
+        self._queue.dispatch.drop_missing(self._queue, seqs, messages)
         ahead = self._cursor.still_ahead(messages)
         left = self._show(ahead)
         if left:
@@ -86,7 +86,7 @@ class QueueBrowser:
         there was no time to look at.
         """
         consumer = self._consumer
-        if consumer is None or not consumer.ready() or self._queue.halted is not None:
+        if consumer is None or not consumer.ready() or self._queue.dispatch.halted is not None:
             return 0
         left = 0
         stride = 0 if consumer.selector is None else consumer.selector.stride

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.broker.durability.rows import Destined
+
 if TYPE_CHECKING:
-    from gateway.broker.core.distribution import Distribution
+    from collections.abc import Sized
+
     from gateway.broker.core.memory import Memory
-    from gateway.broker.core.physical import Physical, Reports, Upkeep
     from gateway.broker.core.slices import Slices
-    from gateway.broker.core.source import Receiver
+    from gateway.broker.core.source import Place, Receiver
     from gateway.broker.durability.commit import GroupCommit
     from gateway.broker.durability.rows import Rows
     from gateway.broker.schedule import Schedule
@@ -24,35 +26,70 @@ if TYPE_CHECKING:
     from gateway.messaging.turn import Turn
 
 
+class AnyDestination(Destined, Protocol):
+    """A queue or a topic, as those know it who are told of its changes."""
+
+    #: See :class:`gateway.broker.core.physical.Physical`.
+    count: int
+    coming: int
+    clearing: int
+    idle_since: int
+    removed: bool
+    purged: bool
+
+    @property
+    def arrivals(self) -> Sized: ...
+
+
+class Upkeep(Protocol):
+    """Sees to destinations that nobody uses, and to what is left of those that were removed."""
+
+    def idle(self, physical: AnyDestination) -> None:
+        """Nobody uses an auto-created destination."""
+
+    def removal_over(self, physical: AnyDestination) -> None:
+        """Something left a destination that was removed."""
+
+
+class Reports(Protocol):
+    """Tells the operator of limits."""
+
+    def holding_back(self, physical: AnyDestination) -> None: ...
+
+    def has_room(self, physical: AnyDestination) -> None: ...
+
+    def evicting(self, physical: AnyDestination, reason: DeadReason) -> None: ...
+
+
 class Journal(Protocol):
     """Is told of each step of a message."""
 
     def delivered(
         self,
-        source: Distribution,
+        source: Place,
         consumer: Receiver,
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None: ...
 
-    def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None: ...
+    def returned(self, source: Place, messages: Sequence[Message], reason: str) -> None: ...
 
-    def removed(self, source: Distribution, messages: Sequence[Message]) -> None: ...
+    def removed(self, source: Place, messages: Sequence[Message]) -> None: ...
 
-    def removed_stored(self, source: Distribution, seqs: Sequence[int]) -> None: ...
+    def removed_stored(self, source: Place, seqs: Sequence[int]) -> None: ...
 
 
 class Graves(Protocol):
     """Keeps the dead."""
 
     def tell(
-        self, source: Distribution, messages: Sequence[Message], reason: DeadReason, comment: str
+        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
     ) -> None: ...
 
     def bury(
         self,
-        physical: Physical,
-        source: Distribution,
+        physical: AnyDestination,
+        source: Place,
         message: Message,
         reason: DeadReason,
         comment: str,
@@ -97,7 +134,7 @@ class Changes:
 
     def delivered(
         self,
-        source: Distribution,
+        source: Place,
         consumer: Receiver,
         run: Sequence[Message],
         attempts: list[int] | None,
@@ -108,28 +145,28 @@ class Changes:
         if self.journal is not None:
             self.journal.delivered(source, consumer, run, attempts)
 
-    def returned(self, source: Distribution, messages: Sequence[Message], reason: str) -> None:
+    def returned(self, source: Place, messages: Sequence[Message], reason: str) -> None:
         """A consumer did not settle these."""
         if self.journal is not None:
             self.journal.returned(source, messages, reason)
 
     # --- ends
 
-    def removed(self, source: Distribution, messages: Sequence[Message]) -> None:
+    def removed(self, source: Place, messages: Sequence[Message]) -> None:
         """These are about to be given up without a grave."""
         if self.journal is not None:
             self.journal.removed(source, messages)
 
-    def removed_stored(self, source: Distribution, seqs: Sequence[int]) -> None:
+    def removed_stored(self, source: Place, seqs: Sequence[int]) -> None:
         """The same of messages that are in the store only."""
         if self.journal is not None:
             self.journal.removed_stored(source, seqs)
 
     def buried(
         self,
-        source: Distribution,
+        source: Place,
         messages: Sequence[Message],
-        place_of: Callable[[Message], Physical | None],
+        place_of: Callable[[Message], AnyDestination | None],
         reason: DeadReason,
         comment: str,
     ) -> None:

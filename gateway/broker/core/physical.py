@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
@@ -16,11 +16,8 @@ from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
+    from gateway.broker.core.changes import Changes
     from gateway.broker.core.source import Source
-    from gateway.broker.schedule import Schedule
-    from gateway.messaging.dead import DeadReason
-    from gateway.messaging.turn import Turn
-
 
 #: Messages given up in one turn to make room.
 _REMOVED: Final = 100
@@ -30,36 +27,7 @@ _REMOVED: Final = 100
 Kept: TypeAlias = Sequence[Any]
 
 
-class Upkeep(Protocol):
-    """Sees to destinations that nobody uses, and to what is left of those that were removed."""
-
-    def idle(self, physical: Physical) -> None:
-        """Nobody uses an auto-created destination."""
-
-    def removal_over(self, physical: Physical) -> None:
-        """Something left a destination that was removed."""
-
-
-class Reports(Protocol):
-    """Tells the operator of limits."""
-
-    def holding_back(self, physical: Physical) -> None: ...
-
-    def has_room(self, physical: Physical) -> None: ...
-
-    def evicting(self, physical: Physical, reason: DeadReason) -> None: ...
-
-
-class PhysicalChanges(Protocol):
-    """What a destination needs of :class:`gateway.broker.core.changes.Changes`."""
-
-    turn: Turn
-    schedule: Schedule
-    upkeep: Upkeep
-    reports: Reports
-
-
-class Place:
+class Reservation:
     """A place in the order of arrivals of one destination.
 
     :param kept: None while it is not known what, if anything, arrives there.
@@ -82,12 +50,12 @@ class Physical:
 
     def __init__(
         self,
-        changes: PhysicalChanges,
+        changes: Changes,
         destination: Destination,
         number: int,
         properties: DestinationProperties,
     ) -> None:
-        self.changes: PhysicalChanges = changes
+        self.changes = changes
         self.destination = destination
         self.number = number
         self.properties = properties
@@ -119,7 +87,7 @@ class Physical:
         self._removing = False
         #: Arrivals that wait for the commit of a transaction before them, and the sums of what they
         #: count for.
-        self.arrivals: deque[Place] = deque()
+        self.arrivals: deque[Reservation] = deque()
         self.coming = 0
         self.coming_octets = 0
         #: Those of them that transaction branches have sent, which are prepared or being committed.
@@ -134,7 +102,7 @@ class Physical:
         self.clearing = 0
         #: Called once nothing clears any more.
         self._on_clear: list[Callable[[], None]] = []
-        #: As :attr:`Distribution.burial`, for the whole of a topic.
+        #: As :attr:`Place.burial`, for the whole of a topic.
         self.burial: str | None = None
         #: Once it was removed: what waited in it was given up to the last.
         self.purged = False
@@ -310,11 +278,11 @@ class Physical:
         else:
             self.place(kept)
 
-    def hold_place(self, run: Sequence[Message]) -> Place:
+    def hold_place(self, run: Sequence[Message]) -> Reservation:
         """A place in the order of arrivals for messages of a transaction, for which limits leave
         room; see :meth:`fill_place`.
         """
-        place = Place(None)
+        place = Reservation(None)
         place.count = len(run)
         place.octets = sum([message.size for message in run])
         self.coming += place.count
@@ -322,7 +290,7 @@ class Physical:
         self.arrivals.append(place)
         return place
 
-    def fill_place(self, place: Place, kept: Kept) -> None:
+    def fill_place(self, place: Reservation, kept: Kept) -> None:
         """The transaction is durable, and its messages arrive; rolled back, none do. Then what
         waited behind.
         """

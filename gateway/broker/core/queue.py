@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker.core.distribution import Distribution
+from gateway.broker.core import redelivery
+from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.physical import Kept, Physical
 from gateway.messaging.dead import DeadReason
@@ -16,17 +17,15 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.core.changes import Changes
     from gateway.broker.core.source import Receiver
-    from gateway.messaging.redelivery import RedeliveryPolicy
+    from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 
-class PhysicalQueue(Physical, Distribution):
+class PhysicalQueue(Physical):
     """Each message goes to one consumer.
 
     Owns its messages from acceptance to settlement: their number and octets, and the store's rows
     of those that have any.
     """
-
-    changes: Changes
 
     def __init__(
         self,
@@ -35,8 +34,10 @@ class PhysicalQueue(Physical, Distribution):
         number: int,
         properties: DestinationProperties,
     ) -> None:
-        Physical.__init__(self, changes, destination, number, properties)
-        Distribution.__init__(self, changes)
+        super().__init__(changes, destination, number, properties)
+        self.dispatch = Dispatch(changes)
+        #: See :attr:`Place.owner`.
+        self.owner = 0
 
     # --- arrivals
 
@@ -58,12 +59,15 @@ class PhysicalQueue(Physical, Distribution):
         for message in kept:
             size += message.size
         self.came(len(kept), size)
-        self._spill(self.backlog.put(kept))
-        if not self._marked:
+        dispatch = self.dispatch
+        spilled = dispatch.backlog.put(kept)
+        if spilled:
+            self._spill(spilled)
+        if not dispatch.marked:
             self.mark()
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
-        self._spill(self.backlog.give_back(messages, spill=True))
+        self._spill(self.dispatch.backlog.give_back(messages, spill=True))
 
     def _spill(self, messages: Sequence[Message]) -> None:
         """Memory has no room for these: what would only live there goes to the store too, until it
@@ -83,7 +87,7 @@ class PhysicalQueue(Physical, Distribution):
             self.release(kept)
             return
         self.came(len(kept), sum([message.size for message in kept]))
-        self._wait_again(kept)
+        self.dispatch.wait_again(self, kept)
 
     # --- departures
 
@@ -107,8 +111,8 @@ class PhysicalQueue(Physical, Distribution):
         for message in messages:
             size += message.size
         self.octets -= size
-        if self.tried:
-            self.forget_tries(messages)
+        if self.dispatch.tried:
+            self.dispatch.forget_tries(messages)
         if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         if not self.count:
@@ -138,33 +142,70 @@ class PhysicalQueue(Physical, Distribution):
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
         self.changes.buried(self, messages, lambda message: self, reason, comment)
 
+    # --- consumers
+
+    def mark(self) -> None:
+        dispatch = self.dispatch
+        if not dispatch.marked:
+            dispatch.marked = True
+            self.changes.turn.dispatch(self.hand_out)
+
+    def hand_out(self) -> None:
+        self.dispatch.hand_out(self)
+
+    def examine(self, run: list[Message]) -> list[Message]:
+        return run
+
+    def tries(self, seq: int) -> int:
+        return self.dispatch.tried.get(seq, 0)
+
+    def give_up(self, messages: Sequence[Message]) -> None:
+        redelivery.give_up(self, messages)
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        redelivery.give_back(self, messages)
+
+    def reject(
+        self,
+        messages: Sequence[Message],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+        changes: RedeliveryChanges | None,
+    ) -> None:
+        redelivery.reject(self, messages, delay_ms, dead, changes)
+
+    def sweep(self, now_ms: int) -> None:
+        redelivery.sweep(self, now_ms)
+
     def join(self, consumer: Receiver) -> None:
         most = self.properties.max_num_active_consumers
-        if 0 <= most <= len(self.consumers):
+        if 0 <= most <= len(self.dispatch.consumers):
             raise TooManyConsumers(self.destination, most)
-        Distribution.join(self, consumer)
+        self.dispatch.join(self, consumer)
 
     def leave(self, consumer: Receiver) -> None:
-        Distribution.leave(self, consumer)
+        self.dispatch.leave(consumer)
         if not self.count:
             self.emptied()
 
     def stop(self, error: DestinationStopped) -> None:
         self.damaged = True
-        self.halt(error)
+        self.dispatch.halt(error)
 
     @property
     def busy(self) -> bool:
         """Whether it holds messages or has consumers."""
-        return bool(self.count or self.consumers or self.clearing)
+        return bool(self.count or self.dispatch.consumers or self.clearing)
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up one waiting message to make room. :returns: False when none is at hand."""
-        victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
+        victim = (
+            self.dispatch.backlog.least() if lowest_priority else self.dispatch.backlog.oldest()
+        )
         if victim is None:
-            self.read_for(self.make_room)
+            self.dispatch.read_for(self, self.make_room)
             return False
-        self.backlog.pluck([victim.seq], victim.headers.priority)
+        self.dispatch.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
         self.changes.reports.evicting(self, reason)
         self.bury([victim], reason, f"{self.destination} was at its limit")

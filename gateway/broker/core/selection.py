@@ -3,7 +3,7 @@ that is.
 
 Owns how far each of these consumers has looked: it looks at every message once, in delivery order,
 at those in memory and at those in the store only alike, and again at what comes back. Fairness
-between destinations and what a delivery means are ``distribution``'s.
+between destinations and what a delivery means are ``dispatch``'s.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.core.backlog import Backlog
-    from gateway.broker.core.slices import Slices
-    from gateway.broker.core.source import Receiver
-    from gateway.broker.durability.rows import Rows
+    from gateway.broker.core.changes import Changes
+    from gateway.broker.core.source import Place, Receiver
     from gateway.messaging.errors import DestinationStopped
-    from gateway.messaging.turn import Turn
 
 #: Messages that one consumer looks at in one turn.
 _MOST_EXAMINED: Final = 1_000
@@ -34,41 +32,28 @@ _FEW: Final = 64
 _NO_BOUND: Final = 1 << 62
 
 
-class Looking(Protocol):
-    """What looking at messages takes."""
-
-    turn: Turn
-    slices: Slices
-    rows: Rows
-
-
 class Handing(Protocol):
-    """A distribution, as its selection knows it."""
+    """A dispatch, as its selection knows it."""
 
+    changes: Changes
     backlog: Backlog
-    #: See :class:`gateway.broker.core.distribution.Distribution`.
-    paused: bool
+    #: See :class:`gateway.broker.core.dispatch.Dispatch`.
     halted: DestinationStopped | None
 
-    @property
-    def changes(self) -> Looking: ...
+    def hold_up(self, place: Place) -> None: ...
 
-    def mark(self) -> None: ...
+    def hand(self, place: Place, consumer: Receiver, run: list[Message]) -> None: ...
 
-    def hold_up(self) -> None: ...
-
-    def hand(self, consumer: Receiver, run: list[Message]) -> None: ...
-
-    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None: ...
-
-    def drop_missing(self, seqs: Sequence[int], messages: Sequence[Message]) -> None: ...
+    def drop_missing(
+        self, place: Place, seqs: Sequence[int], messages: Sequence[Message]
+    ) -> None: ...
 
 
 class Selection:
-    """The consumers with selectors of one distribution, and those without beside them.
+    """The consumers with selectors of one dispatch, and those without beside them.
 
-    It is told of its distribution in each call: with a reference to it the two would be a cycle,
-    and a removed destination would stay in memory until a garbage collection.
+    It is told of that in each call: with a reference to it the two would be a cycle, and a removed
+    destination would stay in memory until a garbage collection.
     """
 
     __slots__ = ("cursors",)
@@ -77,9 +62,9 @@ class Selection:
         #: The consumers that have a selector; while there are none, nothing here is used.
         self.cursors: dict[Receiver, Cursor] = {}
 
-    def dispatch(self, distribution: Handing, consumers: Sequence[Receiver]) -> None:
+    def dispatch(self, dispatch: Handing, place: Place, consumers: Sequence[Receiver]) -> None:
         """Each looks at what it has not looked at yet, in this order."""
-        backlog = distribution.backlog
+        backlog = dispatch.backlog
         again = False
         for consumer in consumers:
             if not consumer.ready():
@@ -95,58 +80,54 @@ class Selection:
             messages = list(islice(cursor.ahead(), most))
             if messages:
                 again = True
-                run, expired, left = _choose(distribution, consumer, cursor, messages)
+                run, expired, left = _choose(dispatch.changes, consumer, cursor, messages)
                 backlog.pluck_messages([*run, *expired])
-                _hand(distribution, consumer, run, expired)
+                _hand(dispatch, place, consumer, run, expired)
                 if left:
-                    distribution.hold_up()
+                    dispatch.hold_up(place)
                     return
             elif backlog.behind and consumer.selector is not None:
-                self._search(distribution, consumer, cursor)
+                self._search(dispatch, place, consumer, cursor)
         if again:
-            distribution.mark()
+            place.mark()
 
-    def _search(self, distribution: Handing, consumer: Receiver, cursor: Cursor) -> None:
+    def _search(self, dispatch: Handing, place: Place, consumer: Receiver, cursor: Cursor) -> None:
         """What this consumer wants may be in the store only: read on, without taking the place of
         what is in memory.
         """
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
-            distribution.changes.rows.read_back(
-                seqs, partial(self._searched, distribution, consumer, cursor, seqs)
+            dispatch.changes.rows.read_back(
+                seqs, partial(self._searched, dispatch, place, consumer, cursor, seqs)
             )
 
     def _searched(
         self,
-        distribution: Handing,
+        dispatch: Handing,
+        place: Place,
         consumer: Receiver,
         cursor: Cursor,
         seqs: Sequence[int],
         messages: Sequence[Message],
     ) -> None:
         cursor.reading = False
-        backlog = distribution.backlog
-        distribution.drop_missing(seqs, messages)
-        if (
-            consumer in self.cursors
-            and consumer.ready()
-            and not distribution.paused
-            and distribution.halted is None
-        ):
+        backlog = dispatch.backlog
+        dispatch.drop_missing(place, seqs, messages)
+        if consumer in self.cursors and consumer.ready() and dispatch.halted is None:
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
-            run, expired, left = _choose(distribution, consumer, cursor, ahead)
+            run, expired, left = _choose(dispatch.changes, consumer, cursor, ahead)
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True
-                distribution.changes.slices.wait(
-                    partial(self._searched, distribution, consumer, cursor, (), ahead[-left:])
+                dispatch.changes.slices.wait(
+                    partial(self._searched, dispatch, place, consumer, cursor, (), ahead[-left:])
                 )
             for message in (*run, *expired):
                 backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
-            _hand(distribution, consumer, run, expired)
-        distribution.mark()
+            _hand(dispatch, place, consumer, run, expired)
+        place.mark()
 
     def look_again(self, messages: Sequence[Message]) -> None:
         """Messages have come back, maybe before the places up to which the consumers have
@@ -162,22 +143,19 @@ class Selection:
 
 
 def _choose(
-    distribution: Handing,
-    consumer: Receiver,
-    cursor: Cursor,
-    messages: Sequence[Message],
+    changes: Changes, consumer: Receiver, cursor: Cursor, messages: Sequence[Message]
 ) -> tuple[list[Message], list[Message], int]:
     """What the consumer takes of these, as far as it has credit, and what has expired; it has
     looked at them then.
 
     :returns: those, and how many it had no time to look at.
     """
-    now_ms = distribution.changes.turn.now_ms
+    now_ms = changes.turn.now_ms
     run: list[Message] = []
     expired: list[Message] = []
     octets = _NO_BOUND if consumer.octets is None else consumer.octets
     stride = 0 if consumer.selector is None else consumer.selector.stride
-    spent = distribution.changes.slices.spent
+    spent = changes.slices.spent
     for index, message in enumerate(messages):
         if len(run) >= consumer.credit or octets <= 0:
             break
@@ -193,12 +171,13 @@ def _choose(
 
 
 def _hand(
-    distribution: Handing,
+    dispatch: Handing,
+    place: Place,
     consumer: Receiver,
     run: list[Message],
     expired: list[Message],
 ) -> None:
     if run:
-        distribution.hand(consumer, run)
+        dispatch.hand(place, consumer, run)
     if expired:
-        distribution.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
+        place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")

@@ -1,6 +1,6 @@
 """What a consumer receives from: a queue, a subscription, or the walk of a browser.
 
-Owns the words between a consumer and its source, and nothing else.
+Owns the words between a consumer, its source and what hands out for that, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.messaging.errors import MessagingError
     from gateway.messaging.provider import Subscription
-    from gateway.messaging.redelivery import RedeliveryChanges
+    from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
     from gateway.messaging.selector.selector import Selector
 
 
@@ -74,7 +74,7 @@ class Source(Protocol):
 
     def give_up(self, messages: Sequence[Message]) -> None:
         """The source is gone, and these were outstanding: they are given up, to the dead message
-        queue where :attr:`Distribution.burial` says so.
+        queue where :attr:`Place.burial` says so.
         """
 
     def give_back(self, messages: Sequence[Message]) -> None:
@@ -91,3 +91,47 @@ class Source(Protocol):
 
     def leave(self, consumer: Receiver) -> None:
         """The consumer receives no more."""
+
+
+class Place(Source, Protocol):
+    """Where messages wait: a queue, or a subscription of a topic."""
+
+    #: It is being destroyed and what it has goes to the dead message queue, with this comment;
+    #: None: nothing goes there.
+    burial: str | None
+
+    @property
+    def owner(self) -> int:
+        """Owner in the store's redelivery rows: 0 for a queue."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was removed: nothing waits here any more, and what comes back is settled."""
+
+    def use_policy(self) -> RedeliveryPolicy:
+        """The redelivery policy of the destination."""
+
+    def tries(self, seq: int) -> int:
+        """How often the message came back."""
+
+    def keeps_count(self, message: Message) -> bool:
+        """Whether the store is told how often the message was tried."""
+
+    def examine(self, run: list[Message]) -> list[Message]:
+        """Those of a run that are still to be handed out, just before they are."""
+
+    def return_to_backlog(self, messages: Sequence[Message]) -> None:
+        """These wait again."""
+
+    def release_stored(self, seqs: Sequence[int]) -> None:
+        """The same as :meth:`release` for messages that are in the store only; quick for seqs in
+        order.
+        """
+
+    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        """Messages that wait no longer and are not outstanding are dead: to the dead message queue,
+        and settle them here.
+        """
+
+    def lost(self, count: int, octets: int) -> None:
+        """The store has lost messages that waited here: they no longer count."""

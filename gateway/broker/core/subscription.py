@@ -13,9 +13,12 @@ all that a durable subscription had at the start.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from gateway.broker.core.distribution import Distribution
+from twisted.logger import Logger
+
+from gateway.broker.core import redelivery
+from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.level import BEYOND
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.spilled import Spilled
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from gateway.broker.core.limits import DestinationProperties
     from gateway.broker.core.physical import Physical
     from gateway.broker.core.source import Receiver
-    from gateway.messaging.redelivery import RedeliveryPolicy
+    from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
     from gateway.messaging.selector.selector import Selector
 
 
@@ -63,7 +66,7 @@ class Topics(Protocol):
         """No more messages come to it."""
 
 
-class TopicSubscription(Distribution):
+class TopicSubscription:
     """What one subscriber is owed.
 
     :param pattern: the topic, or a name with wildcards.
@@ -71,7 +74,7 @@ class TopicSubscription(Distribution):
     :param origin: with ``no_local``, the connection whose messages it does not want.
     """
 
-    changes: Changes
+    _log: ClassVar = Logger(namespace="gateway.broker")
 
     def __init__(
         self,
@@ -86,8 +89,11 @@ class TopicSubscription(Distribution):
         client_id: str = "",
         name: str = "",
     ) -> None:
-        super().__init__(changes)
+        self.changes = changes
+        self.dispatch = Dispatch(changes, examines=selector is not None)
         self._topics = topics
+        #: See :attr:`Place.burial`.
+        self.burial: str | None = None
         self.pattern = pattern
         #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of
         #: topics its pattern covers, once it has an ordinal.
@@ -163,7 +169,8 @@ class TopicSubscription(Distribution):
         for message in run:
             size += message.size
         topic.came(len(run), size)
-        spilled = self.backlog.put(run)
+        dispatch = self.dispatch
+        spilled = dispatch.backlog.put(run)
         if spilled:
             if self.number:
                 spilled = [message for message in spilled if not message.headers.persistent]
@@ -171,7 +178,7 @@ class TopicSubscription(Distribution):
             for message in spilled:
                 hold(topic, message, persistent=False)
             self._spilled.add_all([message.seq for message in spilled], topic)
-        if not self._marked:
+        if not dispatch.marked:
             self.mark()
 
     def arrive_held(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
@@ -182,7 +189,7 @@ class TopicSubscription(Distribution):
             if examined != BEYOND:
                 self._examine_later(run, examined)
             topic.came(len(run), sum([message.size for message in run]))
-            self._wait_again(run)
+            self.dispatch.wait_again(self, run)
 
     # --- selectors that had no time
 
@@ -217,12 +224,6 @@ class TopicSubscription(Distribution):
         self._unexamined.discard(message.seq)
         return self.selector is not None and not self.selector.matches(message)
 
-    def hand(self, consumer: Receiver, run: list[Message]) -> None:
-        if self._unexamined or self.restored:
-            run = self._examine(run)
-        if run:
-            super().hand(consumer, run)
-
     def _without_unwanted(self, messages: Sequence[Message]) -> Sequence[Message]:
         """What to bury of these. Where there is no time to ask the selector, a message counts as
         wanted: better buried than lost.
@@ -238,12 +239,12 @@ class TopicSubscription(Distribution):
             return [message for message in messages if message.seq not in gone]
         return messages
 
-    def _examine(self, run: list[Message]) -> list[Message]:
+    def examine(self, run: list[Message]) -> list[Message]:
         """Ask the selector about those of a run that it was not asked about. :returns: what is
         wanted; what there was no time for waits again.
         """
         selector = self.selector
-        if selector is None:
+        if selector is None or not (self._unexamined or self.restored):
             return run
         kept: list[Message] = []
         unwanted: list[Message] = []
@@ -251,8 +252,8 @@ class TopicSubscription(Distribution):
             seq = message.seq
             if seq in self._unexamined or seq <= self.restored:
                 if self.changes.slices.spent():
-                    self.backlog.give_back(run[index:])
-                    self.hold_up()
+                    self.dispatch.backlog.give_back(run[index:])
+                    self.dispatch.hold_up(self)
                     break
                 self._unexamined.discard(seq)
                 if not selector.matches(message):
@@ -287,8 +288,8 @@ class TopicSubscription(Distribution):
             release(seq)
 
     def settled(self, messages: Sequence[Message]) -> None:
-        if self.tried:
-            self.forget_tries(messages)
+        if self.dispatch.tried:
+            self.dispatch.forget_tries(messages)
         left: Physical | None = None
         for message in messages:
             if left is None or left.destination != message.headers.destination:
@@ -335,14 +336,16 @@ class TopicSubscription(Distribution):
         """Give up one waiting message of ``topic`` to make room. :returns: False when none is at
         hand.
         """
-        victim = self.backlog.least() if lowest_priority else self.backlog.oldest()
+        victim = (
+            self.dispatch.backlog.least() if lowest_priority else self.dispatch.backlog.oldest()
+        )
         if victim is not None and victim.headers.destination != topic.destination:
             # It has messages of other topics too, which are not to suffer for this one's limit.
             victim = self._first_of(topic.destination, lowest_priority)
         if victim is None:
-            self.read_for(topic.make_room)
+            self.dispatch.read_for(self, topic.make_room)
             return False
-        self.backlog.pluck([victim.seq], victim.headers.priority)
+        self.dispatch.backlog.pluck([victim.seq], victim.headers.priority)
         reason = DeadReason.LOW_PRIORITY if lowest_priority else DeadReason.OLDEST
         self.changes.reports.evicting(topic, reason)
         self.bury([victim], reason, f"{self} was at the limit of its topic")
@@ -351,7 +354,7 @@ class TopicSubscription(Distribution):
     def _first_of(self, destination: Destination, lowest_priority: bool) -> Message | None:
         of_topic = [
             message
-            for message in self.backlog.waiting_in_memory()
+            for message in self.dispatch.backlog.waiting_in_memory()
             if message.headers.destination == destination
         ]
         if lowest_priority:
@@ -360,12 +363,50 @@ class TopicSubscription(Distribution):
             )
         return min(of_topic, key=lambda message: message.seq, default=None)
 
+    # --- consumers
+
+    def mark(self) -> None:
+        dispatch = self.dispatch
+        if not dispatch.marked:
+            dispatch.marked = True
+            self.changes.turn.dispatch(self.hand_out)
+
+    def hand_out(self) -> None:
+        self.dispatch.hand_out(self)
+
+    def join(self, consumer: Receiver) -> None:
+        self.dispatch.join(self, consumer)
+
+    def return_to_backlog(self, messages: Sequence[Message]) -> None:
+        self.dispatch.backlog.give_back(messages)
+
+    def tries(self, seq: int) -> int:
+        return self.dispatch.tried.get(seq, 0)
+
+    def give_up(self, messages: Sequence[Message]) -> None:
+        redelivery.give_up(self, messages)
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        redelivery.give_back(self, messages)
+
+    def reject(
+        self,
+        messages: Sequence[Message],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+        changes: RedeliveryChanges | None,
+    ) -> None:
+        redelivery.reject(self, messages, delay_ms, dead, changes)
+
+    def sweep(self, now_ms: int) -> None:
+        redelivery.sweep(self, now_ms)
+
     # --- the end
 
     def leave(self, consumer: Receiver) -> None:
         """The consumer receives no more; a subscription that is not durable ends with it."""
-        super().leave(consumer)
-        if not self.durable and not self.consumers:
+        self.dispatch.leave(consumer)
+        if not self.durable and not self.dispatch.consumers:
             self._topics.end_subscription(self)
 
     def discard(self, comment: str | None, done: Callable[[], None]) -> None:
@@ -377,26 +418,26 @@ class TopicSubscription(Distribution):
         if comment is None:
             # Nothing is examined or delivered any more, and there may be as many of these as
             # messages.
-            self._unexamined, self.tried = set(), {}
+            self._unexamined, self.dispatch.tried = set(), {}
         if comment is None and not is_wild(self.pattern.name):
             purge(self, lambda count: done())
             return
         if comment is None and not self.durable:
-            if not (self.backlog.waiting or self.delayed):
+            if not (self.dispatch.backlog.waiting or self.dispatch.delayed):
                 done()
                 return
             self.changes.schedule.in_turn(
                 self._discard_unread(done), self.changes.commits.backed_up
             )
             return
-        octets = self.backlog.octets
-        messages, seqs = self.backlog.clear()
+        octets = self.dispatch.backlog.octets
+        messages, seqs = self.dispatch.backlog.clear()
         octets -= sum([message.size for message in messages])
-        messages += self.delayed.values()
-        self.delayed.clear()
-        octets += sum(self.resting.values())
-        seqs.extend(self.resting)
-        self.resting.clear()
+        messages += self.dispatch.delayed.values()
+        self.dispatch.delayed.clear()
+        octets += sum(self.dispatch.resting.values())
+        seqs.extend(self.dispatch.resting)
+        self.dispatch.resting.clear()
 
         def steps() -> Iterator[None]:
             for start in range(0, len(messages), BLOCK):
@@ -440,7 +481,7 @@ class TopicSubscription(Distribution):
             )
             stopped = next((other for other in damaged if self in other.subscriptions), None)
             if stopped is None:
-                self.halted = None
+                self.dispatch.halted = None
                 self._log.info(
                     "{subscription} goes on: {topic}, which had stopped it, is destroyed",
                     subscription=self,
@@ -448,7 +489,7 @@ class TopicSubscription(Distribution):
                 )
                 self.mark()
             else:
-                self.halted = DestinationStopped(stopped.destination)
+                self.dispatch.halted = DestinationStopped(stopped.destination)
             done()
 
         # These were read before, and told of.
@@ -459,13 +500,13 @@ class TopicSubscription(Distribution):
 
     def _drop_damaged(self, topic: Physical, seq: int) -> None:
         """Give up a message that cannot be read, if it waits here."""
-        count, size = self.backlog.drop_behind((seq,))
-        if not count and (resting := self.resting.pop(seq, None)) is not None:
+        count, size = self.dispatch.backlog.drop_behind((seq,))
+        if not count and (resting := self.dispatch.resting.pop(seq, None)) is not None:
             count, size = 1, resting
         if count:
             self.changes.removed_stored(self, [seq])
             self.release_stored([seq])
-            self.tried.pop(seq, None)
+            self.dispatch.tried.pop(seq, None)
             topic.count -= 1
             topic.octets -= size
 
@@ -473,8 +514,8 @@ class TopicSubscription(Distribution):
         """Give up what waits for a pattern that is not durable: of what is in the store only, the
         topics are known.
         """
-        remains = self.backlog.detach()
-        delayed, self.delayed = list(self.delayed.values()), {}
+        remains = self.dispatch.backlog.detach()
+        delayed, self.dispatch.delayed = list(self.dispatch.delayed.values()), {}
         for start in range(0, len(delayed), BLOCK):
             self._give_up(delayed[start : start + BLOCK], None)
             yield
@@ -485,7 +526,7 @@ class TopicSubscription(Distribution):
             topics: set[Physical] = set()
             for seq, size in sizes.items():
                 topic = self._spilled.topic(seq)
-                self.tried.pop(seq, None)
+                self.dispatch.tried.pop(seq, None)
                 topic.count -= 1
                 topic.octets -= size
                 topics.add(topic)
@@ -526,7 +567,7 @@ class TopicSubscription(Distribution):
         if self.number:
             for seq in missing - self.changes.rows.damaged.keys():
                 self.changes.commits.settle(self.number, seq)
-        self.not_found(len(missing), octets)
+        self.dispatch.not_found(self, len(missing), octets)
 
     def _give_up(self, messages: Sequence[Message], comment: str | None) -> None:
         if messages and comment is not None:

@@ -38,8 +38,6 @@ class PhysicalTopic(Physical):
     looks again: making and ending one costs nothing for each topic.
     """
 
-    changes: Changes
-
     def __init__(
         self,
         changes: Changes,
@@ -142,14 +140,16 @@ class PhysicalTopic(Physical):
         one at hand.
         """
         longest = sorted(
-            self.subscriptions, key=lambda subscription: subscription.backlog.waiting, reverse=True
+            self.subscriptions,
+            key=lambda subscription: subscription.dispatch.backlog.waiting,
+            reverse=True,
         )
         return any(subscription.evict(self, lowest_priority) for subscription in longest)
 
     def stop(self, error: DestinationStopped) -> None:
         self.damaged = True
         for subscription in self.subscriptions:
-            subscription.halt(error)
+            subscription.dispatch.halt(error)
 
     @property
     def busy(self) -> bool:

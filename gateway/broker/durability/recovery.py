@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker.broker import Broker
-from gateway.broker.core.distribution import Distribution
+from gateway.broker.core import redelivery
+from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.memory import Memory
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue
@@ -315,16 +316,16 @@ def _restore_messages(
 
 
 def _restore(
-    broker: Broker, place: Distribution, row: IndexRow, tried: RedeliveryRow | None, locked: bool
+    broker: Broker, place: Dispatched, row: IndexRow, tried: RedeliveryRow | None, locked: bool
 ) -> None:
     """A message waits again, or its pause goes on. :param locked: a prepared branch has
     acknowledged it.
     """
     if tried is not None:
-        place.tried[row.seq] = tried.attempts
+        place.dispatch.tried[row.seq] = tried.attempts
     if locked:
         return
     if tried is not None and tried.not_before > broker.turn.now_ms:
-        place.resume_pause(row.seq, row.size, tried.not_before)
+        redelivery.resume_pause(place, row.seq, row.size, tried.not_before)
         return
-    place.backlog.restore(row.priority, row.seq, row.size, row.expires)
+    place.dispatch.backlog.restore(row.priority, row.seq, row.size, row.expires)

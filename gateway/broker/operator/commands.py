@@ -47,7 +47,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.selector.selector import parse
 
 if TYPE_CHECKING:
-    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.dispatch import Dispatched
     from gateway.broker.core.topic import PhysicalTopic
     from gateway.broker.sessions.provider import EmbeddedProvider
 
@@ -363,7 +363,7 @@ class BrokerAdministration:
                 self._broker.end_subscription(subscription, partial(ended.callback, None))
                 fail_consumers(subscription, error)
         for subscription in topic.subscriptions:
-            if subscription.halted is not None and is_wild(subscription.pattern.name):
+            if subscription.dispatch.halted is not None and is_wild(subscription.pattern.name):
                 gone_on: Deferred[None] = Deferred()
                 gone.append(gone_on)
                 subscription.go_on_without(topic, partial(gone_on.callback, None))
@@ -431,10 +431,10 @@ class BrokerAdministration:
         subscription = self._broker.durables.get((client_id, name))
         if subscription is None:
             raise UnknownSubscription(client_id, name)
-        if subscription.consumers:
+        if subscription.dispatch.consumers:
             raise DurableInUse(client_id, name)
-        if subscription.halted is not None:
-            raise subscription.halted
+        if subscription.dispatch.halted is not None:
+            raise subscription.dispatch.halted
         ended: Deferred[None] = Deferred()
         self._broker.end_durable(
             subscription,
@@ -493,7 +493,7 @@ class BrokerAdministration:
 
 
 def _purged(
-    place: Distribution, wanted: Callable[[Message], bool] | None, last: int, comment: str | None
+    place: Dispatched, wanted: Callable[[Message], bool] | None, last: int, comment: str | None
 ) -> Deferred[int]:
     """Give up the wanted messages that wait, up to the number ``last``.
 
@@ -516,10 +516,12 @@ def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> 
 
     :raises AdministrationRefused: one is damaged, so that it is not known what it is.
     """
-    places: Sequence[Distribution] = (
+    places: Sequence[Dispatched] = (
         [physical] if isinstance(physical, PhysicalQueue) else physical.subscriptions
     )
-    stopped = next((place.halted for place in places if place.halted is not None), None)
+    stopped = next(
+        (place.dispatch.halted for place in places if place.dispatch.halted is not None), None
+    )
     if stopped is not None or physical.damaged:
         about = stopped.destination if stopped is not None else physical.destination
         raise AdministrationRefused(

@@ -19,7 +19,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull
 
 if TYPE_CHECKING:
-    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.changes import AnyDestination
     from gateway.broker.schedule import Schedule
 
 #: Between two log lines about one destination and one thing that happens to it.
@@ -42,7 +42,7 @@ class LimitReports:
         #: Destinations, subscriptions and consumers refused since the last line.
         self._refused = 0
 
-    def evicting(self, physical: Physical, reason: DeadReason) -> None:
+    def evicting(self, physical: AnyDestination, reason: DeadReason) -> None:
         """A destination gives a message up to make room."""
         if self._is_first("gave up", physical.destination):
             self._log.warn(
@@ -51,7 +51,7 @@ class LimitReports:
                 reason=reason.value,
             )
 
-    def refusing(self, physical: Physical, error: DestinationFull) -> None:
+    def refusing(self, physical: AnyDestination, error: DestinationFull) -> None:
         """A destination refuses a message that it has no room for."""
         if self._is_first("refused", physical.destination):
             self._log.warn(
@@ -105,7 +105,7 @@ class LimitReports:
 
     # --- senders held back
 
-    def holding_back(self, physical: Physical) -> None:
+    def holding_back(self, physical: AnyDestination) -> None:
         """A destination is at its limit, where it holds its senders back; said of every arrival
         there.
         """
@@ -121,7 +121,7 @@ class LimitReports:
                 holding.quiet = True
                 self._later(partial(self._report, physical))
 
-    def has_room(self, physical: Physical) -> None:
+    def has_room(self, physical: AnyDestination) -> None:
         """A destination that held its senders back has room for them."""
         holding = self._holding.get(physical.destination)
         if holding is None or not holding.now:
@@ -132,11 +132,11 @@ class LimitReports:
         if not holding.quiet:
             del self._holding[physical.destination]
 
-    def forget(self, physical: Physical) -> None:
+    def forget(self, physical: AnyDestination) -> None:
         """A destination is removed."""
         self._holding.pop(physical.destination, None)
 
-    def _report(self, physical: Physical) -> None:
+    def _report(self, physical: AnyDestination) -> None:
         """A minute has passed since the last line."""
         holding = self._holding.get(physical.destination)
         if holding is None or physical.removed:
@@ -155,7 +155,7 @@ class LimitReports:
         else:
             del self._holding[physical.destination]
 
-    def _say(self, physical: Physical) -> None:
+    def _say(self, physical: AnyDestination) -> None:
         destination = str(physical.destination)
         if self._holding[physical.destination].now:
             self._log.warn(

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.distribution import Distribution
+from gateway.broker.core.dispatch import Dispatched
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 
@@ -24,15 +24,16 @@ SLICE: Final = 500
 EXAMINED: Final = 250
 
 
-def purge(place: Distribution, done: Callable[[int], None]) -> int:
+def purge(place: Dispatched, done: Callable[[int], None]) -> int:
     """Give up everything that waits, for good; it counts no more at once, and its rows go slice by
     slice. Then ``done`` is called with how many they were.
 
     :returns: the same.
     """
-    remains = place.backlog.detach()
-    delayed, resting = place.delayed, place.resting
-    place.delayed, place.resting = {}, {}
+    dispatch = place.dispatch
+    remains = dispatch.backlog.detach()
+    delayed, resting = dispatch.delayed, dispatch.resting
+    dispatch.delayed, dispatch.resting = {}, {}
     count = remains.waiting + len(delayed) + len(resting)
     octets = (
         remains.octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
@@ -42,12 +43,12 @@ def purge(place: Distribution, done: Callable[[int], None]) -> int:
         place.changes.removed(place, messages)
         place.changes.removed_stored(place, seqs)
         place.release(messages)
-        if place.tried:
-            place.forget_tries(messages)
+        if dispatch.tried:
+            dispatch.forget_tries(messages)
         place.release_stored(seqs)
-        if place.tried:
+        if dispatch.tried:
             for seq in seqs:
-                place.tried.pop(seq, None)
+                dispatch.tried.pop(seq, None)
 
     def steps() -> Iterator[None]:
         paused, rested = iter(delayed.values()), iter(resting)
@@ -93,7 +94,7 @@ class Search:
 
     def __init__(
         self,
-        place: Distribution,
+        place: Dispatched,
         last: int,
         wanted: Callable[[Message], bool],
         done: Callable[[int], None],
@@ -110,9 +111,9 @@ class Search:
         self._journaled: Final = journaled
         self._unreadable: Final = unreadable
         self._spent: Final = place.changes.slices.spent
-        self._cursor: Final = Cursor(place.backlog)
-        self._delayed: Final = iter(list(place.delayed))
-        self._resting: Final = iter(list(place.resting))
+        self._cursor: Final = Cursor(place.dispatch.backlog)
+        self._delayed: Final = iter(list(place.dispatch.delayed))
+        self._resting: Final = iter(list(place.dispatch.resting))
         self._found = 0
 
     def start(self) -> None:
@@ -121,14 +122,14 @@ class Search:
 
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
-        if place.halted is not None and self._unreadable is None:
+        if place.dispatch.halted is not None and self._unreadable is None:
             # What waits there cannot all be read, so nobody can say what is wanted of it.
             self._done(self._found)
             return
         messages = list(islice(cursor.ahead(), EXAMINED))
         if messages:
             chosen, left = self._choose(messages)
-            self._give_up(place.backlog.pluck_messages(chosen))
+            self._give_up(place.dispatch.backlog.pluck_messages(chosen))
             self._after(self._step, left)
             return
         seqs = cursor.stored_ahead(EXAMINED)
@@ -136,12 +137,12 @@ class Search:
             place.changes.rows.read_back(seqs, partial(self._read, seqs))
         elif seqs is None:
             # They are being read for consumers.
-            place.after_reading(self.start)
+            place.dispatch.after_reading(self.start)
         else:
             self._step_aside()
 
     def _read(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
-        backlog = self._place.backlog
+        backlog = self._place.dispatch.backlog
         if not self._found_all(seqs, messages):
             return
         ahead = self._cursor.still_ahead(messages)
@@ -160,7 +161,7 @@ class Search:
     def _found_all(self, seqs: Sequence[int], messages: Sequence[Message]) -> bool:
         """Drop what could not be read. :returns: whether to go on; if not, ``done`` was called."""
         if self._unreadable is None:
-            self._place.drop_missing(seqs, messages)
+            self._place.dispatch.drop_missing(self._place, seqs, messages)
         elif len(messages) < len(seqs) and not self._unreadable(
             set(seqs).difference([message.seq for message in messages])
         ):
@@ -196,9 +197,9 @@ class Search:
             if seq is None:
                 self._step_behind()
                 return
-            message = place.delayed.get(seq)
+            message = place.dispatch.delayed.get(seq)
             if message is not None and self._wanted(message):
-                del place.delayed[seq]
+                del place.dispatch.delayed[seq]
                 self._give_up([message])
         self._after(self._step_aside)
 
@@ -213,7 +214,10 @@ class Search:
                 if self._spent():
                     self._after(partial(read, messages[index:]), 1)
                     return
-                if self._wanted(message) and self._place.resting.pop(message.seq, None) is not None:
+                if (
+                    self._wanted(message)
+                    and self._place.dispatch.resting.pop(message.seq, None) is not None
+                ):
                     self._give_up([message])
             self._after(self._step_behind)
 

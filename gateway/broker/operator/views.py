@@ -22,7 +22,7 @@ from gateway.messaging.destination import Destination, Kind
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.dispatch import Dispatched
     from gateway.broker.core.subscription import TopicSubscription
     from gateway.broker.sessions.connection import EmbeddedConnection
     from gateway.broker.sessions.provider import EmbeddedProvider
@@ -208,17 +208,17 @@ def destination(
     """How one stands."""
     wildcards: Counter[str] = Counter()
     if isinstance(physical, PhysicalQueue):
-        consumers = len(physical.consumers)
+        consumers = len(physical.dispatch.consumers)
         unacknowledged = physical.count - waiting(physical)
     else:
         consumers = unacknowledged = 0
         for subscription in physical.subscriptions:
-            consumers += max(1, len(subscription.consumers))
+            consumers += max(1, len(subscription.dispatch.consumers))
             if subscription.ordinal:
-                wildcards[subscription.pattern.name] += max(1, len(subscription.consumers))
+                wildcards[subscription.pattern.name] += max(1, len(subscription.dispatch.consumers))
             else:
-                unacknowledged += subscription.locked + sum(
-                    [consumer.outstanding for consumer in subscription.consumers]
+                unacknowledged += subscription.dispatch.locked + sum(
+                    [consumer.outstanding for consumer in subscription.dispatch.consumers]
                 )
     return DestinationView(
         type=physical.destination.kind.name.lower(),
@@ -296,9 +296,10 @@ def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationVie
     ) - len(chosen)
 
 
-def waiting(place: Distribution) -> int:
+def waiting(place: Dispatched) -> int:
     """Count the messages that no consumer has."""
-    return place.backlog.waiting + len(place.delayed) + len(place.resting) + place.dying
+    dispatch = place.dispatch
+    return dispatch.backlog.waiting + len(dispatch.delayed) + len(dispatch.resting) + dispatch.dying
 
 
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
@@ -307,9 +308,9 @@ def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
     Of a topic, only subscriptions by its name count.
     """
     if isinstance(physical, PhysicalQueue):
-        return bool(physical.held or physical.locked)
+        return bool(physical.held or physical.dispatch.locked)
     named = [each for each in physical.subscriptions if each.pattern == physical.destination]
-    return bool(physical.held) or any(each.locked for each in named)
+    return bool(physical.held) or any(each.dispatch.locked for each in named)
 
 
 def durable(subscription: TopicSubscription) -> DurableView:
@@ -321,9 +322,9 @@ def durable(subscription: TopicSubscription) -> DurableView:
         selector=subscription.selector.text if subscription.selector is not None else "",
         no_local=subscription.no_local,
         messages=waiting(subscription)
-        + subscription.locked
-        + sum([consumer.outstanding for consumer in subscription.consumers]),
-        active=bool(subscription.consumers),
+        + subscription.dispatch.locked
+        + sum([consumer.outstanding for consumer in subscription.dispatch.consumers]),
+        active=bool(subscription.dispatch.consumers),
     )
 
 

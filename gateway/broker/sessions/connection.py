@@ -412,10 +412,10 @@ class EmbeddedConnection:
         key = (self.client_id, name)
         existing = broker.durables.get(key)
         if existing is not None:
-            if existing.consumers:
+            if existing.dispatch.consumers:
                 raise DurableInUse(self.client_id, name)
-            if existing.halted is not None:
-                raise existing.halted
+            if existing.dispatch.halted is not None:
+                raise existing.dispatch.halted
             same_text = (existing.selector.text if existing.selector else "") == (
                 selector.text if selector else ""
             )
@@ -490,10 +490,10 @@ class EmbeddedConnection:
         subscription = self.broker.durables.get((self.client_id, durable_name))
         if subscription is None:
             return fail(UnknownSubscription(self.client_id, durable_name))
-        if subscription.consumers:
+        if subscription.dispatch.consumers:
             return fail(DurableInUse(self.client_id, durable_name))
-        if subscription.halted is not None:
-            return fail(subscription.halted)
+        if subscription.dispatch.halted is not None:
+            return fail(subscription.dispatch.halted)
         done: Deferred[None] = Deferred()
 
         commits = self.broker.commits

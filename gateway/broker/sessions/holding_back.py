@@ -58,7 +58,11 @@ class HoldingBack:
         """Whether it sends faster than the consumers of its queue take; without any, nobody is
         outrun.
         """
-        return self.fast is not None and bool(self.fast.consumers) and self.fast.pace.outrun()
+        return (
+            self.fast is not None
+            and bool(self.fast.dispatch.consumers)
+            and self.fast.dispatch.pace.outrun()
+        )
 
     def on_writable(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` once, when nothing does any more; never from inside this call, and not
@@ -76,7 +80,7 @@ class HoldingBack:
             # Memory is counted at each message, and does not tell.
             self._broker.schedule.after(_MOMENT_MS, lambda: self.on_writable(resume))
         elif self.fast is not None and self._outruns():
-            self.fast.pace.slow_down(resume)
+            self.fast.dispatch.pace.slow_down(resume)
         else:
             self._broker.turn.dispatch(resume)
 

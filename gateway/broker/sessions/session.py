@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.broker.core.physical import Kept, Physical, Place
+from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.promises import Promises, storage_failed
 from gateway.broker.sessions.consumer import EmbeddedConsumer
@@ -261,7 +261,7 @@ class EmbeddedSession:
         ]
         before, inserted = commits.changes, commits.inserted
         journey = self._broker.journey
-        places: list[tuple[Physical, Place, Kept]] = []
+        places: list[tuple[Physical, Reservation, Kept]] = []
 
         def outcome(error: StoreError | None) -> None:
             if error is None and journey is not None:

@@ -20,7 +20,7 @@ from gateway.messaging.provider import Subscription, Waiting
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.dispatch import Dispatched
 
 _NOTHING: Final = Waiting(0, 0)
 
@@ -32,7 +32,7 @@ def waiting(broker: Broker, spec: Subscription, client_id: str | None) -> Deferr
     :param client_id: of whom a durable subscription is.
     :returns: None for a selector on a queue, which only a browser can apply.
     """
-    place: Distribution | None = None
+    place: Dispatched | None = None
     if spec.destination.kind is Kind.QUEUE:
         found = broker.find(spec.destination)
         place = found if isinstance(found, PhysicalQueue) else None
@@ -43,13 +43,13 @@ def waiting(broker: Broker, spec: Subscription, client_id: str | None) -> Deferr
     return succeed(_NOTHING) if place is None else _of(place)
 
 
-def _of(place: Distribution) -> Deferred[Waiting | None]:
-    count = views.waiting(place) - place.dying
+def _of(place: Dispatched) -> Deferred[Waiting | None]:
+    count = views.waiting(place) - place.dispatch.dying
     if not count:
         return succeed(_NOTHING)
-    times = [message.timestamp for message in place.delayed.values()]
-    stored = [min(place.resting)] if place.resting else []
-    for _, level in place.backlog.levels():
+    times = [message.timestamp for message in place.dispatch.delayed.values()]
+    stored = [min(place.dispatch.resting)] if place.dispatch.resting else []
+    for _, level in place.dispatch.backlog.levels():
         first, behind = level.first(), level.first_behind()
         if first is not None:
             times.append(first.timestamp)

@@ -17,7 +17,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Xid
 
 if TYPE_CHECKING:
-    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.dispatch import Dispatched
     from gateway.broker.core.queue import PhysicalQueue
     from gateway.broker.core.topic import PhysicalTopic
     from gateway.broker.sessions.consumer import EmbeddedConsumer
@@ -54,7 +54,7 @@ class Taken(NamedTuple):
     :param consumer: who had them; None after a restart.
     """
 
-    source: Distribution
+    source: Dispatched
     messages: Sequence[Message]
     consumer: EmbeddedConsumer | None
 
@@ -89,7 +89,7 @@ class Branch:
         self.taken: list[Taken] = []
         #: The same as far as it is in the store only, since a restart.
         self.unread_sends: list[tuple[PhysicalQueue | PhysicalTopic, IndexRow]] = []
-        self.unread_taken: list[tuple[Distribution, IndexRow]] = []
+        self.unread_taken: list[tuple[Dispatched, IndexRow]] = []
         #: How many messages a prepared branch has sent, and acknowledged.
         self.sent = self.acknowledged = 0
         #: While a call for it is on its way to the disk: those behind it.

@@ -15,7 +15,7 @@ from gateway.messaging.xa import xid_text
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.core.distribution import Distribution
+    from gateway.broker.core.dispatch import Dispatched
     from gateway.broker.core.queue import PhysicalQueue
     from gateway.broker.core.topic import PhysicalTopic
 
@@ -57,14 +57,14 @@ class Holdings:
         physical.hold(1, row.size)
         return True
 
-    def taken(self, row: IndexRow, source: Distribution) -> bool:
+    def taken(self, row: IndexRow, source: Dispatched) -> bool:
         """Whether a branch has acknowledged this message, which counts there and is not to wait."""
         branch = self._taken.pop((source.owner, row.seq), None) if self._taken else None
         if branch is None:
             return False
         branch.unread_taken.append((source, row))
         branch.acknowledged += 1
-        source.locked += 1
+        source.dispatch.locked += 1
         return True
 
     def was_taken(self, owner: int, seq: int) -> bool:

@@ -24,8 +24,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.broker.core.distribution import Distribution
-from gateway.broker.core.physical import Kept, Physical, Place
+from gateway.broker.core.dispatch import Dispatched
+from gateway.broker.core.physical import Kept, Physical, Reservation
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import Branch, Part, Taken
 from gateway.messaging.errors import StorageFailed, TransactionTooLarge
@@ -96,7 +98,7 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
     repeats = _has_repeats(sent)
     taken = _acknowledged(branch.parts)
     before, inserted = commits.changes, commits.inserted
-    places: list[tuple[EmbeddedSession, Physical, Place, Kept]] = []
+    places: list[tuple[EmbeddedSession, Physical, Reservation, Kept]] = []
 
     def outcome(error: StoreError | None) -> None:
         if error is None and broker.journey is not None:
@@ -158,8 +160,8 @@ def prepare(broker: Broker, branch: Branch, done: Told) -> None:
         locked: list[tuple[int, int]] = []
         for consumer, messages in _acknowledged(branch.parts):
             source = consumer.source
-            if isinstance(source, Distribution):
-                source.locked += len(messages)
+            if isinstance(source, (PhysicalQueue, TopicSubscription)):
+                source.dispatch.locked += len(messages)
                 branch.taken.append(Taken(source, messages, consumer))
                 branch.acknowledged += len(messages)
                 locked += [
@@ -336,7 +338,7 @@ def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: 
                 else:
                     _give_back(consumer, each.messages, broker.branches.is_idle(consumer.session))
             for source, index in unread:
-                source.not_found(1, index.size)
+                source.dispatch.not_found(source, 1, index.size)
         done(error)
 
     commits.begin()
@@ -375,7 +377,7 @@ def read(broker: Broker, branch: Branch, done: Callable[[], None]) -> None:
             else:
                 branch.sends.append((physical, [message]))
         taken, branch.unread_taken = branch.unread_taken, []
-        by_source: dict[Distribution, list[Message]] = {}
+        by_source: dict[Dispatched, list[Message]] = {}
         for source, index in taken:
             message = by_seq.get(index.seq)
             if message is None:
@@ -408,9 +410,9 @@ def _let_go(broker: Broker, branch: Branch) -> None:
     unread_sends, unread_taken = branch.unread_sends, branch.unread_taken
     branch.sends, branch.taken, branch.unread_sends, branch.unread_taken = [], [], [], []
     for each in taken:
-        each.source.locked -= len(each.messages)
+        each.source.dispatch.locked -= len(each.messages)
     for source, _ in unread_taken:
-        source.locked -= 1
+        source.dispatch.locked -= 1
     for physical, run in sends:
         physical.let_go(len(run), _octets(run))
         broker.branches.sent.difference_update([message.seq for message in run])

@@ -297,7 +297,7 @@ def test_a_lowered_limit_removes_what_only_the_store_has(tmp_path: Path) -> None
     for number in range(100):
         session.send(texts(Q, [number]))
     stepped.settle()
-    assert stepped.broker.queue(Q).backlog.behind > 80
+    assert stepped.broker.queue(Q).dispatch.backlog.behind > 80
     outcome(
         stepped,
         administration(stepped).update(

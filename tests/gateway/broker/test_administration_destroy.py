@@ -360,7 +360,10 @@ def test_a_topic_is_destroyed_after_a_durable_subscription_of_it_that_is_ending(
         stepped.restart()
         stepped.settle()
         durable = stepped.broker.durables["me", "d"]
-        assert durable.backlog.waiting + stepped.broker.queue(Queue("mq.sys.dmq")).count == 3_000
+        assert (
+            durable.dispatch.backlog.waiting + stepped.broker.queue(Queue("mq.sys.dmq")).count
+            == 3_000
+        )
     else:
         stepped.settle()
         assert told == [None, None]

@@ -273,7 +273,7 @@ def test_a_hundred_thousand_go_in_slices(
     session.close()
     if where == "in the store":
         stepped.restart()
-        assert stepped.broker.queue(Q).backlog.behind == count
+        assert stepped.broker.queue(Q).dispatch.backlog.behind == count
     admin = administration(stepped)
     commits, call_later, step = stepped.broker.commits, stepped.clock.callLater, stepped.store.step
     slices: list[int] = []

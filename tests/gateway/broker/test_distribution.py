@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.distribution import MOST_IN_A_TURN
+from gateway.broker.core.dispatch import MOST_IN_A_TURN
 from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.operator.purging import purge
 from gateway.broker.sessions.consumer import EmbeddedConsumer
@@ -94,7 +94,7 @@ def test_octets_bound_what_each_gets(stepped: Stepped) -> None:
     stepped.turns()
     # The message that exceeds the credit is delivered whole.
     assert (len(tight.messages), len(wide.messages)) == (3, 5)
-    assert stepped.broker.queue(Q).backlog.waiting == 12
+    assert stepped.broker.queue(Q).dispatch.backlog.waiting == 12
     tight.consumer.grant(0, 15)
     stepped.turns()
     assert len(tight.messages) == 4, "5 octets too many were taken before"
@@ -237,7 +237,7 @@ def test_a_selector_finds_what_it_wants_behind_a_full_memory(
             message.headers = message.headers.replace(persistent=False)
         session.send([message])
     small.settle()
-    assert small.broker.queue(Q).backlog.behind > 150
+    assert small.broker.queue(Q).dispatch.backlog.behind > 150
     red = small.consume(session, Q, selector="colour = 'red'")
     small.settle()
     assert red.texts == [str(number) for number in range(0, 200, 5)]
@@ -273,7 +273,7 @@ def test_a_plain_consumer_and_one_with_a_selector_share_a_queue_that_is_mostly_i
     red = small.consume(session, Q, selector="colour = 'red'")
     plain = small.consume(session, Q, credit=5)
     small.settle()
-    while small.broker.queue(Q).backlog.waiting:
+    while small.broker.queue(Q).dispatch.backlog.waiting:
         plain.consumer.grant(9)
         small.settle()
     got = [int(body) for body in red.texts + plain.texts]
@@ -349,9 +349,9 @@ def test_looking_through_a_large_queue_is_cut_into_rounds(
     queue = stepped.broker.queue(Q)
     inbox.consumer.start()
     rounds = 0
-    while queue._marked:
+    while queue.dispatch.marked:
         before = looks
-        queue._dispatch()
+        queue.hand_out()
         assert looks - before <= MOST_IN_A_TURN
         rounds += 1
     assert looks == 5_000
@@ -422,7 +422,7 @@ def test_a_row_that_cannot_be_read_is_left_out_and_holds_nobody_up(small: Steppe
     assert sorted(int(body) for body in red.texts + plain.texts) == expected
     assert sorted(int(body) for body in browser.texts) == expected
     queue = small.broker.queue(Q)
-    assert (queue.count, queue.backlog.waiting) == (55, 0)
+    assert (queue.count, queue.dispatch.backlog.waiting) == (55, 0)
     assert queue.octets == sum(message.size for message in red.messages + plain.messages)
 
 
@@ -531,7 +531,7 @@ def test_a_purge_while_messages_are_being_read_back_is_a_purge_of_those_too(smal
     inbox = small.consume(session, Q)
     for _ in range(5):
         small.clock.advance(0)
-    assert small.broker.queue(Q).backlog.reading
+    assert small.broker.queue(Q).dispatch.backlog.reading
     purge(small.broker.queue(Q), lambda count: None)
     session.send(texts(Q, ["new"]))
     small.settle()
@@ -561,7 +561,7 @@ def test_expired_messages_are_given_up_in_slices_wherever_they_are(small: Steppe
     small.settle()
     small.later(61)
     queue = small.broker.queue(Q)
-    assert (queue.count, queue.backlog.waiting) == (1, 1)
+    assert (queue.count, queue.dispatch.backlog.waiting) == (1, 1)
     dead = small.consume(session, Queue("mq.sys.dmq"), credit=2_000)
     small.settle()
     assert sorted(int(body) for body in dead.texts) == list(range(1_200))

@@ -41,9 +41,11 @@ def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
     stepped.settle()
     stepped.restart(Memory(total=20 * OVERHEAD, share=5 * OVERHEAD, least=OVERHEAD))
     queue = stepped.broker.queue(Q)
-    assert (queue.count, queue.backlog.waiting, stepped.broker.memory.used) == (30, 30, 0), (
-        "nothing is read before it is wanted"
-    )
+    assert (queue.count, queue.dispatch.backlog.waiting, stepped.broker.memory.used) == (
+        30,
+        30,
+        0,
+    ), "nothing is read before it is wanted"
     inbox = stepped.consume(stepped.session(), Q)
     stepped.settle()
     expected = [
@@ -110,7 +112,7 @@ def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
     assert inbox.texts == ["given back", "fresh"]
     assert inbox.attempts == [2, 1], "what was outstanding when the process died was not counted"
     queue = stepped.broker.queue(Q)
-    assert (queue.count, len(queue.resting)) == (3, 1)
+    assert (queue.count, len(queue.dispatch.resting)) == (3, 1)
     stepped.later(29)
     assert len(inbox.messages) == 2
     stepped.later(2)
@@ -159,7 +161,12 @@ def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped) -> None:
     stepped.restart()
     stepped.later(61)
     queue = stepped.broker.queue(Q)
-    assert (queue.count, queue.backlog.waiting, queue.backlog.expiring, queue.dying) == (
+    assert (
+        queue.count,
+        queue.dispatch.backlog.waiting,
+        queue.dispatch.backlog.expiring,
+        queue.dispatch.dying,
+    ) == (
         20,
         20,
         10,

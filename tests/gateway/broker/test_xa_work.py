@@ -92,12 +92,12 @@ def test_a_prepared_branch_holds_what_it_sent_and_locks_what_it_acknowledged(
     assert waiting(stepped, Q) == ["2"]
     assert waiting(stepped, OTHER) == []
     queue, other = stepped.broker.queue(Q), stepped.broker.queue(OTHER)
-    assert (queue.count, queue.locked, other.count, other.coming) == (3, 2, 0, 1)
+    assert (queue.count, queue.dispatch.locked, other.count, other.coming) == (3, 2, 0, 1)
     again = Branching(stepped)
     again.commit(xid(1))
     assert waiting(stepped, Q) == ["2"]
     assert waiting(stepped, OTHER) == ["held"]
-    assert (queue.count, queue.locked, other.count, other.coming, other.coming_octets) == (
+    assert (queue.count, queue.dispatch.locked, other.count, other.coming, other.coming_octets) == (
         1,
         0,
         1,
@@ -121,7 +121,7 @@ def test_a_prepared_branch_rolled_back_gives_back_in_order_and_counts(
     stepped.settle()
     assert inbox.texts == ["0", "1", "2", "3", "4"]
     assert inbox.attempts == [2, 2, 2, 1, 1]
-    assert stepped.broker.queue(Q).locked == 0
+    assert stepped.broker.queue(Q).dispatch.locked == 0
 
 
 def test_a_rollback_gives_back_what_was_only_received_too(stepped: Stepped, xa: Branching) -> None:

@@ -1,0 +1,295 @@
+"""Hands waiting messages to consumers, fairly and as far as they have credit.
+
+Each queue has a dispatch, and so has each subscription of a topic: they are its *place*, and told
+in each call. With a reference to it the two would be a cycle, and what was removed would stay in
+memory until a garbage collection. What settling a message means, and where a dead one comes from, is
+the place's.
+
+Owns fairness, credit, and what is read back for consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from twisted.logger import Logger
+
+from gateway.broker.core.backlog import Backlog
+from gateway.broker.core.cursor import Cursor
+from gateway.broker.core.pace import Pace
+from gateway.broker.core.selection import Selection
+from gateway.broker.core.source import Place
+from gateway.broker.durability.rows import BLOCK
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import DestinationStopped
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.core.changes import Changes
+    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.source import Receiver
+
+#: Messages handed out by one destination in one turn; others come between.
+MOST_IN_A_TURN: Final = 1_000
+
+
+class Dispatched(Place, Protocol):
+    """A place, with what hands its messages out."""
+
+    @property
+    def changes(self) -> Changes: ...
+
+    @property
+    def dispatch(self) -> Dispatch: ...
+
+    @property
+    def named(self) -> Physical | None:
+        """The destination that it is, or that it names; None for a pattern, or where that is
+        gone.
+        """
+
+
+class Dispatch:
+    """Messages that wait at one place, and consumers that want them.
+
+    :param examines: whether the place is asked about each run before it is handed out.
+    """
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, changes: Changes, examines: bool = False) -> None:
+        self.changes = changes
+        self.backlog = Backlog(changes.memory, changes.spills)
+        self.consumers: list[Receiver] = []
+        #: Deliveries that came to nothing, by seq; empty for nearly every message.
+        self.tried: dict[int, int] = {}
+        #: Rejected messages that wait for their pause to end, by seq.
+        self.delayed: dict[int, Message] = {}
+        #: The same for messages that are in the store only since a restart: their sizes, by seq.
+        self.resting: dict[int, int] = {}
+        self._examines: Final = examines
+        self._selection = Selection()
+        #: Index of the consumer whose turn it is.
+        self._turn_of = 0
+        #: The place is to hand out at the end of this turn.
+        self.marked = False
+        #: Senders that outrun the consumers.
+        self.pace = Pace(changes.turn, changes.schedule, changes.memory, self.backlog)
+        #: Browsers that wait for what is being read back.
+        self._readers: list[Callable[[], None]] = []
+        #: Messages that have expired or were refused, and are being read or buried, slice by slice:
+        #: they wait no longer, but still count.
+        self.dying = 0
+        #: Messages that prepared branches have acknowledged: nobody has them, nobody is given them,
+        #: and they still count.
+        self.locked = 0
+        #: A selector is to be asked, and that waits for time.
+        self.held_up = False
+        #: Why nothing is handed out any more: a message that waits here is damaged in the store.
+        self.halted: DestinationStopped | None = None
+
+    # --- consumers
+
+    def halt(self, error: DestinationStopped) -> None:
+        """Hand out nothing more, whatever comes back, and end the consumers."""
+        if self.halted is None:
+            self.halted = error
+            for consumer in list(self.consumers):
+                consumer.stop_for_good(error)
+            self._tell_readers()
+
+    def join(self, place: Place, consumer: Receiver) -> None:
+        if self.halted is not None:
+            raise self.halted
+        self.consumers.append(consumer)
+        if consumer.selector is not None:
+            self._selection.cursors[consumer] = Cursor(self.backlog)
+        place.mark()
+
+    def leave(self, consumer: Receiver) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._selection.cursors.pop(consumer, None)
+
+    # --- handing out
+
+    def hand_out(self, place: Place) -> None:
+        """Hand out what the consumers have credit for; the rest in another turn."""
+        self.marked = False
+        backlog = self.backlog
+        if backlog.waiting and not self.held_up and self.halted is None:
+            if self._selection.cursors:
+                self._selection.dispatch(self, place, self._in_turn())
+            else:
+                ready = [consumer for consumer in self.consumers if consumer.ready()]
+                if ready:
+                    self._hand_out_plain(place, ready)
+            if backlog.behind:
+                self._read_back(place)
+        self.pace.look()
+
+    def hold_up(self, place: Place) -> None:
+        """The time for selectors is used up: hand nothing out before there is more."""
+        if not self.held_up:
+            self.held_up = True
+            self.changes.slices.wait(partial(self._go_on, place))
+
+    def _go_on(self, place: Place) -> None:
+        self.held_up = False
+        self.hand_out(place)
+
+    def _hand_out_plain(self, place: Place, ready: list[Receiver]) -> None:
+        backlog = self.backlog
+        if len(ready) == 1:
+            consumer = ready[0]
+            octets = -1 if consumer.octets is None else consumer.octets
+            run, expired = backlog.take(
+                min(consumer.credit, MOST_IN_A_TURN), octets, self.changes.turn.now_ms
+            )
+            if run:
+                self.hand(place, consumer, run)
+        else:
+            most = min(sum([consumer.credit for consumer in ready]), MOST_IN_A_TURN)
+            run, expired = backlog.take(most, -1, self.changes.turn.now_ms)
+            if run:
+                self._deal(place, run)
+        if expired:
+            place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
+        if (run or expired) and backlog.waiting:
+            place.mark()
+
+    def _deal(self, place: Place, run: list[Message]) -> None:
+        """Deal messages out like cards, beginning with whoever is next."""
+        ready = [consumer for consumer in self._in_turn() if consumer.ready()]
+        count = len(ready)
+        share = -(-len(run) // count)
+        octets = sum([len(message.body) for message in run])
+        if all(
+            consumer.credit >= share and (consumer.octets is None or consumer.octets > octets)
+            for consumer in ready
+        ):
+            hands = [run[seat::count] for seat in range(count)]
+            seat = len(run) % count
+        else:
+            hands, seat = self._deal_singly(ready, run)
+        self._turn_of = self.consumers.index(ready[seat])
+        for consumer, hand in zip(ready, hands, strict=True):
+            if hand and consumer.running:
+                self.hand(place, consumer, hand)
+            elif hand:
+                # Another one's delivery has closed or stopped it.
+                self.wait_again(place, hand)
+
+    def _deal_singly(
+        self, ready: list[Receiver], run: list[Message]
+    ) -> tuple[list[list[Message]], int]:
+        """Deal to consumers who may not have room for their share. :returns: their hands, and the
+        seat of the next.
+        """
+        count = len(ready)
+        hands: list[list[Message]] = [[] for _ in ready]
+        room = [consumer.octets if consumer.octets is not None else 1 << 62 for consumer in ready]
+        seat = 0
+        for index, message in enumerate(run):
+            for _ in range(count):
+                if len(hands[seat]) < ready[seat].credit and room[seat] > 0:
+                    break
+                seat = (seat + 1) % count
+            else:
+                self.backlog.give_back(run[index:])
+                break
+            hands[seat].append(message)
+            room[seat] -= len(message.body)
+            seat = (seat + 1) % count
+        return hands, seat
+
+    def _in_turn(self) -> list[Receiver]:
+        start = self._turn_of % len(self.consumers)
+        self._turn_of = start + 1
+        return self.consumers[start:] + self.consumers[:start]
+
+    def hand(self, place: Place, consumer: Receiver, run: list[Message]) -> None:
+        """Deliver what was taken out of the backlog."""
+        if self._examines:
+            run = place.examine(run)
+            if not run:
+                return
+        self.pace.handed(len(run))
+        attempts: list[int] | None = None
+        if self.tried:
+            attempts = [self.tried.get(message.seq, 0) + 1 for message in run]
+            if max(attempts) == 1:
+                attempts = None
+        self.changes.delivered(place, consumer, run, attempts)
+        consumer.hand(run, attempts)
+
+    def wait_again(self, place: Place, messages: Sequence[Message]) -> None:
+        """These wait again, in their old places; nothing for none."""
+        if messages:
+            place.return_to_backlog(messages)
+            if self._selection.cursors:
+                self._selection.look_again(messages)
+            place.mark()
+
+    def forget_tries(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.tried.pop(message.seq, None)
+
+    # --- the store
+
+    def _read_back(self, place: Place) -> None:
+        if self.changes.memory.used >= self.changes.memory.most and not (
+            self.consumers or self._readers
+        ):
+            return
+        seqs = self.backlog.wanted(BLOCK)
+        if seqs:
+            self.changes.rows.read_back(seqs, partial(self._refilled, place, seqs))
+
+    def _refilled(self, place: Place, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        if self.halted is not None:
+            # One of them is damaged. All stay where they are, and nothing more is read.
+            self.backlog.unread()
+        else:
+            self.not_found(place, *self.backlog.refill(seqs, messages))
+            place.mark()
+        self._tell_readers()
+
+    def _tell_readers(self) -> None:
+        self._readers, waiting = [], self._readers
+        for look in waiting:
+            look()
+
+    def after_reading(self, look: Callable[[], None]) -> None:
+        """Call ``look`` when what is being read back is in memory."""
+        self._readers.append(look)
+
+    def read_for(self, place: Place, look: Callable[[], None]) -> None:
+        """If anything is in the store only, have some of it read back, and call ``look`` then."""
+        if self.backlog.behind and look not in self._readers:
+            self._readers.append(look)
+            place.mark()
+
+    def drop_missing(self, place: Place, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        """These seqs were to be read: what is not among the messages, and still should be in the
+        store, is there no more.
+        """
+        if len(messages) < len(seqs) and self.halted is None:
+            self.not_found(
+                place,
+                *self.backlog.drop_behind(
+                    set(seqs).difference([message.seq for message in messages])
+                ),
+            )
+
+    def not_found(self, place: Place, count: int, octets: int) -> None:
+        """So many messages should have been in the store, and are not."""
+        if count:
+            self._log.error(
+                "{count} messages of {source} are not in the store any more",
+                count=count,
+                source=str(place),
+            )
+            place.lost(count, octets)

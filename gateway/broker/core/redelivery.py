@@ -1,0 +1,216 @@
+"""What happens to messages that no consumer took: they are delivered again, at once or after a
+pause, or they are dead.
+
+Owns how often each message was tried, its pause, and the burying of many slice by slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from gateway.broker.durability.rows import BLOCK
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.core.dispatch import Dispatched
+    from gateway.messaging.redelivery import RedeliveryChanges
+
+#: How long the wall clock is believed before it is looked at again, in milliseconds.
+_LOOK_MS: Final = 10_000
+
+
+# --- expiry
+
+
+def sweep(place: Dispatched, now_ms: int) -> None:
+    """Give up what has expired and still waits."""
+    dispatch = place.dispatch
+    if dispatch.backlog.expiring and dispatch.halted is None:
+        expired, stored = dispatch.backlog.take_expired(now_ms)
+        dispatch.dying += len(expired) + len(stored)
+        if expired:
+            place.changes.schedule.in_slices(
+                _bury_slowly(place, expired, DeadReason.EXPIRED, "expired while it waited")
+            )
+        _bury_stored(place, dict(stored), DeadReason.EXPIRED, "expired while it waited")
+
+
+def _bury_slowly(
+    place: Dispatched, messages: list[Message], reason: DeadReason, comment: str
+) -> Iterator[None]:
+    for start in range(0, len(messages), BLOCK):
+        if start:
+            yield
+        part = messages[start : start + BLOCK]
+        place.dispatch.dying -= len(part)
+        place.bury(part, reason, comment)
+
+
+def _bury_stored(
+    place: Dispatched, sizes: dict[int, int], reason: DeadReason, comment: str
+) -> None:
+    """Bury messages that are in the store only, given by their sizes, block by block."""
+    if not sizes:
+        return
+    seqs = list(islice(sizes, BLOCK))
+
+    def found(messages: Sequence[Message]) -> None:
+        octets = sum([sizes.pop(seq) for seq in seqs])
+        dispatch = place.dispatch
+        dispatch.dying -= len(seqs)
+        if len(messages) < len(seqs):
+            dispatch.not_found(
+                place,
+                len(seqs) - len(messages),
+                octets - sum([message.size for message in messages]),
+            )
+        if messages:
+            place.bury(messages, reason, comment)
+        _bury_stored(place, sizes, reason, comment)
+
+    place.changes.rows.read_back(seqs, found)
+
+
+# --- taking back
+
+
+def give_up(place: Dispatched, messages: Sequence[Message]) -> None:
+    """Give up what was outstanding when the place went."""
+    if messages and place.burial is not None:
+        place.bury(messages, DeadReason.UNDELIVERABLE, place.burial)
+    else:
+        place.changes.removed(place, messages)
+        place.settle(messages)
+
+
+def give_back(place: Dispatched, messages: Sequence[Message]) -> None:
+    """Deliver these again at once, in order; each was tried once more."""
+    changes, dispatch = place.changes, place.dispatch
+    changes.returned(place, messages, "unsettled")
+    if place.gone:
+        give_up(place, messages)
+        return
+    tried, limit = dispatch.tried, changes.most_rollbacks
+    kept = messages
+    for message in messages:
+        tried[message.seq] = tried.get(message.seq, 0) + 1
+    if limit:
+        kept = [message for message in messages if tried[message.seq] < limit]
+        buried: dict[int, list[Message]] = {}
+        for message in messages:
+            if tried[message.seq] >= limit:
+                buried.setdefault(tried[message.seq], []).append(message)
+        for tries, part in buried.items():
+            dispatch.dying += len(part)
+            changes.schedule.in_slices(
+                _bury_slowly(place, part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times")
+            )
+    changes.schedule.in_slices(
+        _count_slowly(place, [message for message in kept if place.keeps_count(message)])
+    )
+    dispatch.wait_again(place, kept)
+
+
+def _count_slowly(place: Dispatched, messages: list[Message]) -> Iterator[None]:
+    """Have the store know how often these were tried, those that were settled meanwhile left
+    out.
+    """
+    for start in range(0, len(messages), 4 * BLOCK):
+        if start:
+            yield
+        dispatch = place.dispatch
+        for message in messages[start : start + 4 * BLOCK]:
+            count = dispatch.tried.get(message.seq)
+            if count is not None and message.seq not in dispatch.delayed:
+                place.changes.commits.redelivery(place.owner, message.seq, count, 0)
+
+
+def reject(
+    place: Dispatched,
+    messages: Sequence[Message],
+    delay_ms: int | None,
+    dead: DeadReason | None,
+    changed: RedeliveryChanges | None,
+) -> None:
+    """A consumer could not take these: later again, or dead."""
+    changes, dispatch = place.changes, place.dispatch
+    changes.returned(place, messages, "rejected")
+    if place.gone:
+        give_up(place, messages)
+        return
+    policy = place.use_policy()
+    if changed is not None:
+        policy = changed.over(policy)
+    again: list[Message] = []
+    buried: dict[tuple[DeadReason, int], list[Message]] = {}
+    for message in messages:
+        tries = dispatch.tried[message.seq] = dispatch.tried.get(message.seq, 0) + 1
+        pause = policy.delay(tries) if delay_ms is None else delay_ms
+        if dead is not None or pause is None:
+            buried.setdefault((dead or DeadReason.UNDELIVERABLE, tries), []).append(message)
+            continue
+        if place.keeps_count(message):
+            due_ms = changes.turn.refresh() + pause if pause else 0
+            changes.commits.redelivery(place.owner, message.seq, tries, due_ms)
+        if pause:
+            dispatch.delayed[message.seq] = message
+            changes.schedule.after(pause, partial(_due, place, message.seq))
+        else:
+            again.append(message)
+    for (reason, tries), part in buried.items():
+        dispatch.dying += len(part)
+        changes.schedule.in_slices(
+            _bury_slowly(place, part, reason, f"refused by its consumer {tries} times")
+        )
+    dispatch.wait_again(place, again)
+
+
+def _due(place: Dispatched, seq: int) -> None:
+    message = place.dispatch.delayed.pop(seq, None)
+    if message is not None:
+        place.dispatch.wait_again(place, [message])
+
+
+def resume_pause(place: Dispatched, seq: int, size: int, due_ms: int) -> None:
+    """Let a message that is in the store only since a restart go on with its pause.
+
+    That ends at a time of day, the only clock that outlives the process. The clock may have been
+    set back meanwhile, so the pause is no longer than the longest of the destination; or be behind
+    now and put right later, so it is looked at again.
+
+    :param due_ms: epoch milliseconds.
+    """
+    place.dispatch.resting[seq] = size
+    turn = place.changes.turn
+    left_ms, longest_ms = due_ms - turn.refresh(), place.use_policy().maximum_redelivery_delay
+    _rest(
+        place,
+        seq,
+        due_ms,
+        turn.refresh_timer() + (min(left_ms, longest_ms) if longest_ms >= 0 else left_ms),
+    )
+
+
+def _rest(place: Dispatched, seq: int, due_ms: int, until_ms: int) -> None:
+    changes = place.changes
+
+    def look() -> None:
+        if changes.turn.refresh() < due_ms and changes.turn.timer_ms < until_ms:
+            _rest(place, seq, due_ms, until_ms)
+        else:
+            changes.rows.read_back([seq], partial(_rested, place, seq))
+
+    changes.schedule.at(min(until_ms, changes.turn.refresh_timer() + _LOOK_MS), look)
+
+
+def _rested(place: Dispatched, seq: int, messages: Sequence[Message]) -> None:
+    dispatch = place.dispatch
+    size = dispatch.resting.pop(seq, None)
+    if size is not None and messages:
+        dispatch.wait_again(place, messages)
+    elif size is not None:
+        dispatch.not_found(place, 1, size)
