@@ -476,11 +476,12 @@ class TopicSubscription:
             return True
 
         def searched(count: int) -> None:
-            damaged = (
-                each for each in topics.topics.values() if each.damaged and each is not topic
-            )
-            stopped = next((other for other in damaged if self in other.subscriptions), None)
-            if stopped is None:
+            stopped = [
+                each
+                for each in topics.topics.values()
+                if each.damaged and each is not topic and self in each.subscriptions
+            ]
+            if not stopped:
                 self.dispatch.halted = None
                 self._log.info(
                     "{subscription} goes on: {topic}, which had stopped it, is destroyed",
@@ -489,7 +490,7 @@ class TopicSubscription:
                 )
                 self.mark()
             else:
-                self.dispatch.halted = DestinationStopped(stopped.destination)
+                self.dispatch.halted = DestinationStopped(stopped[0].destination)
             done()
 
         # These were read before, and told of.
