@@ -298,7 +298,7 @@ class AdminClient:
                 "",
                 status,
             ) from None
-        if status < 400:
+        if status < 300:
             return answer
         error = answer.get("error") if isinstance(answer, dict) else None
         if not isinstance(error, dict):

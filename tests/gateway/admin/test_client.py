@@ -220,6 +220,11 @@ def test_an_answer_that_never_comes_is_given_up() -> None:
             "",
         ),
         (b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n[]", "refused with status 500", ""),
+        (
+            b'HTTP/1.1 302 Found\r\nLocation: /v1/\r\nContent-Length: 8\r\n\r\n{"a": 1}',
+            "refused with status 302",
+            "",
+        ),
         (b"", "does not answer", "unreachable"),
         (b"SSH-2.0-x\r\n", "does not answer", "unreachable"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "does not answer", "unreachable"),
