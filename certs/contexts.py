@@ -1,6 +1,6 @@
 """TLS contexts for Twisted, from files.
 
-Owns what a listener and a client accept: TLS 1.2 and 1.3, forward-secret AEAD ciphers, verified
+Owns what a listener accepts: TLS 1.2 and 1.3, forward-secret AEAD ciphers, verified
 certificates, revocation. Does not know what is spoken over the connection, nor when files change:
 it is told to reload.
 """
@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from OpenSSL import SSL, crypto
-from twisted.internet import ssl
 from twisted.internet.interfaces import (
-    IOpenSSLClientConnectionCreator,
     IOpenSSLContextFactory,
     IOpenSSLServerConnectionCreator,
 )
@@ -295,59 +293,6 @@ class ServerContextFactory:
             self._log.warn(
                 "{what} ends on {end}, in {days} days", what=what, end=end.date(), days=left.days
             )
-
-
-def client_options(
-    hostname: str,
-    authorities: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    password: bytes | None = None,
-) -> IOpenSSLClientConnectionCreator:
-    """What ``wrapClientTLS`` and ``TLSMemoryBIOFactory`` take to connect to a server, whose
-    certificate and name are verified.
-
-    :param hostname: the host name or IP address that the server's certificate must have.
-    :param authorities: certificates of the authorities that are trusted; None trusts those of the
-        platform.
-    :param certificate: the client's certificate, then those between it and the authority, if any;
-        None presents none.
-    :param key: the key of ``certificate``. :param password: decrypts it.
-    :raises CertificateFileError: a file cannot be used. :raises ValueError: only one of
-        ``certificate`` and ``key`` is given.
-    """
-    if (certificate is None) != (key is None):
-        raise ValueError("a client's certificate and its key are given together")
-    options: dict[str, Any] = {"raiseMinimumTo": ssl.TLSVersion.TLSv1_2}
-    if certificate is not None and key is not None:
-        chain, private = read_certificates(certificate), read_key(key, password)
-        if not same_key(chain[0], private):
-            raise CertificateFileError(key, f"is not the key of the certificate in {certificate}")
-        options.update(certificate=chain[0], privateKey=private, extraCertChain=chain[1:])
-    trust = None
-    if authorities is not None:
-        trusted = [
-            crypto.X509.from_cryptography(authority) for authority in read_certificates(authorities)
-        ]
-        certificates = [ssl.Certificate(authority) for authority in trusted]  # type: ignore[no-untyped-call]
-        trust = ssl.trustRootFromCertificates(certificates)  # type: ignore[no-untyped-call]
-    creator: IOpenSSLClientConnectionCreator = ssl.optionsForClientTLS(
-        hostname, trustRoot=trust, extraCertificateOptions=options
-    )
-    return creator
-
-
-def peer_common_name(transport: object) -> str | None:
-    """The name that the peer's verified certificate vouches for: its subject's common name.
-
-    :param transport: of a connection to a listener with a :class:`ServerContextFactory`, which lets
-        no certificate pass that it did not verify; once the handshake is done.
-    :returns: None where the connection has no TLS, no certificate was presented, or it has not
-        exactly one common name.
-    """
-    get = getattr(transport, "getPeerCertificate", None)
-    certificate = None if get is None else get()
-    return None if certificate is None else common_name(certificate.to_cryptography())
 
 
 def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:

@@ -37,17 +37,6 @@ from zope.interface import implementer
 PROTOCOL_VERSION = "101"
 LONGEST_REQUEST = 128
 
-STOMP = "stomp[bridge]"
-"""Name of the entry of STOMP over TCP, and the type of both entries of STOMP, as the original has
-it.
-"""
-STOMP_TLS = "sslstomp[bridge]"
-"""Name of the entry of STOMP over TLS. The original has the same name for both, so the one hides
-the other; this one is made as ``ssljms`` is from ``jms``.
-"""
-STOMP_PROTOCOL = "stomp[TCP]"
-STOMP_TLS_PROTOCOL = "stomp[SSL/TLS]"
-
 _WORD = re.compile(r"[!-~]+")
 _PROPERTY = re.compile(r"[^\x00-\x1f\x7f,\[\]]*")
 

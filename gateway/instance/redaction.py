@@ -17,11 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from twisted.logger import ILogObserver, LogEvent, formatEvent
+from twisted.logger import LogEvent, formatEvent
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
-from gateway.instance.levels import DETAIL
 from gateway.instance.settings import HIDDEN
 
 _SECRET_NAME = re.compile(
@@ -40,7 +38,6 @@ _SPELLED = re.compile(
         )""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-_HARMLESS = ("log_level", "log_namespace", "log_time", "log_system", "isError", DETAIL)
 # Below this a secret is as short as an ordinary word, and is taken out only where it stands alone.
 _SHORT = 6
 # A configured secret of letters only is taken for a word below this.
@@ -108,34 +105,11 @@ class Redaction:
             text = f"{text}\n{failure.getTraceback().rstrip()}"
         return self.text(text)
 
-    def event(self, event: LogEvent) -> LogEvent:
-        """A copy of ``event`` that has its text as :meth:`text_of` gives it, and no other field
-        that could hold a secret.
-        """
-        kept = {name: event[name] for name in _HARMLESS if name in event}
-        return {**kept, "log_format": "{log_cleaned}", "log_cleaned": self.text_of(event)}
-
-    def around(self, observer: ILogObserver) -> ILogObserver:
-        """An observer that gives cleaned events to ``observer``: one that we do not make, such as
-        that of twistd.
-        """
-        return _Cleaning(self, observer)
-
     def _compiled(self) -> re.Pattern[str]:
         # The longest first: one secret may begin another.
         return re.compile(
             "|".join(_literal(secret) for secret in sorted(self._secrets, key=len, reverse=True))
         )
-
-
-@implementer(ILogObserver)
-class _Cleaning:
-    def __init__(self, redaction: Redaction, observer: ILogObserver) -> None:
-        self._redaction = redaction
-        self._observer = observer
-
-    def __call__(self, event: LogEvent) -> None:
-        self._observer(self._redaction.event(event))
 
 
 def _literal(secret: str) -> str:

@@ -87,11 +87,6 @@ def numbered(ids: Sequence[str]) -> tuple[str, list[int]] | None:
     )
 
 
-def numbers_of(runs: Sequence[Sequence[int]]) -> list[int]:
-    """What :func:`runs_of` was given."""
-    return [first + place * step for first, count, step in runs for place in range(count)]
-
-
 class Lines:
     """Makes the lines of one run.
 

@@ -26,24 +26,20 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorSSL, ISSLTransport
 from twisted.internet.protocol import Factory, Protocol, ServerFactory, connectionDone
+from twisted.internet.ssl import Certificate, PrivateCertificate, optionsForClientTLS
 from twisted.internet.threads import deferToThread
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from certs.authority import Authority, KeyType
+from certs.authority import Authority, KeyType, common_name
 from certs.contexts import (
     ClientCertificates,
     ServerContextFactory,
     ServerFiles,
-    client_options,
-    peer_common_name,
 )
 from certs.files import (
     CertificateFileError,
-    certificate_pem,
-    key_pem,
     read_certificates,
-    read_key,
     revocation_list_pem,
     write_private,
 )
@@ -97,8 +93,10 @@ class Greeter(Protocol):
     """Answers everything with the name that the client's certificate vouches for."""
 
     def dataReceived(self, data: bytes) -> None:
-        assert self.transport is not None
-        self.transport.write((peer_common_name(self.transport) or NO_NAME).encode() + b"\n")
+        transport: Any = self.transport
+        certificate = transport.getPeerCertificate()
+        name = None if certificate is None else common_name(certificate.to_cryptography())
+        transport.write((name or NO_NAME).encode() + b"\n")
 
 
 class GreeterFactory(ServerFactory[Greeter]):
@@ -402,7 +400,7 @@ async def test_encrypted_keys_need_their_password(tmp_path: Path) -> None:
 @ensureDeferred
 async def test_reload_changes_what_new_connections_see_and_keeps_old_ones(store: KeyStore) -> None:
     contexts = ServerContextFactory(files(store), ClientCertificates.OPTIONAL)
-    options = client_options("localhost", store.authority_certificate, *store.client_files("alice"))
+    options = twisted_client(store, "localhost", "alice")
     async with listening(contexts) as port:
         old = await connect(port, options)
         first = old.peer_serial()
@@ -539,6 +537,19 @@ class Talker(Protocol):
         await self.lost
 
 
+def twisted_client(
+    store: KeyStore, host: str, client: str | None = None
+) -> IOpenSSLClientConnectionCreator:
+    """What a Twisted client connects to that host with."""
+    authority = Certificate.loadPEM(store.authority_certificate.read_bytes())
+    own = None
+    if client is not None:
+        pem = b"".join(path.read_bytes() for path in store.client_files(client))
+        own = PrivateCertificate.loadPEM(pem)  # type: ignore[no-untyped-call]
+    options: IOpenSSLClientConnectionCreator = optionsForClientTLS(host, authority, own)
+    return options
+
+
 async def connect(port: int, options: IOpenSSLClientConnectionCreator) -> Talker:
     """A connection whose handshake is done."""
     endpoint = wrapClientTLS(options, HostnameEndpoint(global_reactor, b"localhost", port))
@@ -551,41 +562,13 @@ async def connect(port: int, options: IOpenSSLClientConnectionCreator) -> Talker
 @ensureDeferred
 async def test_a_twisted_client_verifies_the_servers_name(store: KeyStore) -> None:
     async with listening(ServerContextFactory(files(store))) as port:
-        right = await connect(port, client_options("localhost", store.authority_certificate))
+        right = await connect(port, twisted_client(store, "localhost"))
         assert await right.ask() == b"nobody\n"
         await right.end()
-        numeric = await connect(port, client_options("127.0.0.1", store.authority_certificate))
+        numeric = await connect(port, twisted_client(store, "127.0.0.1"))
         await numeric.end()
         with pytest.raises(VerificationError):
-            await connect(port, client_options("elsewhere.example", store.authority_certificate))
-
-
-@ensureDeferred
-async def test_a_twisted_client_verifies_the_servers_authority(
-    store: KeyStore, tmp_path: Path
-) -> None:
-    other = tmp_path / "other.pem"
-    write_private(other, certificate_pem(Authority.create("Other CA", NOW).certificate))
-    async with listening(ServerContextFactory(files(store))) as port:
-        with pytest.raises(SSL.Error):
-            await connect(port, client_options("localhost", other))
-
-
-def test_client_options_refuse_halves_and_strangers(store: KeyStore) -> None:
-    certificate, key = store.client_files("alice")
-    with pytest.raises(ValueError, match="together"):
-        client_options("localhost", certificate=certificate)
-    with pytest.raises(CertificateFileError, match=r"bob\.key: is not the key"):
-        client_options("localhost", certificate=certificate, key=store.client_files("bob")[1])
-    encrypted = store.folder / "encrypted.key"
-    write_private(encrypted, key_pem(read_key(key), b"sesame"))
-    with pytest.raises(CertificateFileError, match="cannot be decrypted"):
-        client_options("localhost", certificate=certificate, key=encrypted, password=b"wrong")
-    assert client_options("localhost", certificate=certificate, key=encrypted, password=b"sesame")
-
-
-def test_a_transport_without_tls_has_no_peer_name() -> None:
-    assert peer_common_name(object()) is None
+            await connect(port, twisted_client(store, "elsewhere.example"))
 
 
 @pytest.mark.parametrize("clients", list(ClientCertificates))

@@ -23,7 +23,6 @@ from twisted.internet.task import Clock, deferLater
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from gateway.instance import portmapper
 from gateway.instance.portmapper import Entry, PortMapper
 
 pytestmark = pytest.mark.process
@@ -132,13 +131,17 @@ async def answer(port: int, request: bytes = b"101\n", close: bool = False) -> s
     return client.received.decode("ascii")
 
 
+STOMP_TCP = ("stomp[bridge]", "stomp[TCP]", "stomp[bridge]", 7672)
+STOMP_TLS = ("sslstomp[bridge]", "stomp[SSL/TLS]", "stomp[bridge]", 7673)
+
+
 @ensureDeferred
 async def test_the_table_is_the_originals() -> None:
     mapper = mapped(
         properties={"imqvarhome": "/var/imq", "imqhome": "/opt/imq", "sessionid": "123"}
     )
-    mapper.register(portmapper.STOMP, portmapper.STOMP_PROTOCOL, portmapper.STOMP, 7672)
-    mapper.register(portmapper.STOMP_TLS, portmapper.STOMP_TLS_PROTOCOL, portmapper.STOMP, 7673)
+    mapper.register(*STOMP_TCP)
+    mapper.register(*STOMP_TLS)
     mapper.register("admin", "http", "ADMIN", 7674, {"url": "http://localhost:7674/"})
     async with listening(mapper) as port:
         assert await answer(port) == (
@@ -154,12 +157,8 @@ async def test_the_table_is_the_originals() -> None:
 @ensureDeferred
 async def test_entries_vanish_when_they_are_removed() -> None:
     mapper = mapped()
-    remove_tcp = mapper.register(
-        portmapper.STOMP, portmapper.STOMP_PROTOCOL, portmapper.STOMP, 7672
-    )
-    remove_tls = mapper.register(
-        portmapper.STOMP_TLS, portmapper.STOMP_TLS_PROTOCOL, portmapper.STOMP, 7673
-    )
+    remove_tcp = mapper.register(*STOMP_TCP)
+    remove_tls = mapper.register(*STOMP_TLS)
     async with listening(mapper) as port:
         remove_tcp()
         assert "7672" not in await answer(port)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.journal.lines import numbers_of
 from gateway.journal.schema import FIELDS, OPEN, VERSION, Step, segment_of
 
 Line = dict[str, Any]
@@ -38,6 +37,11 @@ def lines_of(folder: Path) -> list[Line]:
             assert lines[-1]["v"] == VERSION
             assert lines[-1].keys() <= _NAMES
     return lines
+
+
+def numbers_of(runs: Sequence[Sequence[int]]) -> list[int]:
+    """What :func:`gateway.journal.lines.runs_of` was given."""
+    return [first + place * step for first, count, step in runs for place in range(count)]
 
 
 def ids_of(line: Mapping[str, Any]) -> list[str]:

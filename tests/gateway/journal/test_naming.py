@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.journal.lines import numbered, numbers_of, runs_of
+from gateway.journal.lines import numbered, runs_of
+from tests.gateway.journal.reading import numbers_of
 
 ENDS = st.one_of(st.integers(0, 10**19).map(str), st.text("0123456789²٣:-x", max_size=4))
 

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.journal.lines import numbers_of, runs_of
+from gateway.journal.lines import runs_of
 from gateway.journal.schema import OPEN, run_name, segment_name, segment_of
 from gateway.journal.segments import Bounds, CutShort, Segments
+from tests.gateway.journal.reading import numbers_of
 
 RUN = run_name("store", 1_700_000_000_000_000)
 LINES = [b'{"line":%d}\n' % number for number in range(10)]
