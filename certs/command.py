@@ -34,9 +34,8 @@ from certs.authority import (
     alternative_names,
     check_dns,
 )
-from certs.expiry import ending, revoked_in_use
 from certs.files import PASSWORD_NAME, CertificateFileError, read
-from certs.keystore import SERVER_NAME, Entry, KeyStore, KeyStoreError
+from certs.keystore import SERVER_NAME, Entry, KeyStore, KeyStoreError, ending, revoked_in_use
 from certs.revocations import difference
 
 PROGRAM: Final = "imqkeytool"
