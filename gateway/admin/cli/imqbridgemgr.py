@@ -14,8 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from bridge.config.loading import read_path
+from bridge.config.model import Bridge
+from bridge.config.problems import ConfigurationError, Problem, Severity
+from bridge.settings import PASSWORD
 from gateway.admin.cli import render_bridges as render
-from gateway.admin.cli.client import AdminClient
+from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import (
     Command,
     Question,
@@ -28,7 +32,6 @@ from gateway.admin.cli.commands import (
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
 from gateway.admin.cli.options import Common, Parser, UsageError
 from gateway.admin.cli.render import table
-from gateway.admin.cli.validate import validate
 from gateway.instance.levels import ALIASES, LEVELS
 
 PROGRAM: Final = "imqbridgemgr"
@@ -248,6 +251,78 @@ _ORDER: Final = Command(
 )
 
 
+# --- a file that needs no broker
+
+
+def _validate(common: Common, path: Path, name: str | None) -> int:
+    """Print errors and warnings, and which passwords the file needs.
+
+    :param name: the name that the bridge must have; None where any will do.
+    :returns: the exit code: 0 where it is valid. :raises AdminError: the file cannot be read.
+    """
+    passwords = _AnyPassword()
+    bridge: Bridge | None = None
+    found: Sequence[Problem]
+    try:
+        bridge, found = read_path(path, name, passwords)
+    except ConfigurationError as error:
+        found = error.problems
+    except OSError as error:
+        raise AdminError(f"{path}: {error.strerror or error}") from None
+    problems = [_problem(each) for each in found]
+    valid = bridge is not None
+    needed = [PASSWORD.full_name(each) for each in passwords.asked]
+    if common.json:
+        common.show_json(
+            {"file": str(path), "valid": valid, "problems": problems, "passfile": needed}
+        )
+        return 0 if valid else 1
+    for problem in problems:
+        word = "Warning" if problem["severity"] == Severity.WARNING.name else "Error"
+        common.complain(f"{word}: {problem['text']}")
+    if bridge is not None:
+        links = len(bridge.links)
+        common.say(
+            f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}."
+        )
+    if needed:
+        common.say(f"Needs in the passfile: {', '.join(needed)}")
+    return 0 if valid else 1
+
+
+def _problem(problem: Problem) -> dict[str, object]:
+    return {
+        "line": problem.line,
+        "element": problem.element,
+        "attribute": problem.attribute,
+        "value": problem.value,
+        "expected": problem.expected,
+        "severity": problem.severity.name,
+        "text": str(problem),
+    }
+
+
+class _AnyPassword(Mapping[str, str]):
+    """Has every password, in place of a passfile that may not be readable.
+
+    :ivar asked: the names that were asked for, in the order of the file.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self.asked:
+            self.asked.append(name)
+        return "password"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("any",))
+
+    def __len__(self) -> int:
+        return 1
+
+
 # --- the table
 
 #: By subcommand and argument. Each may have the options of Open MQ besides.
@@ -429,7 +504,7 @@ def _run(arguments: Sequence[str]) -> int:
     if subcommand == "validate":
         if not argument:
             raise UsageError("validate needs the file to look at")
-        return validate(common, Path(argument), options.bridge or None)
+        return _validate(common, Path(argument), options.bridge or None)
     command = _COMMANDS.get((subcommand, argument))
     if command is None:
         raise no_such(
