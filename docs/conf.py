@@ -5,6 +5,7 @@ These are the settings and the STOMP state table.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import gateway
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
 
 project = "stomp-gateway"
 author = "The stomp-gateway authors"
@@ -27,13 +29,14 @@ html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
 
 
 def settings_page() -> str:
+    from settings_reference import Section, page
+
     from bridge import settings as bridge
     from bridge.providers.jms import command as jms
     from gateway.admin.service import settings as admin
     from gateway.broker import settings as broker
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general
-    from gateway.instance.reference import Section, page
     from gateway.journal import settings as journal
     from gateway.stomp import settings as stomp
 

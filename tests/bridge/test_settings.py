@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bridge.settings import CONFIG_REMOTE, JMS_CLASSPATH, PASSWORD, SETTINGS, XML, XMLURL
+from docs.settings_reference import Section, page
 from gateway.configuration import DECLARED
 from gateway.instance import passfile, settings_general
 from gateway.instance.declaration import Catalogue
-from gateway.instance.reference import Section, page
 from gateway.instance.settings import Settings, read
 
 # Those that the composition root declares already come from it.

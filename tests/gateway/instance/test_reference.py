@@ -10,8 +10,8 @@ import docutils.core
 import docutils.nodes
 import pytest
 
+from docs.settings_reference import Section, page
 from gateway.instance import settings_general as general
-from gateway.instance.reference import Section, page
 from gateway.instance.settings import Choice, Duration, Octets, Setting, Text
 
 

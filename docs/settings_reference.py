@@ -1,7 +1,6 @@
 """The reference page of settings, made from their declarations.
 
-Owns the page's form, in reStructuredText. Knows no setting; the root gives it the declarations of
-each package.
+Owns the page's form, in reStructuredText. Knows no setting: conf.py gives it the declarations.
 """
 
 from __future__ import annotations
