@@ -166,6 +166,8 @@ class BrokerModel(RuleBasedStateMachine):
         super().__init__()
         #: What failed where exceptions are logged and the broker goes on.
         self.failures: list[Failure] = []
+        #: Messages that the store should have had.
+        self.missed: list[LogEvent] = []
         globalLogPublisher.addObserver(cast("ILogObserver", self.observe))
         self.folder = tempfile.TemporaryDirectory()
         self.access = AccessRules(Path(self.folder.name) / "rules")
@@ -189,6 +191,8 @@ class BrokerModel(RuleBasedStateMachine):
     def observe(self, event: LogEvent) -> None:
         if "log_failure" in event:
             self.failures.append(event["log_failure"])
+        elif "not in the store any more" in str(event.get("log_format")):
+            self.missed.append(event)
 
     # --- plumbing
 
@@ -209,6 +213,9 @@ class BrokerModel(RuleBasedStateMachine):
         self.acks: list[tuple[_Fate, _Reader, int]] = []
         #: What is acknowledged in a transaction whose outcome is open, and where it was.
         self.held: dict[_Fate, object] = {}
+        #: The same of one that is being committed. It has left when that is durable, of which its
+        #: session is told later where another commit before it waits for room on the disk.
+        self.committing: dict[_Fate, object] = {}
         #: Subscriptions that are over. What only the store has of theirs counts until it has been
         #: read.
         self.over: list[TopicSubscription] = []
@@ -577,6 +584,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.enter(fates)
         for fate, _, _ in acks:
             fate.settling = True
+            self.committing[fate] = self.held.pop(fate)
 
         def done(error: MessagingError | None) -> None:
             for fate in fates:
@@ -587,7 +595,7 @@ class BrokerModel(RuleBasedStateMachine):
                 self.rolled_back(acks)
                 return
             for fate, _, _ in acks:
-                del self.held[fate]
+                del self.committing[fate]
                 fate.where = "gone"
                 fate.settling = False
 
@@ -602,7 +610,7 @@ class BrokerModel(RuleBasedStateMachine):
 
     def rolled_back(self, acks: list[tuple[_Fate, _Reader, int]]) -> None:
         for fate, reader, number in acks:
-            del self.held[fate]
+            del (self.held if fate in self.held else self.committing)[fate]
             if fate.where == "gone":
                 continue
             fate.settling = False
@@ -683,6 +691,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.store.make_room()
         self.steps()
         self.check_nobody_is_stuck()
+        assert not self.committing
         self.clock.advance(2)
         self.steps()
         assert not any(subscription._spilled for subscription in self.over), (
@@ -721,7 +730,7 @@ class BrokerModel(RuleBasedStateMachine):
             fate.body for fate in places.values() if fate.persistent and fate.refused
         }
         # Of a queue that was removed: until the transaction is over that has acknowledged it.
-        possible |= {fate.body for fate in self.held}
+        possible |= {fate.body for fate in (*self.held, *self.committing)}
         owed: dict[str, set[str]] = {place: set() for place in DURABLE}
         for place in DURABLE:
             owed[place] = {
@@ -755,6 +764,16 @@ class BrokerModel(RuleBasedStateMachine):
         assert {seq for _, seq in self.disk.redeliveries} <= self.disk.rows.keys(), (
             "a count of tries belongs to nothing"
         )
+        counts = {
+            (names.get(owner, "queue"), bodies[seq]): row.attempts
+            for (owner, seq), row in self.disk.redeliveries.items()
+        }
+        for place in ("queue", *DURABLE):
+            for fate in self.fates[place].values():
+                counted = fate.persistent and not (fate.expires or fate.dead or fate.refused)
+                if counted and fate.fewest and fate.where in ("waiting", "delayed"):
+                    count = counts[place, fate.body]
+                    assert fate.fewest <= count <= fate.most, "tries were not stored"
         # Each subscription that needs a row is counted once.
         holders = Counter([seq for _, seq in self.disk.owed])
         for subscription in self.broker.topic(TOPIC).subscriptions:
@@ -817,6 +836,7 @@ class BrokerModel(RuleBasedStateMachine):
     def nothing_failed(self) -> None:
         if self.failures:
             self.failures[0].raiseException()
+        assert not self.missed, "the store does not have what waits there"
         for fate, other, tries in self.overtaken:
             # Of one without a receipt the store may have undone what its sender is about to hear
             # of.
@@ -839,7 +859,7 @@ class BrokerModel(RuleBasedStateMachine):
                 [physical] if isinstance(physical, PhysicalQueue) else list(physical.subscriptions)
             )
             places |= {id(part): part for part in parts}
-            here = 0
+            here = leaving = 0
             for part in parts:
                 outstanding = sum(consumer.outstanding for consumer in part.dispatch.consumers)
                 here += (
@@ -850,12 +870,14 @@ class BrokerModel(RuleBasedStateMachine):
                     + outstanding
                 )
                 here += sum(source is part for source in self.held.values())
+                leaving += sum(source is part for source in self.committing.values())
             if physical is self.broker.find(TOPIC):
                 here += sum(len(subscription._spilled) for subscription in self.over)
                 # An open transaction keeps what it has acknowledged, also when the subscription is
                 # over.
                 here += sum(source in self.over for source in self.held.values())
-            assert physical.count == here
+                leaving += sum(source in self.over for source in self.committing.values())
+            assert here <= physical.count <= here + leaving
             assert physical.octets == 0 or physical.count
             assert physical.coming == sum(place.count for place in physical.arrivals)
         used = sum(place.dispatch.backlog.window_octets for place in places.values())
