@@ -62,7 +62,7 @@ class QueueBrowser:
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
-            self._queue.changes.rows.read_back(seqs, partial(self._read, seqs))
+            self._queue.changes.fetch(seqs, partial(self._read, seqs))
         elif seqs is None:
             # The queue is reading them for its consumers.
             self._queue.dispatch.after_reading(self.mark)

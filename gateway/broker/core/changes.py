@@ -7,8 +7,8 @@ Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.broker.durability.rows import Destined
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gateway.broker.core.memory import Memory
     from gateway.broker.core.slices import Slices
     from gateway.broker.core.source import Place, Receiver
+    from gateway.broker.core.spilled import Spilled
     from gateway.broker.durability.commit import GroupCommit
     from gateway.broker.durability.rows import Rows
     from gateway.broker.schedule import Schedule
@@ -121,14 +122,52 @@ class Changes:
         self.memory = memory
         self.schedule = schedule
         self.slices = slices
-        self.commits = commits
-        self.rows = rows
+        self._commits = commits
+        self._rows = rows
         self.spills = spills
         self.most_rollbacks = most_rollbacks
         #: Told of every step; None where nothing is.
         self.journal: Journal | None = None
         self.graves: Graves
         self.reports: Reports
+
+    # --- arrivals
+
+    def arrived(self, queue: Destined, run: Sequence[Message]) -> None:
+        """A run came to a queue: the store has what is persistent."""
+        insert = self._rows.insert
+        for message in run:
+            if message.headers.persistent:
+                message.stored = 1
+                insert(queue, message, persistent=True)
+
+    def owed(self, subscription: int, topic: Destined, run: Sequence[Message]) -> None:
+        """A run came to a durable subscription: what is persistent is owed to it."""
+        rows, commits = self._rows, self._commits
+        for message in run:
+            if message.headers.persistent:
+                rows.hold(topic, message, persistent=True)
+                commits.owe(subscription, message.seq)
+
+    def spilled(self, queue: Destined, run: Sequence[Message]) -> None:
+        """Memory has no room for these: what would only live there is in the store, too, until it
+        is read back.
+        """
+        insert = self._rows.insert
+        for message in run:
+            if not message.stored:
+                message.stored = 1
+                insert(queue, message, persistent=False)
+
+    def spilled_for_subscription(self, topic: Destined, run: Sequence[Message]) -> None:
+        """The same for one subscription, to which they are not owed."""
+        hold = self._rows.hold
+        for message in run:
+            hold(topic, message, persistent=False)
+
+    def fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+        """Read messages that are in the store only; see :meth:`Rows.read_back`."""
+        self._rows.read_back(seqs, done)
 
     # --- deliveries
 
@@ -150,7 +189,79 @@ class Changes:
         if self.journal is not None:
             self.journal.returned(source, messages, reason)
 
+    def retried(self, owner: int, tries: Sequence[tuple[int, int, int]]) -> None:
+        """How often messages were tried that the store keeps a count of.
+
+        :param owner: see :attr:`Place.owner`. :param tries: for each its seq, the count, and when
+            it may be delivered again in epoch milliseconds, 0 for at once.
+        """
+        redelivery = self._commits.redelivery
+        for seq, count, due_ms in tries:
+            redelivery(owner, seq, count, due_ms)
+
     # --- ends
+
+    def settled(self, run: Sequence[Message]) -> None:
+        """These have left their queue for good."""
+        delete = self._commits.delete
+        for message in run:
+            if message.stored:
+                message.stored = 0
+                delete(message.seq)
+
+    def settled_stored(self, seqs: Sequence[int]) -> None:
+        """The same of messages that are in the store only; quick for seqs in order."""
+        delete = self._commits.delete
+        for seq in seqs:
+            delete(seq)
+
+    def settled_by_subscription(
+        self, subscription: int, run: Sequence[Message], spilled: Spilled[Any]
+    ) -> None:
+        """These have left one subscription for good.
+
+        :param subscription: its number; 0 when it is not durable. :param spilled: what the store
+            has for its sake only; they are taken out.
+        """
+        rows, commits = self._rows, self._commits
+        for message in run:
+            if subscription and message.headers.persistent:
+                commits.settle(subscription, message.seq)
+                rows.release(message.seq)
+            elif spilled.discard(message.seq):
+                rows.release(message.seq)
+
+    def settled_stored_by_subscription(
+        self, subscription: int, seqs: Sequence[int], owed: Sequence[int]
+    ) -> None:
+        """The same of messages that are in the store only. :param owed: those of them that were
+        owed to it.
+        """
+        self.owed_no_more(subscription, owed)
+        release = self._rows.release
+        for seq in seqs:
+            release(seq)
+
+    def owed_no_more(self, subscription: int, seqs: Iterable[int]) -> None:
+        """A durable subscription is owed these no more; of their rows this says nothing."""
+        settle = self._commits.settle
+        for seq in seqs:
+            settle(subscription, seq)
+
+    def branch_released(self, seqs: Sequence[int]) -> None:
+        """A branch that has sent these needs their rows no more."""
+        release = self._rows.release
+        for seq in seqs:
+            release(seq)
+
+    def delete_slowly(self, steps: Iterator[None]) -> None:
+        """Go on with steps that delete many rows, while commits of others are not backed up."""
+        self.schedule.in_turn(steps, self._commits.backed_up)
+
+    @property
+    def damaged(self) -> Mapping[int, int | None]:
+        """Seqs of messages that could not be read, and the numbers of their destinations."""
+        return self._rows.damaged
 
     def removed(self, source: Place, messages: Sequence[Message]) -> None:
         """These are about to be given up without a grave."""
@@ -174,7 +285,7 @@ class Changes:
 
         :param place_of: the destination of each; of one that is gone, nothing is kept.
         """
-        self.commits.begin()
+        self._commits.begin()
         try:
             self.graves.tell(source, messages, reason, comment)
             for message in messages:
@@ -183,4 +294,4 @@ class Changes:
                     self.graves.bury(place, source, message, reason, comment)
             source.settle(messages)
         finally:
-            self.commits.end()
+            self._commits.end()

@@ -246,7 +246,7 @@ class Dispatch:
             return
         seqs = self.backlog.wanted(BLOCK)
         if seqs:
-            self.changes.rows.read_back(seqs, partial(self._refilled, place, seqs))
+            self.changes.fetch(seqs, partial(self._refilled, place, seqs))
 
     def _refilled(self, place: Place, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         if self.halted is not None:

@@ -43,11 +43,7 @@ class PhysicalQueue(Physical):
 
     def keep(self, run: Sequence[Message]) -> Kept:
         if not self.destination.temporary:
-            insert = self.changes.rows.insert
-            for message in run:
-                if message.headers.persistent:
-                    message.stored = 1
-                    insert(self, message, persistent=True)
+            self.changes.arrived(self, run)
         return run
 
     def place(self, kept: Kept) -> None:
@@ -62,21 +58,12 @@ class PhysicalQueue(Physical):
         dispatch = self.dispatch
         spilled = dispatch.backlog.put(kept)
         if spilled:
-            self._spill(spilled)
+            self.changes.spilled(self, spilled)
         if not dispatch.marked:
             self.mark()
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
-        self._spill(self.dispatch.backlog.give_back(messages, spill=True))
-
-    def _spill(self, messages: Sequence[Message]) -> None:
-        """Memory has no room for these: what would only live there goes to the store too, until it
-        is read back.
-        """
-        for message in messages:
-            if not message.stored:
-                message.stored = 1
-                self.changes.rows.insert(self, message, persistent=False)
+        self.changes.spilled(self, self.dispatch.backlog.give_back(messages, spill=True))
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         return run
@@ -92,18 +79,11 @@ class PhysicalQueue(Physical):
     # --- departures
 
     def settle(self, messages: Sequence[Message]) -> None:
-        delete = self.changes.commits.delete
-        for message in messages:
-            if message.stored:
-                message.stored = 0
-                delete(message.seq)
+        self.changes.settled(messages)
         self.settled(messages)
 
     def release(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            if message.stored:
-                message.stored = 0
-                self.changes.commits.delete(message.seq)
+        self.changes.settled(messages)
 
     def settled(self, messages: Sequence[Message]) -> None:
         self.count -= len(messages)
@@ -212,9 +192,7 @@ class PhysicalQueue(Physical):
         return True
 
     def release_stored(self, seqs: Sequence[int]) -> None:
-        delete = self.changes.commits.delete
-        for seq in seqs:
-            delete(seq)
+        self.changes.settled_stored(seqs)
 
     def __str__(self) -> str:
         return str(self.destination)

@@ -72,7 +72,7 @@ def _bury_stored(
             place.bury(messages, reason, comment)
         _bury_stored(place, sizes, reason, comment)
 
-    place.changes.rows.read_back(seqs, found)
+    place.changes.fetch(seqs, found)
 
 
 # --- taking back
@@ -123,10 +123,12 @@ def _count_slowly(place: Dispatched, messages: list[Message]) -> Iterator[None]:
         if start:
             yield
         dispatch = place.dispatch
+        tries: list[tuple[int, int, int]] = []
         for message in messages[start : start + 4 * BLOCK]:
             count = dispatch.tried.get(message.seq)
             if count is not None and message.seq not in dispatch.delayed:
-                place.changes.commits.redelivery(place.owner, message.seq, count, 0)
+                tries.append((message.seq, count, 0))
+        place.changes.retried(place.owner, tries)
 
 
 def reject(
@@ -146,6 +148,7 @@ def reject(
     if changed is not None:
         policy = changed.over(policy)
     again: list[Message] = []
+    counted: list[tuple[int, int, int]] = []
     buried: dict[tuple[DeadReason, int], list[Message]] = {}
     for message in messages:
         tries = dispatch.tried[message.seq] = dispatch.tried.get(message.seq, 0) + 1
@@ -155,12 +158,13 @@ def reject(
             continue
         if place.keeps_count(message):
             due_ms = changes.turn.refresh() + pause if pause else 0
-            changes.commits.redelivery(place.owner, message.seq, tries, due_ms)
+            counted.append((message.seq, tries, due_ms))
         if pause:
             dispatch.delayed[message.seq] = message
             changes.schedule.after(pause, partial(_due, place, message.seq))
         else:
             again.append(message)
+    changes.retried(place.owner, counted)
     for (reason, tries), part in buried.items():
         dispatch.dying += len(part)
         changes.schedule.in_slices(
@@ -202,7 +206,7 @@ def _rest(place: Dispatched, seq: int, due_ms: int, until_ms: int) -> None:
         if changes.turn.refresh() < due_ms and changes.turn.timer_ms < until_ms:
             _rest(place, seq, due_ms, until_ms)
         else:
-            changes.rows.read_back([seq], partial(_rested, place, seq))
+            changes.fetch([seq], partial(_rested, place, seq))
 
     changes.schedule.at(min(until_ms, changes.turn.refresh_timer() + _LOOK_MS), look)
 

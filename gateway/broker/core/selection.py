@@ -98,7 +98,7 @@ class Selection:
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
             cursor.reading = True
-            dispatch.changes.rows.read_back(
+            dispatch.changes.fetch(
                 seqs, partial(self._searched, dispatch, place, consumer, cursor, seqs)
             )
 

@@ -151,10 +151,7 @@ class TopicSubscription:
     def keep(self, topic: Physical, run: Sequence[Message]) -> None:
         """What was accepted is coming: durable subscriptions have what is persistent stored."""
         if self.number:
-            for message in run:
-                if message.headers.persistent:
-                    self.changes.rows.hold(topic, message, persistent=True)
-                    self.changes.commits.owe(self.number, message.seq)
+            self.changes.owed(self.number, topic, run)
 
     def arrive(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
         """What was kept arrives, with rising seqs. :param examined: see :meth:`wanted`."""
@@ -174,9 +171,7 @@ class TopicSubscription:
         if spilled:
             if self.number:
                 spilled = [message for message in spilled if not message.headers.persistent]
-            hold = self.changes.rows.hold
-            for message in spilled:
-                hold(topic, message, persistent=False)
+            self.changes.spilled_for_subscription(topic, spilled)
             self._spilled.add_all([message.seq for message in spilled], topic)
         if not dispatch.marked:
             self.mark()
@@ -271,21 +266,13 @@ class TopicSubscription:
         self.settled(messages)
 
     def release(self, messages: Sequence[Message]) -> None:
-        if not self.number and not self._spilled:
-            return
-        for message in messages:
-            if self.number and message.headers.persistent:
-                self.changes.commits.settle(self.number, message.seq)
-                self.changes.rows.release(message.seq)
-            elif self._spilled.discard(message.seq):
-                self.changes.rows.release(message.seq)
+        if self.number or self._spilled:
+            self.changes.settled_by_subscription(self.number, messages, self._spilled)
 
     def release_stored(self, seqs: Sequence[int]) -> None:
-        for seq in self._spilled.discard_all(seqs):
-            self.changes.commits.settle(self.number, seq)
-        release = self.changes.rows.release
-        for seq in seqs:
-            release(seq)
+        self.changes.settled_stored_by_subscription(
+            self.number, seqs, self._spilled.discard_all(seqs)
+        )
 
     def settled(self, messages: Sequence[Message]) -> None:
         if self.dispatch.tried:
@@ -426,9 +413,7 @@ class TopicSubscription:
             if not (self.dispatch.backlog.waiting or self.dispatch.delayed):
                 done()
                 return
-            self.changes.schedule.in_turn(
-                self._discard_unread(done), self.changes.commits.backed_up
-            )
+            self.changes.delete_slowly(self._discard_unread(done))
             return
         octets = self.dispatch.backlog.octets
         messages, seqs = self.dispatch.backlog.clear()
@@ -462,7 +447,7 @@ class TopicSubscription:
             return found is None or found is topic
 
         def damaged_elsewhere(seqs: Collection[int]) -> bool:
-            numbers = {self.changes.rows.damaged.get(seq) for seq in seqs}
+            numbers = {self.changes.damaged.get(seq) for seq in seqs}
             return any(
                 each is not topic and each.number in numbers
                 for each in topics.destinations.values()
@@ -494,7 +479,7 @@ class TopicSubscription:
             done()
 
         # These were read before, and told of.
-        known = [seq for seq, number in self.changes.rows.damaged.items() if number == topic.number]
+        known = [seq for seq, number in self.changes.damaged.items() if number == topic.number]
         for seq in known:
             self._drop_damaged(topic, seq)
         Search(self, topics.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
@@ -561,13 +546,12 @@ class TopicSubscription:
                 self._never_found(asked, messages, left if start + BLOCK >= len(seqs) else 0)
             self._give_up_stored(seqs, start + BLOCK, left, comment, done)
 
-        self.changes.rows.read_back(asked, found)
+        self.changes.fetch(asked, found)
 
     def _never_found(self, asked: Sequence[int], messages: Sequence[Message], octets: int) -> None:
         missing = set(asked).difference([message.seq for message in messages])
         if self.number:
-            for seq in missing - self.changes.rows.damaged.keys():
-                self.changes.commits.settle(self.number, seq)
+            self.changes.owed_no_more(self.number, missing - self.changes.damaged.keys())
         self.dispatch.not_found(self, len(missing), octets)
 
     def _give_up(self, messages: Sequence[Message], comment: str | None) -> None:

@@ -122,10 +122,10 @@ class PhysicalTopic(Physical):
             if subscription.durable
             for message in accepted
         }
-        for message in run:
-            if message.stored:
-                self.changes.rows.release(message.seq)
-                message.stored = 1 if message.seq in owed else 0
+        stored = [message for message in run if message.stored]
+        for message in stored:
+            message.stored = 1 if message.seq in owed else 0
+        self.changes.branch_released([message.seq for message in stored])
         return kept
 
     def place_held(self, kept: Kept) -> None:

@@ -75,7 +75,7 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
         named.clearing += 1
     place.lost(count, octets)
     # A million rows are not to hold anybody up: not the reactor, and not the commits of others.
-    place.changes.schedule.in_turn(steps(), place.changes.commits.backed_up)
+    place.changes.delete_slowly(steps())
     return count
 
 
@@ -134,7 +134,7 @@ class Search:
             return
         seqs = cursor.stored_ahead(EXAMINED)
         if seqs:
-            place.changes.rows.read_back(seqs, partial(self._read, seqs))
+            place.changes.fetch(seqs, partial(self._read, seqs))
         elif seqs is None:
             # They are being read for consumers.
             place.dispatch.after_reading(self.start)
@@ -225,7 +225,7 @@ class Search:
             if self._unreadable is None or self._found_all(seqs, messages):
                 read(messages)
 
-        self._place.changes.rows.read_back(seqs, found)
+        self._place.changes.fetch(seqs, found)
 
     def _after(self, step: Callable[[], None], left: int = 0) -> None:
         """Do ``step`` in another turn, or when there is time again if something was left for want

@@ -66,7 +66,7 @@ def _of(place: Dispatched) -> Deferred[Waiting | None]:
     turn = place.changes.turn
     turn.begin()
     try:
-        place.changes.rows.read_back(stored, read)
+        place.changes.fetch(stored, read)
     finally:
         turn.end()
     return told
