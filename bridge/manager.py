@@ -6,7 +6,7 @@ what, and how it is presented, belongs to the admin service.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -105,8 +105,6 @@ class NotReloadable(Exception):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"cannot reload bridge {name}: {reason}")
-        self.name = name
-        self.reason = reason
 
 
 class UnknownBridge(Exception):
@@ -117,8 +115,6 @@ class UnknownBridge(Exception):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(f"there is no bridge {name}; {_known(known)}")
-        self.name = name
-        self.known = tuple(known)
 
 
 class UnknownType(Exception):
@@ -126,7 +122,6 @@ class UnknownType(Exception):
 
     def __init__(self, type: str) -> None:
         super().__init__(f"there is no type {type} of bridges: expected {' or '.join(TYPES)}")
-        self.type = type
 
 
 class OtherType(Exception):
@@ -139,9 +134,6 @@ class OtherType(Exception):
 
     def __init__(self, name: str, type: str, wanted: str) -> None:
         super().__init__(f"bridge {name} is of type {type or 'unknown'}, not {wanted}")
-        self.name = name
-        self.type = type
-        self.wanted = wanted
 
 
 class NotInTime(Exception):
@@ -151,9 +143,6 @@ class NotInTime(Exception):
         super().__init__(
             f"bridge {name} has not done in {seconds:g} seconds what it was asked: {operation}"
         )
-        self.name = name
-        self.operation = operation
-        self.seconds = seconds
 
 
 @dataclass(frozen=True)
@@ -218,72 +207,50 @@ class BridgeServiceManager:
             raise OtherType(name, bridge.type, wanted)
         return [bridge]
 
-    def autostart(self) -> Deferred[list[Outcome]]:
+    async def autostart(self) -> list[Outcome]:
         """Start those that are to start with the instance.
 
         The failure of one does not stop the others, and is the caller's to report.
         """
         chosen = [bridge for bridge in self.bridges if bridge.name in self._automatic]
-        return Deferred.fromCoroutine(self._each("start", chosen, lambda bridge: bridge.start()))
+        return await self._each("start", chosen, _ASK["start"])
 
-    def start(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
-        """Start, or resume, the bridges of :meth:`matching`.
+    async def operate(
+        self, operation: str, name: str | None = None, type: str | None = None
+    ) -> list[Outcome]:
+        """Start or resume, stop, pause, or resume the bridges of :meth:`matching`.
 
-        :returns: fails as :meth:`matching` raises, and for nothing else.
+        :param operation: ``start``, ``stop``, which takes at most :data:`STOP_S` seconds, ``pause``
+            or ``resume``. :raises Exception: as :meth:`matching`, and for nothing else.
         """
-        return self._matching("start", name, type, lambda bridge: bridge.start())
+        outcomes = await self._each(operation, self.matching(name, type), _ASK[operation])
+        self._log_failures(outcomes)
+        return outcomes
 
-    def stop(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
-        """Stop them, as :meth:`start`; in at most :data:`STOP_S` seconds."""
-        return self._matching("stop", name, type, lambda bridge: bridge.stop())
-
-    def pause(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
-        """Pause them, as :meth:`start`."""
-        return self._matching("pause", name, type, lambda bridge: bridge.pause())
-
-    def resume(self, name: str | None = None, type: str | None = None) -> Deferred[list[Outcome]]:
-        """Resume them, as :meth:`start`."""
-        return self._matching("resume", name, type, lambda bridge: bridge.resume())
-
-    def reload(self, name: str) -> Deferred[Changes]:
+    async def reload(self, name: str) -> Changes:
         """Have one bridge read its configuration again.
 
-        :returns: fails with UnknownBridge, and as :meth:`Bridge.reload`.
+        :raises UnknownBridge: there is none of that name. Fails as :meth:`Bridge.reload`, too.
         """
-        return Deferred.fromCoroutine(self._reload(name))
+        bridge = self.find(name)
+        self._log.info("BridgeManager: reload {type} bridge {name}", type=bridge.type, name=name)
+        try:
+            return await bridge.reload()
+        except Exception as error:
+            for line in error_lines(name, error):
+                self._log.error("reload: {line}", line=line, bridge=name)
+            raise
 
-    def shut_down(self, seconds: float = STOP_S) -> Deferred[list[Outcome]]:
+    async def shut_down(self, seconds: float = STOP_S) -> list[Outcome]:
         """Stop all at the same time.
 
         :param seconds: the timeout; a bridge that has not stopped by then goes on stopping.
         """
-        return Deferred.fromCoroutine(self._shut_down(seconds))
-
-    async def _shut_down(self, seconds: float) -> list[Outcome]:
         given = max(0.0, seconds - _GRACE_S)
         running = [bridge for bridge in self.bridges if bridge.state is not BridgeState.STOPPED]
         outcomes = await self._each("stop", running, lambda bridge: bridge.stop(given), seconds)
         self._log_failures(outcomes)
         return outcomes
-
-    def _matching(
-        self,
-        operation: str,
-        name: str | None,
-        type: str | None,
-        ask: Callable[[Bridge], Deferred[None]],
-    ) -> Deferred[list[Outcome]]:
-        try:
-            chosen = self.matching(name, type)
-        except (UnknownBridge, UnknownType, OtherType) as error:
-            return fail(error)
-
-        async def ask_each() -> list[Outcome]:
-            outcomes = await self._each(operation, chosen, ask)
-            self._log_failures(outcomes)
-            return outcomes
-
-        return Deferred.fromCoroutine(ask_each())
 
     async def _each(
         self,
@@ -325,16 +292,6 @@ class BridgeServiceManager:
             state=bridge.state.value,
         )
 
-    async def _reload(self, name: str) -> Changes:
-        bridge = self.find(name)
-        self._log.info("BridgeManager: reload {type} bridge {name}", type=bridge.type, name=name)
-        try:
-            return await bridge.reload()
-        except Exception as error:
-            for line in error_lines(name, error):
-                self._log.error("reload: {line}", line=line, bridge=name)
-            raise
-
     def _log_failures(self, outcomes: Sequence[Outcome]) -> None:
         """Log failures in the bridge's log, and so in the instance's."""
         for outcome in outcomes:
@@ -351,6 +308,13 @@ class BridgeServiceManager:
             self._log.error("{line}", line=line, bridge=name)
 
 
+#: What is done to bridges, by the operation's name.
+_ASK: Final[Mapping[str, Callable[[Bridge], Deferred[None]]]] = {
+    "start": lambda bridge: bridge.start(),
+    "stop": lambda bridge: bridge.stop(),
+    "pause": lambda bridge: bridge.pause(),
+    "resume": lambda bridge: bridge.resume(),
+}
 #: A day in seconds, for operations that have a closer timeout of their own.
 _FOR_EVER: Final = 86_400.0
 

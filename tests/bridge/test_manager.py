@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
@@ -87,10 +87,10 @@ class Fixture:
         self.manager = BridgeServiceManager(self.clock, bridges, automatic)
 
 
-def result(deferred: Deferred[Any]) -> Any:
+def result(done: Deferred[Any] | Coroutine[Any, Any, Any]) -> Any:
     """What it has fired with, raised if it failed."""
     found: list[Any] = []
-    deferred.addBoth(found.append)
+    ensureDeferred(done).addBoth(found.append)
     assert found, "it has not fired"
     if isinstance(found[0], Failure):
         found[0].raiseException()
@@ -141,9 +141,9 @@ def test_bridges_are_found_by_name_type_or_both() -> None:
 
 def test_what_nothing_matches_is_the_failure() -> None:
     manager = three().manager
-    for operation in (manager.start, manager.stop, manager.pause, manager.resume):
+    for operation in ("start", "stop", "pause", "resume"):
         with pytest.raises(UnknownBridge):
-            result(operation("three"))
+            result(manager.operate(operation, "three"))
     with pytest.raises(UnknownBridge):
         result(manager.reload("three"))
 
@@ -151,7 +151,7 @@ def test_what_nothing_matches_is_the_failure() -> None:
 def test_the_first_failure_does_not_end_the_others(logged: list[LogEvent]) -> None:
     fixture = Fixture(Raising("zero"), Simple("one"), Simple("two"), Simple("three"))
     fixture.bridges["one"].gives = fail(WrongState("bridge one", "start", "STOPPING"))
-    outcomes: list[Outcome] = result(fixture.manager.start())
+    outcomes: list[Outcome] = result(fixture.manager.operate("start"))
     assert [type(outcome.error) for outcome in outcomes] == [
         RuntimeError,
         WrongState,
@@ -171,7 +171,7 @@ def test_the_first_failure_does_not_end_the_others(logged: list[LogEvent]) -> No
 def test_all_four_operations_reach_the_bridges_asked_for() -> None:
     fixture = three()
     for operation in ("start", "pause", "resume", "stop"):
-        result(getattr(fixture.manager, operation)(type="jms"))
+        result(fixture.manager.operate(operation, type="jms"))
     assert (
         fixture.bridges["one"].asked
         == fixture.bridges["two"].asked
@@ -182,11 +182,11 @@ def test_all_four_operations_reach_the_bridges_asked_for() -> None:
 
 def test_a_shut_down_is_over_those_that_run_at_once_and_bounded() -> None:
     fixture = three()
-    result(fixture.manager.start("one"))
-    result(fixture.manager.start("stomp"))
+    result(fixture.manager.operate("start", "one"))
+    result(fixture.manager.operate("start", "stomp"))
     hanging: Deferred[None] = Deferred()
     fixture.bridges["one"].gives = hanging
-    stopping = fixture.manager.shut_down(8)
+    stopping = ensureDeferred(fixture.manager.shut_down(8))
     assert fixture.bridges["stomp"].state is BridgeState.STOPPED
     assert fixture.bridges["two"].asked == []
     # Enough for it to say itself what it has abandoned.

@@ -179,13 +179,7 @@ class BridgeResources:
     async def _operated(self, operation: str, name: str | None, kind: str) -> dict[str, object]:
         # A wrong request is refused before anything is done.
         self._matching(name, kind)
-        ask = {
-            "start": self._bridges.start,
-            "stop": self._bridges.stop,
-            "pause": self._bridges.pause,
-            "resume": self._bridges.resume,
-        }
-        outcomes = await ask[operation](name, kind or None)
+        outcomes = await self._bridges.operate(operation, name, kind or None)
         refusals = [refused for refused in map(self._refusal_of, outcomes) if refused is not None]
         if refusals:
             done = [outcome.bridge.name for outcome in outcomes if outcome.error is None]
