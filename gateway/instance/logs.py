@@ -46,6 +46,7 @@ events; the iterable is gone through only if the event is written.
 
 class _Lines(Protocol):
     def write(self, line: str) -> None: ...
+    def reopen(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -106,6 +107,10 @@ class Log:
         if self._also is not None and level >= Level.WARNING:
             self._also(event)
 
+    def reopen(self) -> None:
+        """Reopen the file, as when the operator's tool has moved it. :raises OSError: it cannot."""
+        self._files.reopen()
+
     def close(self) -> None:
         """Write no more."""
         self._files.close()
@@ -156,13 +161,9 @@ class Logs:
         self._layout = layout
         self._bridges: dict[str, Log] = {}
         self._routes: dict[str, str] = {}
-        self._files: dict[str, LogFiles] = {}
-        self._instance_files = LogFiles(
-            lambda generation: instance_log(layout.log, generation), limit, count
-        )
         self.instance = Log(
             "imq",
-            self._instance_files,
+            LogFiles(lambda generation: instance_log(layout.log, generation), limit, count),
             redaction,
             level,
             StandardError(redaction) if shown else None,
@@ -191,7 +192,6 @@ class Logs:
         files = LogFiles(lambda generation: directory / f"{name}{generation}.log", limit, count)
         log = Log(f"imq.bridge.{name}", files, self.redaction, level, also=self.instance)
         self._bridges[name] = log
-        self._files[name] = files
         self._routes.update(dict.fromkeys(namespaces, name))
         return log
 
@@ -200,7 +200,6 @@ class Logs:
         instance's. One that is not open is no error.
         """
         log = self._bridges.pop(name, None)
-        self._files.pop(name, None)
         self._routes = {
             namespace: bridge for namespace, bridge in self._routes.items() if bridge != name
         }
@@ -221,9 +220,9 @@ class Logs:
         :raises OSError: one cannot be opened; the others are.
         """
         failed: OSError | None = None
-        for files in (self._instance_files, *self._files.values()):
+        for log in (self.instance, *self._bridges.values()):
             try:
-                files.reopen()
+                log.reopen()
             except OSError as refused:
                 failed = refused
         if failed is not None:
