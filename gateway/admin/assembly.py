@@ -6,13 +6,12 @@ the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
@@ -20,6 +19,7 @@ from certs.contexts import ServerContextFactory, ServerFiles
 from gateway.admin.service.bridge_resources import BridgeResources, TransactionResources, as_jms
 from gateway.admin.service.broker_resources import BranchResources, BrokerResources
 from gateway.admin.service.dead import DeadMessages
+from gateway.admin.service.guard import Authenticate
 from gateway.admin.service.message_resources import DeadMessageResources, QueueMessages
 from gateway.admin.service.metrics import (
     MetricsResource,
@@ -143,21 +143,18 @@ def admin_service(
     )
 
 
-def administrators(users: Users, rules: AccessRules) -> Callable[[str, str, str], Deferred[bool]]:
+def administrators(users: Users, rules: AccessRules) -> Authenticate:
     """Return what tells whether a user may administer.
 
     Those may whom the access control file lets connect to the ADMIN service.
     """
 
-    async def administers(user: str, password: str, address: str) -> bool:
+    async def authenticate(user: str, password: str, address: str) -> bool:
         try:
             principal = await users.authenticate(Credentials(user, password, address))
         except AuthenticationFailed:
             return False
         return rules.may_connect(principal, _SERVICE)
-
-    def authenticate(user: str, password: str, address: str) -> Deferred[bool]:
-        return Deferred.fromCoroutine(administers(user, password, address))
 
     return authenticate
 

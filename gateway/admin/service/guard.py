@@ -21,11 +21,11 @@ import hmac
 import math
 from base64 import b64decode
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
@@ -47,7 +47,7 @@ from gateway.messaging.errors import AuthenticationFailed
 
 #: ``(user, password, address)``: whether they administer. The address is the peer's, because users
 #: may be confined to the loopback.
-Authenticate = Callable[[str, str, str], Deferred[bool]]
+Authenticate = Callable[[str, str, str], Awaitable[bool]]
 
 MOST_FAILURES: Final = 5
 WINDOW_S: Final = 60.0
@@ -254,7 +254,7 @@ class Guard:
         if self._authenticate is None:
             return False
         try:
-            return bool(await self._authenticate(user, password, address))
+            return await self._authenticate(user, password, address)
         except AuthenticationFailed:
             return False
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any, Final, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTime
 from twisted.logger import Logger
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
@@ -106,11 +106,8 @@ class AdminService:
         address: Any = None if self._listening is None else self._listening.getHost()
         return 0 if address is None else int(address.port)
 
-    def start(self) -> Deferred[None]:
-        """Listen, and announce the port. :returns: fails with CannotListenError."""
-        return Deferred.fromCoroutine(self._start())
-
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Listen, and announce the port. :raises CannotListenError: it cannot listen there."""
         if self._listening is not None:
             return
         options = self._options
@@ -139,7 +136,7 @@ class AdminService:
         if unregister is not None:
             unregister()
         if listening is not None:
-            await _maybe(listening.stopListening())
+            await maybeDeferred(listening.stopListening)
         await self._connections.end(self._reactor)
         self._guard.close()
 
@@ -151,11 +148,6 @@ def _address(connection: ProtocolWrapper) -> tuple[str, int]:
 
 def _peer(address: Any) -> tuple[str, int]:
     return address.host, address.port
-
-
-async def _maybe(result: Any) -> None:
-    if result is not None:
-        await result
 
 
 def _about(request: AdminRequest) -> dict[str, str]:
