@@ -60,9 +60,9 @@ class ValueType(ABC, Generic[T]):
         :raises ValueError: it spells none; the error's text is :attr:`expected`.
         """
 
-    @abstractmethod
     def show(self, value: T) -> str:
         """A spelling of ``value`` that :meth:`parse` reads back as ``value``."""
+        return str(value)
 
     @property
     def unit(self) -> str:
@@ -100,47 +100,50 @@ class Integer(ValueType[int]):
 
     :param minimum: the smallest allowed; None is no bound.
     :param maximum: the largest allowed; None is no bound.
+    :param of: the unit, in the plural; empty where there is none.
     """
 
     name: ClassVar[str] = "Integer"
     minimum: int | None = None
     maximum: int | None = None
+    of: str = ""
 
     @property
     def expected(self) -> str:
-        return "a whole number" + _bounds(self.minimum, self.maximum)
+        of = f" of {self.of}" if self.of else ""
+        return f"a whole number{of}" + _bounds(self.minimum, self.maximum)
+
+    @property
+    def unit(self) -> str:
+        return self.of
 
     def parse(self, text: str) -> int:
         text = text.strip()
-        if _INTEGER.fullmatch(text) is None:
+        if _INTEGER.fullmatch(text) is None or not _within(int(text), self.minimum, self.maximum):
             raise ValueError(self.expected)
-        value = int(text)
-        if not _within(value, self.minimum, self.maximum):
-            raise ValueError(self.expected)
-        return value
+        return int(text)
 
-    def show(self, value: int) -> str:
-        return str(value)
+
+def Duration(of: str, minimum: int = 0, maximum: int | None = None) -> Integer:
+    """A whole number of the given unit; the value is that number, not converted.
+
+    :param of: ``milliseconds``, ``seconds``, ``minutes``, ``hours`` or ``days``.
+    :param minimum: the shortest allowed, in that unit.
+    :param maximum: the longest allowed, in that unit; None is no bound.
+    """
+    return Integer(minimum, maximum, of)
 
 
 @dataclass(frozen=True, slots=True)
-class Port(ValueType[int]):
+class Port(Integer):
     """A TCP port, 0 to 65535; 0 asks the system for any free one."""
 
-    name: ClassVar[str] = "Integer"
+    minimum: int | None = 0
+    maximum: int | None = 65535
 
     @property
     def expected(self) -> str:
         return "a port: a whole number from 0 to 65535, 0 for any free one"
-
-    def parse(self, text: str) -> int:
-        text = text.strip()
-        if _INTEGER.fullmatch(text) is None or not 0 <= int(text) <= 65535:
-            raise ValueError(self.expected)
-        return int(text)
-
-    def show(self, value: int) -> str:
-        return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,38 +186,6 @@ class Octets(ValueType[int]):
             for suffix in "gmk":
                 if value % _SCALES[suffix] == 0:
                     return f"{value // _SCALES[suffix]}{suffix}"
-        return str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Duration(ValueType[int]):
-    """A whole number of the given unit; the value is that number, not converted.
-
-    :param of: ``milliseconds``, ``seconds``, ``minutes``, ``hours`` or ``days``.
-    :param minimum: the shortest allowed, in that unit.
-    :param maximum: the longest allowed, in that unit; None is no bound.
-    """
-
-    name: ClassVar[str] = "Integer"
-    of: str = "seconds"
-    minimum: int = 0
-    maximum: int | None = None
-
-    @property
-    def expected(self) -> str:
-        return f"a whole number of {self.of}" + _bounds(self.minimum, self.maximum)
-
-    @property
-    def unit(self) -> str:
-        return self.of
-
-    def parse(self, text: str) -> int:
-        text = text.strip()
-        if _INTEGER.fullmatch(text) is None or not _within(int(text), self.minimum, self.maximum):
-            raise ValueError(self.expected)
-        return int(text)
-
-    def show(self, value: int) -> str:
         return str(value)
 
 
@@ -263,9 +234,6 @@ class Text(ValueType[str]):
 
     def parse(self, text: str) -> str:
         return text if self.verbatim else text.strip()
-
-    def show(self, value: str) -> str:
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +284,6 @@ class Choice(ValueType[str]):
             if word.lower() == wanted:
                 return option
         raise ValueError(self.expected)
-
-    def show(self, value: str) -> str:
-        return value
 
 
 def _within(value: float, minimum: float | None, maximum: float | None) -> bool:
