@@ -9,9 +9,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -37,42 +38,28 @@ from gateway.bridges import (
     unlisted,
 )
 from gateway.broker import settings as broker_settings
-from gateway.broker.core.memory import Memory
-from gateway.broker.durability.recovery import open_broker
 from gateway.broker.security.access import AccessError, AccessRules
 from gateway.broker.security.logins import Logins
 from gateway.broker.security.passcodes import Passcodes
 from gateway.broker.security.users import Users, UsersError
-from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.store.interface import Store, StoreError
-from gateway.broker.store.memory import MemoryStore
-from gateway.broker.store.sqlite import SqliteStore
+from gateway.broker.store.interface import StoreError
 from gateway.configuration import Configuration, reread
 from gateway.extension import ExtensionError, load_transformer
-from gateway.instance import crashpoints, machine, settings_general
+from gateway.instance import machine, settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.machine import Trimming, malloc_trim
-from gateway.instance.memory_budget import State
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message
 from gateway.messaging.clocks import make_monotonic
-from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
-from gateway.messaging.turn import Turn
-from gateway.recording import Recording
+from gateway.opened_broker import OpenedBroker
 from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
 from gateway.stomp import settings as stomp_settings
 from gateway.tls import server_contexts
-
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-
-
-import signal
 
 #: Seconds that bridges may take to stop before what is left of them is cut off; the store is closed
 #: in order all the same.
@@ -169,11 +156,7 @@ class Gateway(Service):
         self._lock: InstanceLock | None = None
         self._trimming: Trimming | None = None
         self._logs: Logs | None = None
-        self._store: Store | None = None
-        self._broker: Broker | None = None
-        self._provider: EmbeddedProvider | None = None
-        #: What happens to messages; None until the start.
-        self.recording: Recording | None = None
+        self._opened: OpenedBroker | None = None
         self._stopping: Deferred[None] | None = None
         #: The bridge service manager; None until the start.
         self.bridges: BridgeServiceManager | None = None
@@ -272,67 +255,32 @@ class Gateway(Service):
             self.log.info("{note}", note=configuration.notes[0])
         for warning in configuration.warnings:
             self.log.warn("{warning}", warning=warning, announced=True)
-        turn = Turn(self._reactor)
-        in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
-        if in_memory:
-            self._store = MemoryStore(self._reactor)
-        else:
-            self._store = self._durable_store()
         memory = settings_general.make_memory_budget(settings, machine.memory(), self._reactor)
         self.log.info("memory for clients: {octets} bytes", octets=memory.total)
-        window = Memory.within(memory.limits[State.WAITING])
-        self._broker = open_broker(
-            self._reactor,
-            turn,
-            self._store,
-            configuration.broker,
-            self._store_failed,
-            spills=not in_memory,
-            memory=window,
+        self._opened = opened = OpenedBroker(
+            self._reactor, configuration, self._users, self._rules, memory, self._store_failed
         )
-        self.recording = Recording(self._reactor, configuration, self._broker)
-        self._provider = EmbeddedProvider(self._broker, self._users, self._rules, os.urandom)
-        broker = self._broker
-        memory.waiting_messages = broker.waiting_octets
-        memory.unacknowledged_messages = lambda: window.unacknowledged
-        memory.transactions_inside = lambda: window.transactions
-        memory.consumers_held_back = lambda: broker.unacknowledged.held_back
-        window.left = lambda: memory.left(State.UNACKNOWLEDGED)
-        window.press = memory.press
         self._trimming = Trimming(self._reactor, memory.in_all, malloc_trim())
         self._trimming.start()
-        stomp = StompParts(turn, self._tls, self._transformer, self.port_mapper.register, memory)
+        stomp = StompParts(
+            opened.turn, self._tls, self._transformer, self.port_mapper.register, memory
+        )
         self.bridges = load_bridges(
-            self._reactor, configuration, logs, self._provider, stomp, self.recording.journal
+            self._reactor, configuration, logs, opened.provider, stomp, opened.journal
         )
         self.admin = admin_service(
             self._reactor,
             configuration,
             self.bridges,
-            self._provider,
+            opened.provider,
             self._users,
             self._rules,
             logs,
             self.port_mapper,
             self._admin_tls,
-            self.recording.journal,
+            opened.journal,
             memory,
         )
-
-    def _durable_store(self) -> SqliteStore:
-        path, made = (
-            str(self.configuration.layout.messages),
-            str(self.configuration.layout.store_made),
-        )
-        # A hook for tests; CONTRIBUTING.rst says what it is for.
-        try:
-            armed = crashpoints.arm_as_asked(crashpoints.STORE_VARIABLE)
-        except ValueError as error:
-            raise StoreError(str(error)) from error
-        if not armed:
-            return SqliteStore(path, self._reactor, marker=made)
-        early = crashpoints.EARLY_CHECKPOINT_OCTETS
-        return SqliteStore(path, self._reactor, marker=made, checkpoint_octets=early)
 
     async def _listen(self) -> None:
         configuration = self.configuration
@@ -470,8 +418,8 @@ class Gateway(Service):
                     what=what,
                     done="reopened" if what == "log files" else "read again",
                 )
-        if self._provider is not None:
-            self._provider.readmit()
+        if self._opened is not None:
+            self._opened.provider.readmit()
         if self.bridges is not None and self._tls is not None:
             for bridge in self.bridges.bridges:
                 if isinstance(bridge, StompBridge):
@@ -480,13 +428,13 @@ class Gateway(Service):
     def _set_levels(self, logs: Logs) -> None:
         settings = reread(self.configuration)
         set_levels(logs, settings)
-        if self.recording is not None:
-            self.recording.set_level(settings)
+        if self._opened is not None:
+            self._opened.set_journal_level(settings)
 
     def _store_failed(self, error: StoreError) -> None:
         self._say_wrong(f"the message store has failed: {error}", LogLevel.critical)
-        if self._provider is not None:
-            self._provider.fail(StorageFailed(str(error)))
+        if self._opened is not None:
+            self._opened.fail(error)
         self._end(EXIT_STORE_FAILED)
 
     # --- stopping
@@ -520,14 +468,8 @@ class Gateway(Service):
         ended = await gather(self._reactor, closing, CLOSE_SECONDS, self._not_stopped)
         for name, failure in ended.failures.items():
             self._not_stopped(name, failure)
-        if self._provider is not None:
-            self._provider.fail(ProviderUnavailable("the gateway stops"))
-        if self._broker is not None and self._broker.commits.broken is None:
-            closed: Deferred[None] = Deferred()
-            self._broker.close(lambda: closed.callback(None))
-            await closed
-        if self.recording is not None:
-            await self.recording.close()
+        if self._opened is not None:
+            await self._opened.close()
         self.log.info("stopped")
         self._release()
 

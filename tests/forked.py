@@ -39,7 +39,7 @@ _IMPORTED: Final = (
     "gateway.broker.store.memory",
     "gateway.configuration",
     "gateway.instance.portmapper",
-    "gateway.recording",
+    "gateway.opened_broker",
     "gateway.tls",
     "prometheus_client.core",
     "twisted.application.service",

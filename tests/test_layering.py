@@ -66,7 +66,7 @@ COMPOSITION_MODULES = (
     "gateway.command",
     "gateway.configuration",
     "gateway.extension",
-    "gateway.recording",
+    "gateway.opened_broker",
     "gateway.refusal",
     "gateway.tls",
 )

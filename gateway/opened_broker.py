@@ -1,0 +1,133 @@
+"""The broker of an instance while it is open, with its store and the journal.
+
+Owns how these are opened from the settings, how the broker counts into the memory budget, and the
+order in which they are closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from gateway.broker import settings as broker_settings
+from gateway.broker.core.memory import Memory
+from gateway.broker.durability.recovery import open_broker
+from gateway.broker.journey import tell
+from gateway.broker.security.access import AccessRules
+from gateway.broker.security.users import Users
+from gateway.broker.sessions.provider import EmbeddedProvider
+from gateway.broker.store.interface import Store, StoreError
+from gateway.broker.store.memory import MemoryStore
+from gateway.broker.store.sqlite import SqliteStore
+from gateway.configuration import Configuration
+from gateway.instance import crashpoints
+from gateway.instance.layout import Layout, make_directory
+from gateway.instance.memory_budget import MemoryBudget, State
+from gateway.instance.settings import Settings
+from gateway.journal import settings as journal_settings
+from gateway.journal.journal import Journal
+from gateway.journal.schema import Level, run_name
+from gateway.journal.settings import JournalOptions
+from gateway.messaging.clocks import wall_clock
+from gateway.messaging.errors import ProviderUnavailable, StorageFailed
+from gateway.messaging.turn import Turn
+
+
+class OpenedBroker:
+    """The broker, its store and its journal, opened.
+
+    :param memory: the process's budget, in which the broker's messages are counted from now on.
+    :param failed: called when the store fails later.
+    :raises StoreError: the store cannot be used. :raises OSError: the journal's folder cannot be
+        made.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        configuration: Configuration,
+        users: Users,
+        rules: AccessRules,
+        memory: MemoryBudget,
+        failed: Callable[[StoreError], None],
+    ) -> None:
+        layout, settings = configuration.layout, configuration.settings
+        # First, because a broker that is open must be closed.
+        make_directory(layout.journal)
+        in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
+        store: Store = MemoryStore(reactor) if in_memory else _durable_store(reactor, layout)
+        window = Memory.within(memory.limits[State.WAITING])
+        self.turn: Final = Turn(reactor)
+        self._broker: Final = open_broker(
+            reactor,
+            self.turn,
+            store,
+            configuration.broker,
+            failed,
+            spills=not in_memory,
+            memory=window,
+        )
+        wall = wall_clock(reactor)
+        #: What links tell it, too.
+        self.journal: Final = Journal(
+            reactor,
+            layout.journal,
+            run_name(self._broker.store_id, int(wall() * 1_000_000)),
+            layout.instance,
+            JournalOptions.read(settings),
+            wall=wall,
+        )
+        tell(self._broker, self.journal)
+        self.provider: Final = EmbeddedProvider(self._broker, users, rules, os.urandom)
+        self._count_into(memory, window)
+
+    def _count_into(self, memory: MemoryBudget, window: Memory) -> None:
+        broker = self._broker
+        memory.waiting_messages = broker.waiting_octets
+        memory.unacknowledged_messages = lambda: window.unacknowledged
+        memory.transactions_inside = lambda: window.transactions
+        memory.consumers_held_back = lambda: broker.unacknowledged.held_back
+        window.left = lambda: memory.left(State.UNACKNOWLEDGED)
+        window.press = memory.press
+
+    def set_journal_level(self, settings: Settings) -> None:
+        """Apply the level that the settings ask for now.
+
+        The other settings of the journal are for the next start.
+        """
+        level = Level(settings[journal_settings.LEVEL])
+        if level is not self.journal.level:
+            self.journal.level = level
+            tell(self._broker, self.journal)
+
+    def fail(self, error: StoreError) -> None:
+        """Tell all clients that the store has failed."""
+        self.provider.fail(StorageFailed(str(error)))
+
+    async def close(self) -> None:
+        """Tell all clients that the gateway stops, and have all messages and lines written."""
+        self.provider.fail(ProviderUnavailable("the gateway stops"))
+        if self._broker.commits.broken is None:
+            closed: Deferred[None] = Deferred()
+            self._broker.close(lambda: closed.callback(None))
+            await closed
+        journey = self._broker.dead_letters.journal
+        if journey is not None:
+            journey.flush()
+        await self.journal.close()
+
+
+def _durable_store(reactor: Any, layout: Layout) -> SqliteStore:
+    path, made = str(layout.messages), str(layout.store_made)
+    # A hook for tests; CONTRIBUTING.rst says what it is for.
+    try:
+        armed = crashpoints.arm_as_asked(crashpoints.STORE_VARIABLE)
+    except ValueError as error:
+        raise StoreError(str(error)) from error
+    if not armed:
+        return SqliteStore(path, reactor, marker=made)
+    early = crashpoints.EARLY_CHECKPOINT_OCTETS
+    return SqliteStore(path, reactor, marker=made, checkpoint_octets=early)
