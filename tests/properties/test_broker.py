@@ -903,12 +903,12 @@ def check_backlog(backlog: Backlog) -> None:
     behind = backlog.stored_only()
     assert backlog.waiting == len(here) + len(behind)
     assert backlog.window_octets == sum(message.weight for message in here)
-    assert backlog.behind == len(behind) == sum(level.behind for _, level in backlog.levels())
-    assert backlog.reading == sum(len(level.reading) for _, level in backlog.levels())
-    for _, level in backlog.levels():
-        seqs = [message.seq for message in level.in_memory()]
+    assert backlog.behind == len(behind) == sum(lane.behind for _, lane in backlog.lanes())
+    assert backlog.reading == sum(len(lane.reading) for _, lane in backlog.lanes())
+    for _, lane in backlog.lanes():
+        seqs = [message.seq for message in lane.in_memory()]
         assert seqs == sorted(set(seqs))
-        assert len(level.seqs_behind()) == level.behind
+        assert len(lane.seqs_behind()) == lane.behind
 
 
 def test_the_broker_is_as_the_model_has_it() -> None:

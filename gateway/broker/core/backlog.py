@@ -15,23 +15,24 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from gateway.broker.core.expiries import Expiries
-from gateway.broker.core.level import BEYOND, Level, seq_of
+from gateway.broker.core.lane import BEYOND, Expiries, PriorityLane, seq_of
 from gateway.broker.core.memory import Memory
 from gateway.messaging.message import OVERHEAD, Message
 
 
-class Remains:
+class DetachedBacklog:
     """Messages of a backlog that is gone.
 
     :param waiting: how many there are, and :param octets: theirs.
     """
 
-    __slots__ = ("_levels", "_memory", "octets", "waiting")
+    __slots__ = ("_lanes", "_memory", "octets", "waiting")
 
-    def __init__(self, memory: Memory, levels: Sequence[Level], waiting: int, octets: int) -> None:
+    def __init__(
+        self, memory: Memory, lanes: Sequence[PriorityLane], waiting: int, octets: int
+    ) -> None:
         self._memory: Final = memory
-        self._levels: Final = list(levels)
+        self._lanes: Final = list(lanes)
         self.waiting = waiting
         self.octets = octets
 
@@ -44,10 +45,10 @@ class Remains:
         """
         taken: list[Message] = []
         stored: dict[int, int] = {}
-        while most > 0 and self._levels:
-            messages, sizes, looked_at = self._levels[-1].give_up(most)
+        while most > 0 and self._lanes:
+            messages, sizes, looked_at = self._lanes[-1].give_up(most)
             if looked_at < most:
-                self._levels.pop()
+                self._lanes.pop()
             most -= looked_at
             taken += messages
             stored |= sizes
@@ -59,7 +60,7 @@ class Remains:
     @property
     def more(self) -> bool:
         """Whether anything may be left."""
-        return bool(self._levels)
+        return bool(self._lanes)
 
 
 class Backlog:
@@ -72,7 +73,7 @@ class Backlog:
 
     __slots__ = (
         "_expiries",
-        "_levels",
+        "_lanes",
         "_memory",
         "_order",
         "_spill",
@@ -88,9 +89,9 @@ class Backlog:
     def __init__(self, memory: Memory, spill: bool) -> None:
         self._memory = memory
         self._spill = spill
-        self._levels: dict[int, Level] = {}
-        #: Levels from the highest priority down.
-        self._order: list[Level] = []
+        self._lanes: dict[int, PriorityLane] = {}
+        #: Lanes from the highest priority down.
+        self._order: list[PriorityLane] = []
         #: Messages that may expire while they are in the store only; some may have left.
         self._expiries = Expiries()
         #: Messages, and their octets, here; in memory or not.
@@ -129,35 +130,35 @@ class Backlog:
         self.window_octets += held
         self._memory.used += held
         first = run[0].headers.priority
-        level = self._levels.get(first) or self._level(first)
+        lane = self._lanes.get(first) or self._lane(first)
         if len(run) == 1:
-            level.window.append(run[0])
+            lane.window.append(run[0])
             return ()
         for message in run:
             if message.headers.priority != first:
                 break
         else:
-            level.window.extend(run)
+            lane.window.extend(run)
             return ()
         for message in run:
-            self._level(message.headers.priority).window.append(message)
+            self._lane(message.headers.priority).window.append(message)
         return ()
 
     def _put_behind(self, run: Sequence[Message], full: bool) -> Sequence[Message]:
         """Put messages behind those in memory, where that is full or its order asks for it."""
         spilled: list[Message] = []
         for message in run:
-            level = self._level(message.headers.priority)
-            if not full and not level.behind:
-                level.window.append(message)
+            lane = self._lane(message.headers.priority)
+            if not full and not lane.behind:
+                lane.window.append(message)
                 self._hold(message)
             elif not message.stored and not self._memory.spilling:
                 # The disk is full and does not have it: it stays in memory, out of the window's
                 # order.
-                level.give_back([message])
+                lane.give_back([message])
                 self._hold(message)
             else:
-                level.append(message.seq, message.size)
+                lane.append(message.seq, message.size)
                 self._put_in_store()
                 self.outweighs = max(self.outweighs, message.weight - message.size)
                 self._may_expire(message.headers.priority, message.seq, message.expires)
@@ -166,7 +167,7 @@ class Backlog:
 
     def restore(self, priority: int, seq: int, size: int, expires: int) -> None:
         """Add a message that the store held when it was opened."""
-        self._level(priority).append(seq, size)
+        self._lane(priority).append(seq, size)
         self._put_in_store()
         self.waiting += 1
         self.octets += size
@@ -200,9 +201,9 @@ class Backlog:
             if message.expires:
                 self.expiring += 1
         for priority, part in parts.items():
-            self._level(priority).give_back(part)
+            self._lane(priority).give_back(part)
         for priority, sizes in behind.items():
-            self._level(priority).put_back(sizes)
+            self._lane(priority).put_back(sizes)
         return spilled
 
     def wanted(self, most: int) -> list[int]:
@@ -213,21 +214,21 @@ class Backlog:
             return []
         octets = self._memory.room(self.window_octets)
         seqs: list[int] = []
-        for level in self._order:
-            if not octets and level.blocked():
+        for lane in self._order:
+            if not octets and lane.blocked():
                 # Memory is full of what comes later. Without these nothing would be delivered any
                 # more.
                 octets = self._memory.least
-            if octets > 0 and level.behind:
+            if octets > 0 and lane.behind:
                 # A message of the usual weight counts by its size, and a heavier one by what it has
                 # in excess, too.
-                asked = level.read(most - len(seqs), octets, self.outweighs - OVERHEAD)
-                octets -= sum([level.reading[seq] + self.outweighs for seq in asked])
+                asked = lane.read(most - len(seqs), octets, self.outweighs - OVERHEAD)
+                octets -= sum([lane.reading[seq] + self.outweighs for seq in asked])
                 seqs += asked
             if (
-                level.behind > len(level.reading)
+                lane.behind > len(lane.reading)
                 or len(seqs) >= most
-                or (octets <= 0 and (seqs or level.first() is not None))
+                or (octets <= 0 and (seqs or lane.first() is not None))
             ):
                 break
         self.reading = len(seqs)
@@ -244,13 +245,13 @@ class Backlog:
         for message in messages:
             outweighs = max(outweighs, message.weight - message.size)
             missing.discard(message.seq)
-            level = self._levels.get(message.headers.priority)
-            if level is not None and level.reading.pop(message.seq, None) is not None:
-                if level.mixed and level.window and level.window[-1].seq > message.seq:
-                    level.give_back([message])
+            lane = self._lanes.get(message.headers.priority)
+            if lane is not None and lane.reading.pop(message.seq, None) is not None:
+                if lane.mixed and lane.window and lane.window[-1].seq > message.seq:
+                    lane.give_back([message])
                 else:
-                    level.window.append(message)
-                level.behind -= 1
+                    lane.window.append(message)
+                lane.behind -= 1
                 self._take_from_store()
                 self.reading -= 1
                 self._hold(message)
@@ -260,8 +261,8 @@ class Backlog:
 
     def unread(self) -> None:
         """What was :meth:`wanted` did not come, and may be wanted again."""
-        for level in self._order:
-            level.unread()
+        for lane in self._order:
+            lane.unread()
         self.reading = 0
 
     def drop_behind(self, seqs: Iterable[int]) -> tuple[int, int]:
@@ -271,9 +272,9 @@ class Backlog:
         """
         count = octets = 0
         for seq in seqs:
-            for level in self._order:
-                reading = seq in level.reading
-                size = level.pluck_behind(seq)
+            for lane in self._order:
+                reading = seq in lane.reading
+                size = lane.pluck_behind(seq)
                 if size is not None:
                     self.reading -= reading
                     self._take_from_store()
@@ -295,11 +296,11 @@ class Backlog:
         taken: list[Message] = []
         expired: list[Message] = []
         size = held = 0
-        for level in self._order:
-            window = level.window
-            if level.returned or self.expiring or level.mixed:
+        for lane in self._order:
+            window = lane.window
+            if lane.returned or self.expiring or lane.mixed:
                 gone, weight, octets = self._take_careful(
-                    level, most, octets, now_ms, taken, expired
+                    lane, most, octets, now_ms, taken, expired
                 )
                 size += gone
                 held += weight
@@ -321,7 +322,7 @@ class Backlog:
                         octets -= len(message.body)
                         count -= 1
                     octets = max(octets, 0)
-            if level.behind or not octets or len(taken) + len(expired) >= most:
+            if lane.behind or not octets or len(taken) + len(expired) >= most:
                 break
         count = len(taken) + len(expired)
         if count:
@@ -333,22 +334,22 @@ class Backlog:
 
     def _take_careful(
         self,
-        level: Level,
+        lane: PriorityLane,
         most: int,
         octets: int,
         now_ms: int,
         taken: list[Message],
         expired: list[Message],
     ) -> tuple[int, int, int]:
-        """Take from one level, merging what was returned, leaving out what expired.
+        """Take from one lane, merging what was returned, leaving out what expired.
 
         :returns: the size of what was taken, its weight, and what is left of ``octets``.
         """
         size = held = 0
-        returned, window = level.returned, level.window
-        before = level.first_behind() or BEYOND
-        if level.mixed and not level.reading and (not window or window[-1].seq < before):
-            level.mixed = False
+        returned, window = lane.returned, lane.window
+        before = lane.first_behind() or BEYOND
+        if lane.mixed and not lane.reading and (not window or window[-1].seq < before):
+            lane.mixed = False
         count = most - len(taken) - len(expired)
         while count > 0 and octets:
             if returned and (not window or returned[-1].seq < window[0].seq):
@@ -374,10 +375,10 @@ class Backlog:
 
     def pluck(self, seqs: Iterable[int], priority: int) -> list[Message]:
         """Take out of memory those of these that are there. :returns: the messages."""
-        level = self._levels.get(priority)
-        if level is None:
+        lane = self._lanes.get(priority)
+        if lane is None:
             return []
-        found = level.pluck(list(seqs))
+        found = lane.pluck(list(seqs))
         for message in found:
             self._forget(message.size, message.expires)
             self._let_go(message)
@@ -396,11 +397,11 @@ class Backlog:
         """Take out a message that is in the store only. :returns: its size; None when it is not
         there: in memory, or taken.
         """
-        level = self._levels.get(priority)
-        if level is None:
+        lane = self._lanes.get(priority)
+        if lane is None:
             return None
-        reading = seq in level.reading
-        size = level.pluck_behind(seq)
+        reading = seq in lane.reading
+        size = lane.pluck_behind(seq)
         if size is not None:
             self.reading -= reading
             self._take_from_store()
@@ -426,18 +427,18 @@ class Backlog:
         memory.
         """
         return min(
-            [message for level in self._order if (message := level.first()) is not None],
+            [message for lane in self._order if (message := lane.first()) is not None],
             key=seq_of,
             default=None,
         )
 
     def least(self) -> Message | None:
         """The oldest message of the lowest priority; None when it is not in memory."""
-        for level in reversed(self._order):
-            message = level.first()
+        for lane in reversed(self._order):
+            message = lane.first()
             if message is not None:
                 return message
-            if level.behind:
+            if lane.behind:
                 return None
         return None
 
@@ -445,23 +446,23 @@ class Backlog:
 
     def waiting_in_memory(self) -> Iterator[Message]:
         """Whole messages, those of higher priority first; nothing is to be changed meanwhile."""
-        for level in self._order:
-            yield from level.in_memory()
+        for lane in self._order:
+            yield from lane.in_memory()
 
-    def levels(self) -> Iterator[tuple[int, Level]]:
+    def lanes(self) -> Iterator[tuple[int, PriorityLane]]:
         """The priorities that are or were in use, from the highest down, for those who look."""
-        for priority in sorted(self._levels, reverse=True):
-            yield priority, self._levels[priority]
+        for priority in sorted(self._lanes, reverse=True):
+            yield priority, self._lanes[priority]
 
-    def level(self, priority: int) -> Level:
+    def lane(self, priority: int) -> PriorityLane:
         """One priority, for those who look."""
-        return self._levels.get(priority) or self._level(priority)
+        return self._lanes.get(priority) or self._lane(priority)
 
     def stored_only(self) -> array[int]:
         """The seqs of all messages that are in the store only."""
         seqs = array("Q")
-        for level in self._order:
-            seqs += level.seqs_behind()
+        for lane in self._order:
+            seqs += lane.seqs_behind()
         return seqs
 
     def clear(self) -> tuple[list[Message], array[int]]:
@@ -474,23 +475,23 @@ class Backlog:
         self.detach()
         return found
 
-    def detach(self) -> Remains:
+    def detach(self) -> DetachedBacklog:
         """Everything is gone from here, however much there is. :returns: what it was."""
-        remains = Remains(self._memory, self._order, self.waiting, self.octets)
-        self._levels, self._order, self._expiries = {}, [], Expiries()
+        detached = DetachedBacklog(self._memory, self._order, self.waiting, self.octets)
+        self._lanes, self._order, self._expiries = {}, [], Expiries()
         self.window_octets = self.waiting = self.octets = self.expiring = self.behind = (
             self.reading
         ) = 0
-        return remains
+        return detached
 
     # --- inside
 
-    def _level(self, priority: int) -> Level:
-        level = self._levels.get(priority)
-        if level is None:
-            level = self._levels[priority] = Level()
-            self._order = [self._levels[number] for number in sorted(self._levels, reverse=True)]
-        return level
+    def _lane(self, priority: int) -> PriorityLane:
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = PriorityLane()
+            self._order = [self._lanes[number] for number in sorted(self._lanes, reverse=True)]
+        return lane
 
     def _hold(self, message: Message) -> None:
         self.window_octets += message.weight
@@ -525,4 +526,4 @@ class Backlog:
                 self._expiries.keep(self._is_behind)
 
     def _is_behind(self, priority: int, seq: int) -> bool:
-        return self._levels[priority].is_behind(seq)
+        return self._lanes[priority].is_behind(seq)

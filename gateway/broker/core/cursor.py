@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gateway.broker.core.backlog import Backlog
-from gateway.broker.core.level import BEYOND, Level
+from gateway.broker.core.lane import BEYOND, PriorityLane
 from gateway.messaging.message import Message
 
 #: Octets that are read from the store at once.
@@ -35,10 +35,10 @@ class Cursor:
         """What comes next, in delivery order, up to the first message that is in the store only;
         the backlog must not change meanwhile.
         """
-        for priority, level in self._backlog.levels():
+        for priority, lane in self._backlog.lanes():
             after = self._examined.get(priority, 0)
-            stop = level.first_behind(after)
-            yield from level.in_memory(after, stop or BEYOND)
+            stop = lane.first_behind(after)
+            yield from lane.in_memory(after, stop or BEYOND)
             if stop:
                 return
 
@@ -48,13 +48,13 @@ class Cursor:
         :returns: none when there is nothing more; None when they are being read back into memory:
             look again then.
         """
-        for priority, level in self._backlog.levels():
+        for priority, lane in self._backlog.lanes():
             after = self._examined.get(priority, 0)
-            first = level.first_behind(after)
-            if first in level.reading:
+            first = lane.first_behind(after)
+            if first in lane.reading:
                 return None
             if first:
-                return level.between(after, _next_in_memory(level, after), most, _OCTETS)
+                return lane.between(after, _next_in_memory(lane, after), most, _OCTETS)
         return []
 
     def still_ahead(self, messages: Sequence[Message]) -> Sequence[Message]:
@@ -64,13 +64,13 @@ class Cursor:
         if not messages:
             return messages
         priority = messages[0].headers.priority
-        level = self._backlog.level(priority)
+        lane = self._backlog.lane(priority)
         after = self._examined.get(priority, 0)
-        if level.first_behind(after) != messages[0].seq:
+        if lane.first_behind(after) != messages[0].seq:
             return ()
-        before = _next_in_memory(level, after)
+        before = _next_in_memory(lane, after)
         for index, message in enumerate(messages):
-            if message.seq >= before or not level.is_behind(message.seq):
+            if message.seq >= before or not lane.is_behind(message.seq):
                 return messages[:index]
         return messages
 
@@ -91,6 +91,6 @@ class Cursor:
         self._examined[message.headers.priority] = message.seq - 1
 
 
-def _next_in_memory(level: Level, after: int) -> int:
-    message = next(level.in_memory(after), None)
+def _next_in_memory(lane: PriorityLane, after: int) -> int:
+    message = next(lane.in_memory(after), None)
     return BEYOND if message is None else message.seq

@@ -5,7 +5,7 @@ in each call. With a reference to it the two would be a cycle, and what was remo
 memory until a garbage collection. What settling a message means, and where a dead one comes from, is
 the place's.
 
-Owns fairness, credit, and what is read back for consumers.
+Owns fairness, credit, what is read back for consumers, and how long senders wait who outrun them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from twisted.logger import Logger
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.pace import Pace
 from gateway.broker.core.selection import Selection
 from gateway.broker.core.source import Place
 from gateway.broker.durability.rows import BLOCK
@@ -28,11 +27,82 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.core.changes import Changes
+    from gateway.broker.core.memory import Memory
     from gateway.broker.core.physical import Physical
     from gateway.broker.core.source import Receiver
+    from gateway.broker.schedule import Schedule
+    from gateway.messaging.turn import Turn
 
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000
+#: The parts of a backlog's share of memory at which senders are slowed, and let go.
+_SLOW_DOWN: Final = 4
+_LET_GO: Final = 8
+_MOMENT_MS: Final = 50
+#: Octets that may come between two such moments.
+_GRACE: Final = 1024 * 1024
+
+
+class Pace:
+    """Slows senders that outrun the consumers of one place, a moment at a time.
+
+    A sender is slowed when a part of the backlog's share of memory is full, until only a smaller
+    part is: reading messages back from the store costs more than waiting does. It is slowed, not
+    stopped, and not at all for consumers that take nothing.
+    """
+
+    def __init__(self, turn: Turn, schedule: Schedule, memory: Memory, backlog: Backlog) -> None:
+        self._turn = turn
+        self._schedule = schedule
+        self._memory = memory
+        self._backlog = backlog
+        self._slowed: list[Callable[[], None]] = []
+        self._until = 0
+        self._handed = 0
+        self._handed_before = -1
+        self._stuck = False
+
+    def outrun(self) -> bool:
+        """Whether messages come faster than the consumers take them, so that memory fills with
+        them.
+        """
+        return (
+            not self._stuck
+            and self._fuller_than(_SLOW_DOWN)
+            and self._backlog.window_octets > self._until
+        )
+
+    def slow_down(self, resume: Callable[[], None]) -> None:
+        """Call ``resume`` when the consumers have caught up, or after a moment."""
+        self._slowed.append(resume)
+        if len(self._slowed) == 1:
+            self._handed_before = self._handed
+            self._schedule.after(_MOMENT_MS, self._moment_over)
+
+    def handed(self, count: int) -> None:
+        """Consumers were given so many messages."""
+        self._handed += count
+        self._stuck = False
+
+    def look(self) -> None:
+        """Some were handed out: senders may go on if the consumers have caught up."""
+        if (self._until or self._slowed) and not self._fuller_than(_LET_GO):
+            self._until = 0
+            self._let_go()
+
+    def _moment_over(self) -> None:
+        if self._slowed and self._handed == self._handed_before:
+            self._stuck = True
+        self._until = self._backlog.window_octets + _GRACE
+        self._let_go()
+
+    def _fuller_than(self, part: int) -> bool:
+        return self._backlog.window_octets > self._memory.share // part
+
+    def _let_go(self) -> None:
+        self._slowed, resumed = [], self._slowed
+        for resume in resumed:
+            self._turn.dispatch(resume)
 
 
 class Dispatched(Place, Protocol):

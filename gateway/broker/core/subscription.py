@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from gateway.broker.core import redelivery
 from gateway.broker.core.dispatch import Dispatch
-from gateway.broker.core.level import BEYOND
+from gateway.broker.core.lane import BEYOND
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.spilled import Spilled
 from gateway.broker.durability.rows import BLOCK
@@ -500,13 +500,13 @@ class TopicSubscription:
         """Give up what waits for a pattern that is not durable: of what is in the store only, the
         topics are known.
         """
-        remains = self.dispatch.backlog.detach()
+        detached = self.dispatch.backlog.detach()
         delayed, self.dispatch.delayed = list(self.dispatch.delayed.values()), {}
         for start in range(0, len(delayed), BLOCK):
             self._give_up(delayed[start : start + BLOCK], None)
             yield
-        while remains.more:
-            messages, sizes = remains.take(BLOCK)
+        while detached.more:
+            messages, sizes = detached.take(BLOCK)
             self._give_up(messages, None)
             self.changes.removed_stored(self, list(sizes))
             topics: set[Physical] = set()
@@ -519,7 +519,7 @@ class TopicSubscription:
             self.release_stored(list(sizes))
             for topic in topics:
                 topic.taken()
-            if remains.more:
+            if detached.more:
                 yield
         done()
 

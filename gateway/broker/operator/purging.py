@@ -31,12 +31,14 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
     :returns: the same.
     """
     dispatch = place.dispatch
-    remains = dispatch.backlog.detach()
+    detached = dispatch.backlog.detach()
     delayed, resting = dispatch.delayed, dispatch.resting
     dispatch.delayed, dispatch.resting = {}, {}
-    count = remains.waiting + len(delayed) + len(resting)
+    count = detached.waiting + len(delayed) + len(resting)
     octets = (
-        remains.octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
+        detached.octets
+        + sum([message.size for message in delayed.values()])
+        + sum(resting.values())
     )
 
     def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
@@ -52,10 +54,10 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
 
     def steps() -> Iterator[None]:
         paused, rested = iter(delayed.values()), iter(resting)
-        while remains.more:
-            messages, sizes = remains.take(SLICE)
+        while detached.more:
+            messages, sizes = detached.take(SLICE)
             give_up(messages, list(sizes))
-            if remains.more:
+            if detached.more:
                 yield
         while delayed_part := list(islice(paused, SLICE)):
             give_up(delayed_part, ())

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from gateway.broker.core.browser import QueueBrowser
 from gateway.broker.core.memory import of_consumer, of_destination, of_subscription
 from gateway.broker.core.names import is_wild
-from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.queue import PhysicalQueue, QueueBrowser
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.durability.duplicates import Sifted, check_id
 from gateway.broker.security.access import AccessRules, Operation

@@ -49,8 +49,8 @@ def _of(place: Dispatched) -> Deferred[Waiting | None]:
         return succeed(_NOTHING)
     times = [message.timestamp for message in place.dispatch.delayed.values()]
     stored = [min(place.dispatch.resting)] if place.dispatch.resting else []
-    for _, level in place.dispatch.backlog.levels():
-        first, behind = level.first(), level.first_behind()
+    for _, lane in place.dispatch.backlog.lanes():
+        first, behind = lane.first(), lane.first_behind()
         if first is not None:
             times.append(first.timestamp)
         if behind and (first is None or behind < first.seq):

@@ -283,7 +283,7 @@ class BacklogModel(RuleBasedStateMachine):
             seqs = self.cursor.stored_ahead(most)
             if seqs is None:
                 assert wanted[0].seq in {
-                    seq for _, level in self.backlog.levels() for seq in level.reading
+                    seq for _, lane in self.backlog.lanes() for seq in lane.reading
                 }
                 return
             assert seqs == [message.seq for message in wanted[: len(seqs)]]
@@ -318,7 +318,7 @@ class BacklogModel(RuleBasedStateMachine):
         assert self.memory.used == backlog.window_octets + self.other.window_octets
         assert self.memory.behind == backlog.behind + self.other.behind
         assert backlog.expiring >= sum(message.expires > 0 for message in self.waiting.values())
-        assert backlog.reading == sum(len(level.reading) for _, level in backlog.levels())
+        assert backlog.reading == sum(len(lane.reading) for _, lane in backlog.lanes())
         assert self.spill or not behind
 
 
