@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from certs.keystore import KeyStore
-from gateway.broker.security.users import create_default_users
+from gateway.broker.security.passcodes import hash_passcode
+from gateway.broker.security.users import User, write_users
 from gateway.configuration import Configuration, configure
 from gateway.instance.passfile import read, update
 from gateway.instance.settings_general import KEYSTORE_PASSWORD, PASSFILE_ENABLED
@@ -55,7 +56,7 @@ def test_an_instance_that_was_opened_to_others_is_warned_of_and_left_so(tmp_path
 def test_users_that_came_without_a_passfile_are_taken_as_they_are(tmp_path: Path) -> None:
     etc = tmp_path / "instances" / "one" / "etc"
     etc.mkdir(0o700, parents=True)
-    create_default_users(etc / "users", "sesame")
+    write_users(etc / "users", [User("alice", frozenset({"admin"}), hash_passcode("sesame"))])
     before = (etc / "users").read_bytes()
     configuration = configured(tmp_path)
     assert (etc / "users").read_bytes() == before

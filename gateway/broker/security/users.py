@@ -318,34 +318,13 @@ def check_name(name: str, what: str = "user") -> str:
     return name
 
 
-def create_default_users(path: Path, password: str | None = None) -> str:
-    """Write the users file of a new instance.
-
-    ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and ``admin`` in
-    group ``admin``, from everywhere.
-
-    :param password: the admin's passcode, such as one that the passfile has already; None makes a
-        random one of 144 bits.
-    :returns: the admin's passcode, to be shown once and kept in the passfile: the users file has
-        its hash only.
-    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: it cannot
-        be written.
-    """
-    if path.exists():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    if password is None:
-        password = secrets.token_urlsafe(18)
-    guest = User("guest", frozenset({ANONYMOUS_GROUP}), hash_passcode("guest"), loopback=True)
-    admin = User("admin", frozenset({ADMIN_GROUP}), hash_passcode(password))
-    write_users(path, (admin, guest))
-    return password
-
-
 def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
-    """Make the users file of an instance that has none, with ``admin`` and ``guest``, and put
-    admin's password into its passfile.
+    """Make the first users of an instance, and put admin's password into its passfile.
 
-    A password that the passfile has already, of a start that was interrupted, is used again.
+    They are ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and
+    ``admin`` in group ``admin``, from everywhere. The users file has hashes only. A password that
+    the passfile has already, of a start that was interrupted, is used again; else it is a random
+    one of 144 bits.
 
     :param shown: whether the lines have the password; else they say where it is.
     :returns: what was made, a line each, to be shown to the user.
@@ -353,12 +332,16 @@ def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
         cannot be written.
     :raises PassfileError: there is a passfile that cannot be used.
     """
+    if layout.users.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(layout.users))
     make_directory(layout.etc)
     layout.close_to_others()
     kept = passfile.read(layout.passfile) if layout.passfile.exists() else {}
     password = kept.get(_ADMIN_PASSWORDS[0]) or secrets.token_urlsafe(18)
     passfile.update(layout.passfile, dict.fromkeys(_ADMIN_PASSWORDS, password))
-    create_default_users(layout.users, password)
+    guest = User("guest", frozenset({ANONYMOUS_GROUP}), hash_passcode("guest"), loopback=True)
+    admin = User("admin", frozenset({ADMIN_GROUP}), hash_passcode(password))
+    write_users(layout.users, (admin, guest))
     return (
         f"user 'admin' has the password {password}, kept in {layout.passfile}; it is not shown again"
         if shown

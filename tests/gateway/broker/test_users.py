@@ -22,13 +22,16 @@ from gateway.broker.security.users import (
     Users,
     UsersError,
     check_name,
-    create_default_users,
     edited,
+    make_first_users,
     parse,
+    password_of_admin,
     read_users,
     render,
     write_users,
 )
+from gateway.instance import passfile
+from gateway.instance.layout import Layout
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from tests.on_reactor import on_reactor
@@ -398,8 +401,9 @@ def test_editing_writes_only_what_ends_well_and_changed(file: Path) -> None:
 
 @on_reactor
 async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
-    file = tmp_path / "users"
-    password = create_default_users(file)
+    layout = Layout(tmp_path, "one")
+    make_first_users(layout)
+    file, password = layout.users, password_of_admin(layout)
     assert len(password) >= 20
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert password not in file.read_text()
@@ -418,8 +422,11 @@ async def test_a_new_instance_has_a_guest_and_an_admin(tmp_path: Path) -> None:
 
 @on_reactor
 async def test_the_admins_password_may_be_given(tmp_path: Path) -> None:
-    assert create_default_users(tmp_path / "users", "sesame") == "sesame"
-    users = Users(tmp_path / "users", reactor)
+    layout = Layout(tmp_path, "one")
+    layout.etc.mkdir(parents=True)
+    passfile.update(layout.passfile, {"imq.imqcmd.password": "sesame"})
+    make_first_users(layout)
+    users = Users(layout.users, reactor)
     users.load()
     assert (await users.authenticate(Credentials("admin", "sesame"))).name == "admin"
     users.close()
@@ -428,12 +435,14 @@ async def test_the_admins_password_may_be_given(tmp_path: Path) -> None:
 def test_two_new_instances_have_different_passwords_and_users_are_not_overwritten(
     tmp_path: Path,
 ) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert create_default_users(one) != create_default_users(two)
-    before = one.read_bytes()
-    with pytest.raises(FileExistsError, match=str(one)):
-        create_default_users(one)
-    assert one.read_bytes() == before
+    one, two = Layout(tmp_path, "one"), Layout(tmp_path, "two")
+    make_first_users(one)
+    make_first_users(two)
+    assert password_of_admin(one) != password_of_admin(two)
+    before = one.users.read_bytes()
+    with pytest.raises(FileExistsError, match=str(one.users)):
+        make_first_users(one)
+    assert one.users.read_bytes() == before
 
 
 @pytest.mark.parametrize(
