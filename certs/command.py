@@ -18,7 +18,6 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,13 +43,6 @@ _RELOAD: Final = "A running server reads it when it gets SIGHUP."
 _WARN_DAYS: Final = 30
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where the commands work, and when."""
-
-    now: datetime
 
 
 def _dns_names(
@@ -160,11 +152,11 @@ def command() -> None:
 @_force
 @click.pass_obj
 def ca(
-    place: _Place, /, name: str | None, days: int, key_type: str, force: bool, **where: Any
+    now: datetime, /, name: str | None, days: int, key_type: str, force: bool, **where: Any
 ) -> None:
     """Make the certificate authority. Clients are given its certificate, ca.pem, to trust."""
     store = _store(**where)
-    _make_authority(store, place, name, days, KeyType(key_type), force, where["instance"])
+    _make_authority(store, now, name, days, KeyType(key_type), force, where["instance"])
     if force:
         click.echo(
             "Certificates of an authority that was replaced are trusted no more; make new ones."
@@ -193,7 +185,7 @@ def ca(
 @_force
 @click.pass_obj
 def server(
-    place: _Place,
+    now: datetime,
     /,
     name: str | None,
     dns: tuple[str, ...],
@@ -212,11 +204,11 @@ def server(
         dns, ip = _own_names()
     if not store.authority_certificate.exists():
         _make_authority(
-            store, place, None, AUTHORITY_DAYS, KeyType(key_type), False, where["instance"]
+            store, now, None, AUTHORITY_DAYS, KeyType(key_type), False, where["instance"]
         )
     certificate = store.issue_server(
         name or (dns[0][:64] if dns else str(ip[0])),
-        place.now,
+        now,
         dns,
         ip,
         days,
@@ -248,7 +240,7 @@ command.add_command(server, "broker")
 @_force
 @click.pass_obj
 def client(
-    place: _Place,
+    now: datetime,
     /,
     name: str,
     days: int,
@@ -265,21 +257,21 @@ def client(
         if passphrase
         else None
     )
-    certificate = store.issue_client(name, place.now, days, KeyType(key_type), secret, force)
+    certificate = store.issue_client(name, now, days, KeyType(key_type), secret, force)
     click.echo(f"Made {path} and {key}, valid until {_day(certificate)}.")
 
 
 @command.command("list")
 @_with_store
 @click.pass_obj
-def list_(place: _Place, /, **where: Any) -> None:
+def list_(now: datetime, /, **where: Any) -> None:
     """List the certificates."""
     store = _store(**where)
     entries = store.entries()
     if not entries:
         raise KeyStoreError(f"{store.folder} has no certificates")
     rows: list[tuple[str, ...]] = [("NAME", "KIND", "UNTIL", "STATE", "SERIAL", "FOR")]
-    rows += [_row(entry, place.now) for entry in entries]
+    rows += [_row(entry, now) for entry in entries]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         click.echo(
@@ -302,7 +294,7 @@ def check(context: click.Context, /, days: int, **where: Any) -> None:
     and whether the revocation list is missing or lacks what was revoked. The exit code is then 1,
     else 0.
     """
-    store, now = _store(**where), context.obj.now
+    store, now = _store(**where), context.obj
     try:
         if not store.entries():
             raise KeyStoreError(f"{store.folder} has no certificates")
@@ -329,10 +321,10 @@ def check(context: click.Context, /, days: int, **where: Any) -> None:
     help="How long it is valid; by default as long as a new one.",
 )
 @click.pass_obj
-def renew(place: _Place, /, name: str, days: int | None, **where: Any) -> None:
+def renew(now: datetime, /, name: str, days: int | None, **where: Any) -> None:
     """Renew the certificate called NAME: ca, server, or a client's. Its names and its key stay."""
     store = _store(**where)
-    certificate = store.renew(name, place.now, days)
+    certificate = store.renew(name, now, days)
     click.echo(f"Renewed {name}, valid until {_day(certificate)}.")
     click.echo(_RELOAD)
 
@@ -344,10 +336,10 @@ def renew(place: _Place, /, name: str, days: int | None, **where: Any) -> None:
     "--reason", type=click.Choice(list(_REASONS)), default="unspecified", show_default=True
 )
 @click.pass_obj
-def revoke(place: _Place, /, name: str, reason: str, **where: Any) -> None:
+def revoke(now: datetime, /, name: str, reason: str, **where: Any) -> None:
     """Revoke every certificate called NAME: server, or a client's."""
     store = _store(**where)
-    for serial in store.revoke(name, place.now, _REASONS[reason]):
+    for serial in store.revoke(name, now, _REASONS[reason]):
         click.echo(f"Revoked {name}, serial number {serial:x}.")
     if name == SERVER_NAME:
         click.echo(
@@ -359,12 +351,12 @@ def revoke(place: _Place, /, name: str, reason: str, **where: Any) -> None:
 @command.command()
 @_with_store
 @click.pass_obj
-def crl(place: _Place, /, **where: Any) -> None:
+def crl(now: datetime, /, **where: Any) -> None:
     """Write the revocation list, crl.pem, anew from the register of certificates, where it is
     missing or damaged.
     """
     store = _store(**where)
-    count = store.publish(place.now)
+    count = store.publish(now)
     click.echo(
         f"Made {store.revocation_list}; it has {count} revoked certificate{'' if count == 1 else 's'}."
     )
@@ -376,9 +368,9 @@ def run(arguments: Sequence[str], now: datetime | None = None) -> int:
 
     :param now: the time; None takes the clock's. :returns: the exit code.
     """
-    place = _Place(datetime.now(UTC) if now is None else now)
+    now = datetime.now(UTC) if now is None else now
     try:
-        code = command.main(list(arguments), PROGRAM, standalone_mode=False, obj=place)
+        code = command.main(list(arguments), PROGRAM, standalone_mode=False, obj=now)
     except click.ClickException as error:
         _complain(error.format_message())
         return error.exit_code
@@ -416,7 +408,7 @@ def _store(directory: Path | None, varhome: Path, instance: str, passfile: Path 
 
 def _make_authority(
     store: KeyStore,
-    place: _Place,
+    now: datetime,
     name: str | None,
     days: int,
     key_type: KeyType,
@@ -424,7 +416,7 @@ def _make_authority(
     instance: str,
 ) -> None:
     certificate = store.create_authority(
-        name or f"stomp-gateway {instance} CA"[:64].strip(), place.now, days, key_type, force
+        name or f"stomp-gateway {instance} CA"[:64].strip(), now, days, key_type, force
     )
     click.echo(f"Made {store.authority_certificate}, valid until {_day(certificate)}.")
 
