@@ -309,10 +309,6 @@ class Bridge:
     log_message_transfer: bool = True
     origin: str = field(default="", compare=False)
 
-    def link(self, name: str) -> Link | None:
-        """Return the link of that name, or None."""
-        return next((link for link in self.links if link.name == name), None)
-
     def destination(self, ref_name: str) -> Destination | None:
         """Return the destination of that ``ref-name``, or None.
 

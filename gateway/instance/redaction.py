@@ -13,7 +13,6 @@ leaves such ones out; where they are named as secrets, the first two nets have t
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -66,26 +65,18 @@ class Redaction:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets: Counter[str] = Counter()
+        self._secrets: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         for secret in secrets:
             self.add(secret)
 
     def add(self, secret: str) -> None:
-        """Take ``secret`` out from now on, wherever it stands; an empty one is none. As often as it
-        is added, so often it must be discarded.
-        """
+        """Take ``secret`` out from now on, wherever it stands; an empty one is none."""
         if secret:
-            self._secrets[secret] += 1
-            self._pattern = self._compiled()
-
-    def discard(self, secret: str) -> None:
-        """``secret`` is none any more, such as the passcode of a client that has been checked."""
-        if self._secrets[secret] > 1:
-            self._secrets[secret] -= 1
-            return
-        del self._secrets[secret]
-        self._pattern = self._compiled() if self._secrets else None
+            self._secrets.add(secret)
+            # The longest first: one secret may begin another.
+            longest_first = sorted(self._secrets, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(_literal, longest_first)))
 
     def text(self, text: str) -> str:
         """``text`` with each secret replaced by asterisks."""
@@ -104,12 +95,6 @@ class Redaction:
         if isinstance(failure, Failure):
             text = f"{text}\n{failure.getTraceback().rstrip()}"
         return self.text(text)
-
-    def _compiled(self) -> re.Pattern[str]:
-        # The longest first: one secret may begin another.
-        return re.compile(
-            "|".join(_literal(secret) for secret in sorted(self._secrets, key=len, reverse=True))
-        )
 
 
 def _literal(secret: str) -> str:

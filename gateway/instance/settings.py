@@ -172,7 +172,7 @@ class _Given:
 class Settings:
     """The values of all declared settings: those given, and the defaults of the others. Immutable.
 
-    Made by :func:`read` and :meth:`defaults`.
+    Made by :func:`read`.
     """
 
     def __init__(
@@ -188,14 +188,6 @@ class Settings:
         self._values = values
         self._bad = bad
         self._secrets_from = secrets_from
-
-    @classmethod
-    def defaults(cls, declared: Sequence[Setting[Any]]) -> Settings:
-        """Settings of which none is given.
-
-        :raises ValueError: a name is declared twice.
-        """
-        return cls(Catalogue(declared), {}, {}, {})
 
     def __getitem__(self, setting: Setting[T]) -> T:
         """The value of ``setting``.

@@ -158,9 +158,9 @@ class AdminRequest:
             raise Refused(f"{name} is missing", "bad_request")
         return value
 
-    def flag(self, name: str, default: bool = False) -> bool:
-        """A truth value. :raises Refused: it is neither true nor false."""
-        value = self.body.get(name, self.query.get(name, default))
+    def flag(self, name: str) -> bool:
+        """A truth value; false where it is missing. :raises Refused: it is neither true nor false."""
+        value = self.body.get(name, self.query.get(name, False))
         if isinstance(value, str):
             value = {"true": True, "false": False}.get(value.lower(), value)
         if not isinstance(value, bool):

@@ -156,8 +156,6 @@ def test_which_connection_factories_are_embedded() -> None:
 
 def test_what_is_found_by_name() -> None:
     found = bridge(document(link()))
-    assert found.link("orders") is found.links[0]
-    assert found.link("Orders") is None
     assert found.destination("news") is found.destinations[2]
     assert found.destination("accepted") is None
     assert found.origin == "jmsbridge1.xml"

@@ -354,25 +354,24 @@ def test_an_override_mends_a_bridge(file: Path) -> None:
 
 def test_declared_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"imq\.x is declared twice"):
-        Settings.defaults(
-            [Setting("imq.x", Text(), "", "One."), Setting("imq.x", Text(), "", "Two.")]
-        )
+        read([Setting("imq.x", Text(), "", "One."), Setting("imq.x", Text(), "", "Two.")], None)
 
 
 def test_a_setting_that_another_covers_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"imq\.bridge\.stomp\.level is declared twice: imq\.bridge\.NAME\.level"
     ):
-        Settings.defaults(
+        read(
             [
                 Setting("imq.bridge.stomp.level", Text(), "", "One."),
                 Setting("imq.bridge.NAME.level", Text(), "", "All."),
-            ]
+            ],
+            None,
         )
 
 
 def test_a_setting_that_is_not_declared_cannot_be_asked_for() -> None:
-    values = Settings.defaults([PORT])
+    values = read([PORT], None)[0]
     with pytest.raises(KeyError):
         _ = values[ENABLED]
     with pytest.raises(KeyError):
@@ -381,7 +380,7 @@ def test_a_setting_that_is_not_declared_cannot_be_asked_for() -> None:
 
 def test_a_setting_with_placeholder_needs_a_name() -> None:
     with pytest.raises(KeyError):
-        _ = Settings.defaults(ALL)[AUTOSTART]
+        _ = read(ALL, None)[0][AUTOSTART]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.instance.settings import Settings
+from gateway.instance.settings import read
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import AccessDenied, DestinationFull, MessageRejected
 from gateway.messaging.jms_message import JMSMessage
@@ -217,7 +217,7 @@ def test_jmsxuserid_is_told_only_where_the_operator_says_so() -> None:
 
 
 def test_the_settings_defaults_are_those_of_the_options() -> None:
-    options = StompOptions.read(Settings.defaults(SETTINGS), "1.2.3")
+    options = StompOptions.read(read(SETTINGS, None)[0], "1.2.3")
     assert options.session.server == "stomp-gateway/1.2.3"
     defaults = StompOptions()
     assert options.transport == defaults.transport
@@ -228,7 +228,7 @@ def test_the_settings_defaults_are_those_of_the_options() -> None:
         False,
     )
     assert options.hostname == ""
-    assert StompOptions.read(Settings.defaults(SETTINGS), "1", "127.0.0.1").hostname == "127.0.0.1"
+    assert StompOptions.read(read(SETTINGS, None)[0], "1", "127.0.0.1").hostname == "127.0.0.1"
 
 
 def test_each_setting_has_a_name_of_the_bridge_and_is_declared_once() -> None:

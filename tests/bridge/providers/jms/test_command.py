@@ -23,7 +23,7 @@ from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.jms.provider import JMSProvider
 from bridge.settings import JMS_CLASSPATH
 from gateway.instance import machine
-from gateway.instance.settings import Setting, Settings
+from gateway.instance.settings import Setting, read
 from gateway.instance.settings_general import MEMORY_BUDGET
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.providers.jms.stubs import GUEST, SMALL, clock
@@ -253,13 +253,13 @@ def test_the_settings_say_how_it_is_started() -> None:
     declared: list[Setting[Any]] = [JMS_CLASSPATH, MEMORY_BUDGET, *SETTINGS]
     memory = machine.memory()
     heaps = machine.java_heaps(memory, machine.default_budget(memory))
-    assert java_options(Settings.defaults(declared)) == JavaOptions("", "", (), heaps, "")
+    assert java_options(read(declared, None)[0]) == JavaOptions("", "", (), heaps, "")
     given = (
         "imq.jms.classpath=/a/*:/b.jar",
         "imq.jms.jvm=/libjvm.so",
         "imq.jms.jvmOptions= -Xmx1g  -Dx=y ",
     )
-    assert java_options(Settings.defaults(declared).with_overrides(given)) == JavaOptions(
+    assert java_options(read(declared, None)[0].with_overrides(given)) == JavaOptions(
         "/a/*:/b.jar", "/libjvm.so", ("-Xmx1g", "-Dx=y"), heaps, ""
     )
 
