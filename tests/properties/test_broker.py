@@ -864,8 +864,7 @@ class BrokerModel(RuleBasedStateMachine):
                 outstanding = sum(consumer.outstanding for consumer in part.dispatch.consumers)
                 here += (
                     part.dispatch.backlog.waiting
-                    + len(part.dispatch.delayed)
-                    + len(part.dispatch.resting)
+                    + part.dispatch.backlog.pausing
                     + part.dispatch.dying
                     + outstanding
                 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from gateway.broker.core.lane import BEYOND, Expiries, PriorityLane, seq_of
@@ -21,20 +22,30 @@ from gateway.messaging.message import OVERHEAD, Message
 
 
 class DetachedBacklog:
-    """Messages of a backlog that is gone.
+    """Messages of a backlog that is gone, also those that paused.
 
-    :param waiting: how many there are, and :param octets: theirs.
+    :param waiting: how many there are without these, and :param octets: theirs.
     """
 
-    __slots__ = ("_lanes", "_memory", "octets", "waiting")
+    __slots__ = ("_delayed", "_lanes", "_memory", "_resting", "octets", "waiting")
 
     def __init__(
-        self, memory: Memory, lanes: Sequence[PriorityLane], waiting: int, octets: int
+        self,
+        memory: Memory,
+        lanes: Sequence[PriorityLane],
+        delayed: dict[int, Message],
+        resting: dict[int, int],
+        waiting: int,
+        octets: int,
     ) -> None:
         self._memory: Final = memory
         self._lanes: Final = list(lanes)
-        self.waiting = waiting
-        self.octets = octets
+        self._delayed: Final = delayed
+        self._resting: Final = resting
+        self.waiting = waiting + len(delayed) + len(resting)
+        self.octets = (
+            octets + sum([message.size for message in delayed.values()]) + sum(resting.values())
+        )
 
     def take(self, most: int) -> tuple[list[Message], dict[int, int]]:
         """Some of it, in no order that matters; there may be more although both are empty, see
@@ -52,15 +63,20 @@ class DetachedBacklog:
             most -= looked_at
             taken += messages
             stored |= sizes
-        self.waiting -= len(taken) + len(stored)
         self._memory.behind -= len(stored)
         self._memory.used -= sum([message.weight for message in taken])
+        for seq in list(islice(self._delayed, most)):
+            taken.append(self._delayed.pop(seq))
+            most -= 1
+        for seq in list(islice(self._resting, most)):
+            stored[seq] = self._resting.pop(seq)
+        self.waiting -= len(taken) + len(stored)
         return taken, stored
 
     @property
     def more(self) -> bool:
         """Whether anything may be left."""
-        return bool(self._lanes)
+        return bool(self._lanes or self._delayed or self._resting)
 
 
 class Backlog:
@@ -78,10 +94,12 @@ class Backlog:
         "_order",
         "_spill",
         "behind",
+        "delayed",
         "expiring",
         "octets",
         "outweighs",
         "reading",
+        "resting",
         "waiting",
         "window_octets",
     )
@@ -99,6 +117,11 @@ class Backlog:
         self.octets = 0
         #: Octets of whole messages in memory, overhead included.
         self.window_octets = 0
+        #: Rejected messages that wait for their pause to end, by seq. They are in no lane, and in no
+        #: sum here.
+        self.delayed: dict[int, Message] = {}
+        #: The same for messages that are in the store only since a restart: their sizes, by seq.
+        self.resting: dict[int, int] = {}
         #: How many messages here may expire; where the store lost some, not less than that.
         self.expiring = 0
         #: Messages that are in the store only, and how many of them are being read back.
@@ -465,19 +488,33 @@ class Backlog:
             seqs += lane.seqs_behind()
         return seqs
 
-    def clear(self) -> tuple[list[Message], array[int]]:
-        """Everything is gone. :returns: the whole messages, and the seqs of those that are in the
-        store only.
+    @property
+    def pausing(self) -> int:
+        """How many wait for their pause to end."""
+        return len(self.delayed) + len(self.resting)
+
+    def clear(self) -> tuple[list[Message], array[int], int]:
+        """Everything is gone, also what paused.
+
+        :returns: the whole messages, the seqs of those that are in the store only, and the octets
+            of these.
         """
-        found = list(self.waiting_in_memory()), self.stored_only()
+        messages, seqs = list(self.waiting_in_memory()), self.stored_only()
+        octets = self.octets - sum([message.size for message in messages])
+        messages += self.delayed.values()
+        seqs.extend(self.resting)
+        octets += sum(self.resting.values())
         self._memory.used -= self.window_octets
         self._memory.behind -= self.behind
         self.detach()
-        return found
+        return messages, seqs, octets
 
     def detach(self) -> DetachedBacklog:
         """Everything is gone from here, however much there is. :returns: what it was."""
-        detached = DetachedBacklog(self._memory, self._order, self.waiting, self.octets)
+        detached = DetachedBacklog(
+            self._memory, self._order, self.delayed, self.resting, self.waiting, self.octets
+        )
+        self.delayed, self.resting = {}, {}
         self._lanes, self._order, self._expiries = {}, [], Expiries()
         self.window_octets = self.waiting = self.octets = self.expiring = self.behind = (
             self.reading

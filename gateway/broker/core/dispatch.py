@@ -135,10 +135,6 @@ class Dispatch:
         self.consumers: list[Receiver] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.tried: dict[int, int] = {}
-        #: Rejected messages that wait for their pause to end, by seq.
-        self.delayed: dict[int, Message] = {}
-        #: The same for messages that are in the store only since a restart: their sizes, by seq.
-        self.resting: dict[int, int] = {}
         self._examines: Final = examines
         self._selection = Selection()
         #: Index of the consumer whose turn it is.

@@ -126,7 +126,7 @@ def _count_slowly(place: Dispatched, messages: list[Message]) -> Iterator[None]:
         tries: list[tuple[int, int, int]] = []
         for message in messages[start : start + 4 * BLOCK]:
             count = dispatch.tried.get(message.seq)
-            if count is not None and message.seq not in dispatch.delayed:
+            if count is not None and message.seq not in dispatch.backlog.delayed:
                 tries.append((message.seq, count, 0))
         place.changes.retried(place.owner, tries)
 
@@ -160,7 +160,7 @@ def reject(
             due_ms = changes.turn.refresh() + pause if pause else 0
             counted.append((message.seq, tries, due_ms))
         if pause:
-            dispatch.delayed[message.seq] = message
+            dispatch.backlog.delayed[message.seq] = message
             changes.schedule.after(pause, partial(_due, place, message.seq))
         else:
             again.append(message)
@@ -174,7 +174,7 @@ def reject(
 
 
 def _due(place: Dispatched, seq: int) -> None:
-    message = place.dispatch.delayed.pop(seq, None)
+    message = place.dispatch.backlog.delayed.pop(seq, None)
     if message is not None:
         place.dispatch.wait_again(place, [message])
 
@@ -188,7 +188,7 @@ def resume_pause(place: Dispatched, seq: int, size: int, due_ms: int) -> None:
 
     :param due_ms: epoch milliseconds.
     """
-    place.dispatch.resting[seq] = size
+    place.dispatch.backlog.resting[seq] = size
     turn = place.changes.turn
     left_ms, longest_ms = due_ms - turn.refresh(), place.use_policy().maximum_redelivery_delay
     _rest(
@@ -213,7 +213,7 @@ def _rest(place: Dispatched, seq: int, due_ms: int, until_ms: int) -> None:
 
 def _rested(place: Dispatched, seq: int, messages: Sequence[Message]) -> None:
     dispatch = place.dispatch
-    size = dispatch.resting.pop(seq, None)
+    size = dispatch.backlog.resting.pop(seq, None)
     if size is not None and messages:
         dispatch.wait_again(place, messages)
     elif size is not None:

@@ -410,19 +410,12 @@ class TopicSubscription:
             purge(self, lambda count: done())
             return
         if comment is None and not self.durable:
-            if not (self.dispatch.backlog.waiting or self.dispatch.delayed):
+            if not (self.dispatch.backlog.waiting or self.dispatch.backlog.pausing):
                 done()
                 return
             self.changes.delete_slowly(self._discard_unread(done))
             return
-        octets = self.dispatch.backlog.octets
-        messages, seqs = self.dispatch.backlog.clear()
-        octets -= sum([message.size for message in messages])
-        messages += self.dispatch.delayed.values()
-        self.dispatch.delayed.clear()
-        octets += sum(self.dispatch.resting.values())
-        seqs.extend(self.dispatch.resting)
-        self.dispatch.resting.clear()
+        messages, seqs, octets = self.dispatch.backlog.clear()
 
         def steps() -> Iterator[None]:
             for start in range(0, len(messages), BLOCK):
@@ -487,7 +480,7 @@ class TopicSubscription:
     def _drop_damaged(self, topic: Physical, seq: int) -> None:
         """Give up a message that cannot be read, if it waits here."""
         count, size = self.dispatch.backlog.drop_behind((seq,))
-        if not count and (resting := self.dispatch.resting.pop(seq, None)) is not None:
+        if not count and (resting := self.dispatch.backlog.resting.pop(seq, None)) is not None:
             count, size = 1, resting
         if count:
             self.changes.removed_stored(self, [seq])
@@ -501,10 +494,6 @@ class TopicSubscription:
         topics are known.
         """
         detached = self.dispatch.backlog.detach()
-        delayed, self.dispatch.delayed = list(self.dispatch.delayed.values()), {}
-        for start in range(0, len(delayed), BLOCK):
-            self._give_up(delayed[start : start + BLOCK], None)
-            yield
         while detached.more:
             messages, sizes = detached.take(BLOCK)
             self._give_up(messages, None)

@@ -32,14 +32,7 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
     """
     dispatch = place.dispatch
     detached = dispatch.backlog.detach()
-    delayed, resting = dispatch.delayed, dispatch.resting
-    dispatch.delayed, dispatch.resting = {}, {}
-    count = detached.waiting + len(delayed) + len(resting)
-    octets = (
-        detached.octets
-        + sum([message.size for message in delayed.values()])
-        + sum(resting.values())
-    )
+    count, octets = detached.waiting, detached.octets
 
     def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
         place.changes.removed(place, messages)
@@ -53,18 +46,11 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
                 dispatch.tried.pop(seq, None)
 
     def steps() -> Iterator[None]:
-        paused, rested = iter(delayed.values()), iter(resting)
         while detached.more:
             messages, sizes = detached.take(SLICE)
             give_up(messages, list(sizes))
             if detached.more:
                 yield
-        while delayed_part := list(islice(paused, SLICE)):
-            give_up(delayed_part, ())
-            yield
-        while seqs := list(islice(rested, SLICE)):
-            give_up((), seqs)
-            yield
         if named is not None:
             named.cleared()
         done(count)
@@ -114,8 +100,8 @@ class Search:
         self._unreadable: Final = unreadable
         self._spent: Final = place.changes.slices.spent
         self._cursor: Final = Cursor(place.dispatch.backlog)
-        self._delayed: Final = iter(list(place.dispatch.delayed))
-        self._resting: Final = iter(list(place.dispatch.resting))
+        self._delayed: Final = iter(list(place.dispatch.backlog.delayed))
+        self._resting: Final = iter(list(place.dispatch.backlog.resting))
         self._found = 0
 
     def start(self) -> None:
@@ -187,7 +173,7 @@ class Search:
                     chosen.append(message)
         return chosen, 0
 
-    # What was refused by a consumer and pauses is in no backlog.
+    # What was refused by a consumer and pauses is in no lane.
 
     def _step_aside(self) -> None:
         place = self._place
@@ -199,9 +185,9 @@ class Search:
             if seq is None:
                 self._step_behind()
                 return
-            message = place.dispatch.delayed.get(seq)
+            message = place.dispatch.backlog.delayed.get(seq)
             if message is not None and self._wanted(message):
-                del place.dispatch.delayed[seq]
+                del place.dispatch.backlog.delayed[seq]
                 self._give_up([message])
         self._after(self._step_aside)
 
@@ -218,7 +204,7 @@ class Search:
                     return
                 if (
                     self._wanted(message)
-                    and self._place.dispatch.resting.pop(message.seq, None) is not None
+                    and self._place.dispatch.backlog.resting.pop(message.seq, None) is not None
                 ):
                     self._give_up([message])
             self._after(self._step_behind)

@@ -299,7 +299,7 @@ def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationVie
 def waiting(place: Dispatched) -> int:
     """Count the messages that no consumer has."""
     dispatch = place.dispatch
-    return dispatch.backlog.waiting + len(dispatch.delayed) + len(dispatch.resting) + dispatch.dying
+    return dispatch.backlog.waiting + dispatch.backlog.pausing + dispatch.dying
 
 
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:

@@ -47,8 +47,8 @@ def _of(place: Dispatched) -> Deferred[Waiting | None]:
     count = views.waiting(place) - place.dispatch.dying
     if not count:
         return succeed(_NOTHING)
-    times = [message.timestamp for message in place.dispatch.delayed.values()]
-    stored = [min(place.dispatch.resting)] if place.dispatch.resting else []
+    times = [message.timestamp for message in place.dispatch.backlog.delayed.values()]
+    stored = [min(place.dispatch.backlog.resting)] if place.dispatch.backlog.resting else []
     for _, lane in place.dispatch.backlog.lanes():
         first, behind = lane.first(), lane.first_behind()
         if first is not None:

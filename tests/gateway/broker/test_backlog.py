@@ -200,7 +200,7 @@ class BacklogModel(RuleBasedStateMachine):
     @rule()
     def clear(self) -> None:
         behind = self.behind()
-        messages, seqs = self.backlog.clear()
+        messages, seqs, _ = self.backlog.clear()
         assert set(seqs) == behind
         assert [message.seq for message in messages] == [
             message.seq

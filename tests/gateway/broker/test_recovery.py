@@ -112,7 +112,7 @@ def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
     assert inbox.texts == ["given back", "fresh"]
     assert inbox.attempts == [2, 1], "what was outstanding when the process died was not counted"
     queue = stepped.broker.queue(Q)
-    assert (queue.count, len(queue.dispatch.resting)) == (3, 1)
+    assert (queue.count, len(queue.dispatch.backlog.resting)) == (3, 1)
     stepped.later(29)
     assert len(inbox.messages) == 2
     stepped.later(2)
