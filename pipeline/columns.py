@@ -20,7 +20,7 @@ LINES: Final = ", ".join([f"{field.name} {field.type}" for field in FIELDS])
 #: of its line.
 EVENTS: Final = """
     event_id string, run string, line bigint, place int, time timestamp, day date, instance string, step string,
-    message_id string, destination string, provider string, connection bigint, subscription string, user string, link string,
+    message_id string, destination string, provider string, connection bigint, subscription string, selector string, user string, link string,
     size bigint, attempt int, reason string, comment string, transfer bigint, body_hash string, headers_hash string, target_id string,
     headers map<string,string>, body binary, body_type string, timestamp timestamp
 """

@@ -70,9 +70,10 @@ def test_each_message_has_its_journey(start_gateway: Callable[..., GatewayProces
         assert id_of(again) == id_of(first)
         consumer.ask("ACK", {"id": again.headers["ack"]})
         consumer.ask("ACK", {"id": second.headers["ack"]})
-        stored = ["produced", "stored", "confirmed", "delivered"]
-        truth[id_of(first)] = [*stored, "returned", "redelivered", "acknowledged", "deleted"]
-        truth[id_of(second)] = [*stored, "acknowledged", "deleted"]
+        stored = ["produced", "stored", "confirmed", "routed", "delivered"]
+        taken = ["acknowledged", "deleted", "acknowledgement confirmed"]
+        truth[id_of(first)] = [*stored, "returned", "routed", "redelivered", *taken]
+        truth[id_of(second)] = [*stored, *taken]
         # Dead.
         producer.store(QUEUE, b"poison")
         poison = consumer.message()
@@ -92,7 +93,7 @@ def test_each_message_has_its_journey(start_gateway: Callable[..., GatewayProces
         committed = consumer.message()
         assert committed.body == b"COMMIT"
         consumer.ask("ACK", {"id": committed.headers["ack"]})
-        truth[id_of(committed)] = ["produced", "confirmed", "delivered", "acknowledged", "deleted"]
+        truth[id_of(committed)] = ["produced", "confirmed", "routed", "delivered", *taken]
         # Expired.
         consumer.ask("UNSUBSCRIBE", {"id": "s"})
         producer.ask("SEND", {"destination": QUEUE, "persistent": "false", "expires": "1"}, b"old")
@@ -110,15 +111,16 @@ def test_each_message_has_its_journey(start_gateway: Callable[..., GatewayProces
     )
     # A consumer that waits is given a message before it is durable.
     died_of = of_queue[id_of(poison)]
-    assert sorted(died_of[:4]) == sorted(stored)
-    assert died_of[4:] == ["returned", "dead", "deleted"]
+    assert sorted(died_of[:5]) == sorted(stored)
+    assert died_of[5:] == ["returned", "dead", "deleted"]
     expected = {id: steps for id, steps in truth.items() if id != id_of(poison)}
     assert {id: of_queue[id] for id in expected} == expected
     assert "expired" in of_queue[dead[b"old"]]
     assert set(of_queue) == {*truth, dead[b"old"]}, "what was aborted never was"
     assert set(graveyard) == set(dead.values())
     assert all(
-        steps[-3:] == ["delivered", "acknowledged", "deleted"] for steps in graveyard.values()
+        steps[-4:] == ["routed", "delivered", "acknowledged", "deleted"]
+        for steps in graveyard.values()
     )
     (died,) = [event for event in found if event.step == "dead"]
     assert died.line["reason"] == "UNDELIVERABLE"
@@ -154,14 +156,18 @@ def test_a_durable_subscription_takes_its_time(
         nothing_left(second)
     gateway.terminate()
     found = events(gateway)
-    steps = ["produced", "stored", "confirmed", "delivered", "acknowledged", "deleted"]
+    taken = ["delivered", "acknowledged", "deleted", "acknowledgement confirmed"]
+    steps = ["produced", "routed", "stored", "confirmed", *taken]
     assert journeys(found) == {id_of(frame): steps for frame in frames}
     assert len({event.line["run"] for event in found}) == 2
-    assert {event.line.get("subscription") for event in found if event.step in steps[3:]} == {"d"}
+    assert {
+        event.line.get("subscription") for event in found if event.step in ("routed", *taken)
+    } == {"d"}
 
 
 def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayProcess]) -> None:
     gateway = start_gateway(settings=ALL)
+    taken = ["acknowledged", "deleted", "acknowledgement confirmed"]
     with Client(gateway.port) as producer, Client(gateway.port) as consumer:
         subscribe(consumer, ack="client-individual")
         for number in range(50):
@@ -177,7 +183,7 @@ def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayPr
                 for line in path.read_bytes().splitlines(keepends=True)
                 if line.endswith(b"\n")
             ]
-            return sum([event.step == "deleted" for event in events_of(lines)]) == 20
+            return sum([event.step == taken[-1] for event in events_of(lines)]) == 20
 
         until(all_told, "the journal did not get there")
         gateway.kill()
@@ -197,13 +203,13 @@ def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayPr
         nothing_left(consumer)
     gateway.terminate()
     steps = journeys(events(gateway))
-    before = ["produced", "stored", "confirmed", "delivered"]
+    before = ["produced", "stored", "confirmed", "routed", "delivered"]
     for frame in frames:
-        assert sorted(steps[id_of(frame)][:4]) == sorted(before)
-    assert [steps[id_of(frame)][4:] for frame in frames[:20]] == [["acknowledged", "deleted"]] * 20
+        assert sorted(steps[id_of(frame)][:5]) == sorted(before)
+    assert [steps[id_of(frame)][5:] for frame in frames[:20]] == [taken] * 20
     assert {id_of(frame) for frame in again} == {id_of(frame) for frame in frames[20:]}
     for frame in again:
-        assert steps[id_of(frame)][4:] == ["delivered", "acknowledged", "deleted"]
+        assert steps[id_of(frame)][5:] == ["routed", "delivered", "acknowledged", "deleted"]
 
 
 def test_a_full_disk_stops_the_journal_and_nothing_else(

@@ -59,19 +59,26 @@ class Named:
             and self.ids == other.ids
         )
 
+    @property
+    def weight(self) -> int:
+        """What it keeps in memory, in names; a range counts as one."""
+        return 1 if isinstance(self.numbers, range) else len(self)
+
+    def continued(self, other: Named) -> Named | None:
+        """These messages and the next ones; None where the numbers do not go on."""
+        first, second = self.numbers, other.numbers
+        if isinstance(first, range) and isinstance(second, range) and first.stop == second.start:
+            return Named(self.destination, range(first.start, second.stop), None)
+        return None
+
     def and_then(self, other: Named) -> Named | None:
         """These messages, and then the other ones of the same destination; None where one kind of
         names does not do for both.
         """
-        first, second = self.numbers, other.numbers
-        if first is not None and second is not None:
-            if (
-                isinstance(first, range)
-                and isinstance(second, range)
-                and first.stop == second.start
-            ):
-                return Named(self.destination, range(first.start, second.stop), None)
-            return Named(self.destination, [*first, *second], None)
+        if (both := self.continued(other)) is not None:
+            return both
+        if self.numbers is not None and other.numbers is not None:
+            return Named(self.destination, [*self.numbers, *other.numbers], None)
         if self.ids is not None and other.ids is not None:
             return Named(self.destination, None, self.ids + other.ids)
         return None

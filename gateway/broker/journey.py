@@ -29,6 +29,7 @@ from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
+from gateway.messaging.provider import Mode
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
@@ -41,72 +42,69 @@ if TYPE_CHECKING:
 
     Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
 
-#: Runs that a session may have sent since it was told last that they are safe; of those before them
-#: it is not told in the journal.
-_MOST_RUNS: Final = 4_096
+#: Names, or ranges of names, that a session may keep until its next completion.
+_MOST_NAMES: Final = 16_384
 
 _PRODUCED: Final = (Step.PRODUCED.value,)
 _STORED: Final = (Step.STORED.value,)
 _CONFIRMED: Final = (Step.CONFIRMED.value,)
+_ROUTED: Final = (Step.ROUTED.value,)
 _DELIVERED: Final = (Step.DELIVERED.value,)
 _REDELIVERED: Final = (Step.REDELIVERED.value,)
 _RETURNED: Final = (Step.RETURNED.value,)
 _ACKNOWLEDGED: Final = (Step.ACKNOWLEDGED.value,)
+_ACKNOWLEDGEMENT_CONFIRMED: Final = (Step.ACKNOWLEDGEMENT_CONFIRMED.value,)
 _DELETED: Final = (Step.DELETED.value,)
 _EXPIRED: Final = (Step.EXPIRED.value,)
 _DEAD: Final = (Step.DEAD.value,)
 
 
-class _Sent:
-    """A run that was sent. :param first: of its numbers, and :param last: of them; or else ``ids``
-    has them.
-    """
+class _Run:
+    """Messages that one line may name. :param subscription: of those that were acknowledged."""
 
-    __slots__ = ("destination", "first", "ids", "last")
+    __slots__ = ("named", "steps", "subscription")
 
-    def __init__(
-        self, destination: Destination, first: int, last: int, ids: list[str] | None
-    ) -> None:
-        self.destination = destination
-        self.first = first
-        self.last = last
-        self.ids = ids
-
-    def named(self) -> Named:
-        return Named(
-            self.destination,
-            None if self.ids is not None else range(self.first, self.last + 1),
-            self.ids,
-        )
+    def __init__(self, steps: Steps, named: Named, subscription: str) -> None:
+        self.steps = steps
+        self.named = named
+        self.subscription = subscription
 
 
 class Unconfirmed:
-    """What a session has sent since its user was told last that all is safe. :param journey: who
-    keeps it.
+    """What a session has sent and acknowledged since its last completion.
+
+    Of a client that never asks for a RECEIPT nothing is confirmed, so the oldest are dropped above
+    a bound: of them the journal has no such step. :param journey: the one that added them.
     """
 
-    __slots__ = ("journey", "runs")
+    __slots__ = ("_last", "_weight", "journey", "runs")
 
     def __init__(self, journey: Journey) -> None:
         self.journey = journey
-        self.runs: list[_Sent] = []
+        self.runs: list[_Run] = []
+        #: The newest run of each kind, which may go on.
+        self._last: dict[tuple[Steps, Destination, str], _Run] = {}
+        #: What the runs keep, in names; a range counts as one.
+        self._weight = 0
 
-    def add(self, physical: Physical, run: Sequence[Message]) -> None:
-        runs = self.runs
-        destination, first, last = physical.destination, run[0].seq, run[-1].seq
-        if last - first != len(run) - 1 or first <= physical.identified:
-            runs.append(_Sent(destination, first, last, [message.message_id for message in run]))
-        elif (
-            runs
-            and runs[-1].ids is None
-            and runs[-1].last == first - 1
-            and runs[-1].destination == destination
-        ):
-            runs[-1].last = last
-        else:
-            runs.append(_Sent(destination, first, last, None))
-        if len(runs) > _MOST_RUNS:
-            del runs[: _MOST_RUNS // 2]
+    def add(self, steps: Steps, named: Named, subscription: str = "") -> None:
+        """Note the steps of these messages for the next completion."""
+        kind = (steps, named.destination, subscription)
+        last = self._last.get(kind)
+        both = None if last is None else last.named.continued(named)
+        if last is not None and both is not None:
+            last.named = both
+            return
+        self._last[kind] = run = _Run(steps, named, subscription)
+        self.runs.append(run)
+        self._weight += named.weight
+        if self._weight > _MOST_NAMES:
+            dropped = 0
+            while self._weight > _MOST_NAMES // 2:
+                self._weight -= self.runs[dropped].named.weight
+                dropped += 1
+            del self.runs[:dropped]
+            self._last.clear()
 
 
 class Journey:
@@ -128,11 +126,15 @@ class Journey:
         :meth:`confirming`.
         """
         self.produced(session.connection, arrivals)
+        unconfirmed = self._unconfirmed(session)
+        for physical, run in arrivals:
+            unconfirmed.add(_CONFIRMED, names_of(physical.destination, run, physical.identified))
+
+    def _unconfirmed(self, session: EmbeddedSession) -> Unconfirmed:
         unconfirmed = session.unconfirmed
         if unconfirmed is None or unconfirmed.journey is not self:
             unconfirmed = session.unconfirmed = Unconfirmed(self)
-        for physical, run in arrivals:
-            unconfirmed.add(physical, run)
+        return unconfirmed
 
     def produced(
         self, connection: EmbeddedConnection, arrivals: Arrivals, *, held: bool = False
@@ -163,25 +165,25 @@ class Journey:
         self, session: EmbeddedSession, done: Callable[..., None]
     ) -> Callable[..., None]:
         """What to call in place of ``done``, with the error or None, when a session is told how
-        what it has sent until now went.
+        what it has sent and acknowledged until now went.
         """
         unconfirmed, session.unconfirmed = session.unconfirmed, None
         if unconfirmed is None or unconfirmed.journey is not self:
             # Nothing was sent; or the journal was told nothing of late, and does not know what is
             # new.
             return done
-        return partial(self._told, session.connection, unconfirmed.runs, done)
+        return partial(self._told, session.connection, unconfirmed, done)
 
     def _told(
         self,
         connection: EmbeddedConnection,
-        runs: Sequence[_Sent],
+        unconfirmed: Unconfirmed,
         done: Callable[..., None],
         error: Exception | None,
     ) -> None:
         if error is None:
-            for run in runs:
-                self._lines.tell(_CONFIRMED, run.named(), connection)
+            for run in unconfirmed.runs:
+                self._lines.tell(run.steps, run.named, connection, run.subscription)
         done(error)
 
     def confirmed(self, connection: EmbeddedConnection | None, arrivals: Arrivals) -> None:
@@ -216,6 +218,21 @@ class Journey:
 
     # --- consumers
 
+    def routed(self, source: Place, messages: Sequence[Message]) -> None:
+        """A subscription of a topic has accepted these."""
+        if not isinstance(source, TopicSubscription):
+            return
+        consumers = source.dispatch.consumers
+        connection, subscription = None, source.name
+        if len(consumers) == 1:
+            consumer = cast("EmbeddedConsumer", consumers[0])
+            connection, subscription = consumer.session.connection, _name(consumer)
+        said: dict[str, object] = {}
+        if source.selector is not None:
+            said["selector"] = source.selector.text
+        for named in self._names(source, messages):
+            self._lines.tell(_ROUTED, named, connection, subscription, said=said)
+
     def delivered(
         self,
         source: Place,
@@ -229,13 +246,20 @@ class Journey:
         # Whoever receives from a queue or a subscription is one.
         embedded = cast("EmbeddedConsumer", consumer)
         connection, subscription = embedded.session.connection, _name(embedded)
+        routed: Steps = ()
+        said: dict[str, object] = {}
+        if isinstance(source, PhysicalQueue):
+            # Which consumer of a queue has a message is decided when it is handed out.
+            routed = _ROUTED
+            if embedded.selector is not None:
+                said["selector"] = embedded.selector.text
         if attempts is None:
             for named in self._names(source, run):
-                self._lines.tell(_DELIVERED, named, connection, subscription)
+                self._lines.tell(routed + _DELIVERED, named, connection, subscription, None, said)
             return
         first = [message for message, attempt in zip(run, attempts, strict=True) if attempt == 1]
         for named in self._names(source, first):
-            self._lines.tell(_DELIVERED, named, connection, subscription)
+            self._lines.tell(routed + _DELIVERED, named, connection, subscription, None, said)
         again = {
             message.seq: attempt
             for message, attempt in zip(run, attempts, strict=True)
@@ -244,7 +268,14 @@ class Journey:
         for part in _by_destination(source, [message for message in run if message.seq in again]):
             tries = [again[message.seq] for message in part]
             for named in self._names(source, part):
-                self._lines.tell(_REDELIVERED, named, connection, subscription, {"attempts": tries})
+                self._lines.tell(
+                    routed + _REDELIVERED,
+                    named,
+                    connection,
+                    subscription,
+                    {"attempts": tries},
+                    said,
+                )
 
     def settle(self, consumer: EmbeddedConsumer, messages: Sequence[Message]) -> None:
         """A consumer has acknowledged these: settle them at their source."""
@@ -255,12 +286,16 @@ class Journey:
         commits = self._broker.commits
         commits.begin()
         try:
-            self._gone(
+            gone = self._gone(
                 _ACKNOWLEDGED, source, messages, consumer.session.connection, _name(consumer)
             )
             source.settle(messages)
         finally:
             commits.end()
+        if consumer.mode is not Mode.AUTO:
+            unconfirmed = self._unconfirmed(consumer.session)
+            for named in gone:
+                unconfirmed.add(_ACKNOWLEDGEMENT_CONFIRMED, named, _name(consumer))
 
     def taken(
         self, consumer: EmbeddedConsumer | None, source: object, messages: Sequence[Message]
@@ -272,7 +307,7 @@ class Journey:
             connection = None if consumer is None else consumer.session.connection
             for named in self._names(source, messages):
                 self._lines.tell(
-                    _ACKNOWLEDGED + _DELETED,
+                    _ACKNOWLEDGED + _DELETED + _ACKNOWLEDGEMENT_CONFIRMED,
                     named,
                     connection,
                     _subscription(source) if consumer is None else _name(consumer),
@@ -343,26 +378,26 @@ class Journey:
         connection: EmbeddedConnection | None,
         subscription: str,
         said: dict[str, object] | None = None,
-    ) -> None:
-        """These take ``steps``, and are about to be settled: those in the store are gone when that
-        is durable, the others now.
+    ) -> list[Named]:
+        """Note ``steps`` of messages that are about to be settled, and that they are gone.
+
+        Those in the store are gone when that is durable, the others now. :returns: their names.
         """
         waiting = self._stored(source, messages)
-        if not waiting:
-            for named in self._names(source, messages):
-                self._lines.tell(steps + _DELETED, named, connection, subscription, None, said)
-            return
-        if len(waiting) < len(messages):
+        now: Sequence[Message] = messages
+        if waiting:
             seqs = {message.seq for message in waiting}
             now = [message for message in messages if message.seq not in seqs]
-            for named in self._names(source, now):
-                self._lines.tell(steps + _DELETED, named, connection, subscription, None, said)
-        for named in self._names(source, waiting):
+        gone, going = self._names(source, now), self._names(source, waiting)
+        for named in gone:
+            self._lines.tell(steps + _DELETED, named, connection, subscription, None, said)
+        for named in going:
             if steps:
                 self._lines.tell(steps, named, connection, subscription, None, said)
             self._broker.commits.after(
                 partial(self._lines.tell, _DELETED, named, connection, subscription, None, said)
             )
+        return gone + going
 
     def _stored(self, source: Place, messages: Sequence[Message]) -> list[Message]:
         """Those of which the store has to be told that they are gone from here."""

@@ -65,6 +65,9 @@ class Step(StrEnum):
     STORED = "stored"
     #: Its producer was told that it is safe (a RECEIPT), or a transaction with it was committed.
     CONFIRMED = "confirmed"
+    #: A queue has chosen a consumer for it, or a subscription of its topic has accepted it.
+    #: ``selector`` is the selector that it matched.
+    ROUTED = "routed"
     #: It was handed to a consumer for the first time.
     DELIVERED = "delivered"
     #: It was handed to a consumer again; ``attempts`` says for the how manieth time.
@@ -74,6 +77,9 @@ class Step(StrEnum):
     #: A consumer has acknowledged it; with acknowledgement ``auto``: it was written to the
     #: consumer.
     ACKNOWLEDGED = "acknowledged"
+    #: The acknowledgement is safe, and its consumer was told so (a RECEIPT), or its transaction is
+    #: committed.
+    ACKNOWLEDGEMENT_CONFIRMED = "acknowledgement confirmed"
     #: It is there no longer: nobody else is owed it. Of a topic: this subscription is not.
     DELETED = "deleted"
     #: Its time to live was over.
@@ -107,10 +113,12 @@ BROKER_STEPS: Final = frozenset(
         Step.PRODUCED,
         Step.STORED,
         Step.CONFIRMED,
+        Step.ROUTED,
         Step.DELIVERED,
         Step.REDELIVERED,
         Step.RETURNED,
         Step.ACKNOWLEDGED,
+        Step.ACKNOWLEDGEMENT_CONFIRMED,
         Step.DELETED,
         Step.EXPIRED,
         Step.DEAD,
@@ -192,6 +200,7 @@ FIELDS: Final = (
         "string",
         "the id of the client's subscription, or the name of a durable one",
     ),
+    Field("selector", "string", "with routed: the selector that the messages matched"),
     Field("user", "string", "who the client is"),
     Field("link", "string", "BRIDGE/LINK"),
     Field("size", "bigint", "octets of each body, where all are of one size"),

@@ -27,6 +27,7 @@ _OF_LINE: Final = (
     "provider",
     "connection",
     "subscription",
+    "selector",
     "user",
     "link",
     "reason",

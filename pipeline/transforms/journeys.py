@@ -49,8 +49,11 @@ class Outcome(StrEnum):
     WAITING = "waiting"
 
 
+#: Steps that say nothing of what becomes of a message: they are left out.
+_ASIDE: Final = (Step.ROUTED, Step.ACKNOWLEDGEMENT_CONFIRMED)
+_COURSE: Final = tuple(step for step in Step if step not in _ASIDE)
 #: The columns with the first time of each step.
-STEPS: Final = {step: step.value.replace(" ", "_") for step in Step}
+STEPS: Final[dict[Step, str]] = {step: step.value.replace(" ", "_") for step in _COURSE}
 #: Latencies in milliseconds: from the first of one step to another.
 LATENCIES: Final = {
     "confirm_ms": "from accepted to confirmed to its producer",
@@ -74,7 +77,7 @@ _CARRIED: Final = (
     "target_id",
     "who",
 )
-_CODES: Final = {step: code for code, step in enumerate(Step)}
+_CODES: Final[dict[Step, int]] = {step: code for code, step in enumerate(_COURSE)}
 #: What a topic's message does before it comes to its subscriptions.
 _BEFORE: Final = (Step.PRODUCED, Step.STORED, Step.CONFIRMED)
 #: How it may end for a subscription that is not durable, which the journal does not name then.
@@ -95,7 +98,8 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
     :param whole: false where the events of some destinations were left out; then a link is not
         blamed for a step that is not there.
     """
-    merged = _with_common_steps(_collected(events))
+    course = events.where(~sql.col("step").isin([step.value for step in _ASIDE]))
+    merged = _with_common_steps(_collected(course))
     decided = merged.withColumn("_store", store("_last.run")).join(
         sql.broadcast(_runs(seen)), "_store", "left"
     )
@@ -111,7 +115,7 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
         sql.coalesce(sql.col("_gap") >= after, sql.lit(False)).alias("gap"),
         sql.col("_first.time").alias("began"),
         sql.col("_last.time").alias("ended"),
-        sql.array(*(sql.lit(step.value) for step in Step))[sql.col("_last.step")].alias(
+        sql.array(*(sql.lit(step.value) for step in _COURSE))[sql.col("_last.step")].alias(
             "last_step"
         ),
         *(sql.col(_first(step)).alias(name) for step, name in STEPS.items()),

@@ -49,6 +49,7 @@ _SAME = (
     "provider",
     "connection",
     "subscription",
+    "selector",
     "user",
     "link",
     "reason",

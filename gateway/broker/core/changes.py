@@ -65,6 +65,8 @@ class Reports(Protocol):
 class Journal(Protocol):
     """Is told of each step of a message."""
 
+    def routed(self, source: Place, messages: Sequence[Message]) -> None: ...
+
     def delivered(
         self,
         source: Place,

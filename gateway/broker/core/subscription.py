@@ -160,6 +160,8 @@ class TopicSubscription:
         if self.ended:
             self.release(run)
             return
+        if self.changes.journal is not None:
+            self.changes.journal.routed(self, run)
         if examined != BEYOND:
             self._examine_later(run, examined)
         size = 0
@@ -181,6 +183,8 @@ class TopicSubscription:
         if self.ended:
             self.release(run)
         elif run:
+            if self.changes.journal is not None:
+                self.changes.journal.routed(self, run)
             if examined != BEYOND:
                 self._examine_later(run, examined)
             topic.came(len(run), sum([message.size for message in run]))

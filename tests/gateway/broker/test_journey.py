@@ -100,10 +100,12 @@ def test_what_is_not_stored_is_produced_delivered_acknowledged_and_deleted(
     stepped.settle()
     assert [line["steps"] for line in journal.lines] == [
         ["produced"],
-        ["delivered"],
+        ["routed", "delivered"],
         ["acknowledged", "deleted"],
     ]
-    assert journal.steps == each(messages, "produced", "delivered", "acknowledged", "deleted")
+    assert journal.steps == each(
+        messages, "produced", "routed", "delivered", "acknowledged", "deleted"
+    )
     produced, delivered, _ = journal.lines
     assert produced["runs"] == delivered["runs"] == [[messages[0].seq, 1000, 1]]
     assert produced["sizes"] == [len(message.body) for message in messages]
@@ -151,7 +153,7 @@ def test_what_never_touches_the_disk_was_not_stored(stepped: Stepped, journal: R
     stepped.settle()
     assert inbox.texts == ["a", "b"]
     assert {tuple(steps) for steps in journal.steps.values()} == {
-        ("produced", "delivered", "acknowledged", "deleted", "confirmed"),
+        ("produced", "routed", "delivered", "acknowledged", "deleted", "confirmed"),
     }
 
 
@@ -199,7 +201,7 @@ def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: R
     assert told.well
     assert journal.steps == {
         **each(more, "produced", "stored", "confirmed"),
-        **each(inbox.messages, "acknowledged", "deleted"),
+        **each(inbox.messages, "acknowledged", "deleted", "acknowledgement confirmed"),
     }
 
 
@@ -211,7 +213,9 @@ def test_a_rollback_returns_and_delivers_again(stepped: Stepped, journal: Record
     inbox.consumer.acknowledge_through(2)
     session.rollback(Told())
     stepped.settle()
-    assert journal.steps == each(messages, "produced", "delivered", "returned", "redelivered")
+    assert journal.steps == each(
+        messages, "produced", "routed", "delivered", "returned", "routed", "redelivered"
+    )
     assert journal.lines[-1]["attempts"] == [2, 2, 2]
     assert journal.lines[-2]["reason"] == "unsettled"
 
@@ -230,8 +234,8 @@ def test_what_comes_again_is_told_apart_from_what_comes_first(
     stepped.consume(stepped.session(), Q)
     stepped.settle()
     assert journal.steps == {
-        messages[0].message_id: ["redelivered"],
-        messages[1].message_id: ["delivered"],
+        messages[0].message_id: ["routed", "redelivered"],
+        messages[1].message_id: ["routed", "delivered"],
     }
 
 
@@ -244,6 +248,7 @@ def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal
     assert journal.steps == {
         message.message_id: [
             "produced",
+            "routed",
             "delivered",
             "stored",
             "returned",
@@ -265,7 +270,7 @@ def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal
     graveyard.consumer.acknowledge([1])
     stepped.settle()
     assert graveyard.messages[0].seq != message.seq
-    assert journal.steps == {message.message_id: ["delivered", "acknowledged", "deleted"]}
+    assert journal.steps == {message.message_id: ["routed", "delivered", "acknowledged", "deleted"]}
     assert {line["destination"] for line in journal.lines} == {"queue:mq.sys.dmq"}
 
 
@@ -281,11 +286,11 @@ def test_what_is_sent_after_one_with_an_id_of_its_own_is_numbers_again(
     later = sent(stepped, Q, 2, persistent=False)
     inbox = stepped.consume(stepped.session(), Q, credit=3)
     stepped.settle()
-    assert journal.steps[foreign.message_id] == ["produced", "delivered"]
+    assert journal.steps[foreign.message_id] == ["produced", "routed", "delivered"]
     inbox.consumer.grant(10)
     stepped.settle()
     assert journal.lines[-1]["runs"] == [[later[0].seq, 2, 1]]
-    assert journal.steps == each(run + later, "produced", "delivered")
+    assert journal.steps == each(run + later, "produced", "routed", "delivered")
 
 
 def test_after_a_restart_ids_are_those_that_messages_have(stepped: Stepped) -> None:
@@ -302,7 +307,7 @@ def test_after_a_restart_ids_are_those_that_messages_have(stepped: Stepped) -> N
     inbox.consumer.acknowledge_through(4)
     stepped.settle()
     assert list(journal.steps) == [new[0].message_id, *ids(run)]
-    assert journal.steps[foreign.message_id] == ["delivered", "acknowledged", "deleted"]
+    assert journal.steps[foreign.message_id] == ["routed", "delivered", "acknowledged", "deleted"]
 
 
 def test_what_expires_is_told_with_its_reason(stepped: Stepped, journal: Recorded) -> None:
@@ -328,12 +333,77 @@ def test_each_subscription_of_a_topic_has_its_own(stepped: Stepped, journal: Rec
     messages = sent(stepped, T, 2)
     stepped.settle()
     mine = [event for event in journal.events if event.line.get("subscription") == "n"]
-    assert journeys(mine) == each(messages, "delivered", "acknowledged", "deleted")
+    assert journeys(mine) == each(messages, "routed", "delivered", "acknowledged", "deleted")
     first.consumer.acknowledge_through(2)
     stepped.settle()
     mine = [event for event in journal.events if event.line.get("subscription") == "d"]
-    assert journeys(mine) == each(messages, "delivered", "acknowledged", "deleted")
+    assert journeys(mine) == each(messages, "routed", "delivered", "acknowledged", "deleted")
     assert [event.id for event in journal.events if event.step == "stored"] == ids(messages)
+
+
+def test_a_queue_routes_by_the_selector_of_the_consumer_it_chooses(
+    stepped: Stepped, journal: Recorded
+) -> None:
+    kinds = {"a": "kind = 'a'", "b": "kind <> 'a'"}
+    for kind, selector in kinds.items():
+        stepped.consume(stepped.session(Mode.AUTO), Q, name=kind, selector=selector)
+    plain = Queue("plain")
+    stepped.consume(stepped.session(Mode.AUTO), plain, name="plain")
+    messages = {kind: sent(stepped, Q, 2, properties={"kind": kind}) for kind in kinds}
+    sent(stepped, plain, 1)
+    stepped.settle()
+    routed = [event for event in journal.events if event.step == "routed"]
+    for kind, selector in kinds.items():
+        mine = [event for event in routed if event.line["subscription"] == kind]
+        assert [event.id for event in mine] == ids(messages[kind])
+        assert {event.line["selector"] for event in mine} == {selector}
+    (other,) = [event for event in routed if event.line["subscription"] == "plain"]
+    assert "selector" not in other.line
+
+
+def test_a_topic_routes_on_arrival_also_to_a_subscriber_that_is_away(
+    stepped: Stepped, journal: Recorded
+) -> None:
+    session = stepped.connect("me").session(Mode.CLIENT)
+    selected: dict[str, Any] = {"durable_name": "d", "selector": "n > 1"}
+    stepped.consume(session, T, **selected).consumer.close()
+    messages = [text(T, str(n), properties={"n": n}) for n in range(4)]
+    stepped.session(Mode.AUTO).send(messages)
+    stepped.settle()
+    routed = [event for event in journal.events if event.step == "routed"]
+    assert [event.id for event in routed] == ids(messages[2:])
+    assert {(event.line["subscription"], event.line["selector"]) for event in routed} == {
+        ("d", "n > 1")
+    }
+    assert "delivered" not in {event.step for event in journal.events}
+    inbox = stepped.consume(session, T, **selected)
+    stepped.settle()
+    inbox.consumer.acknowledge_through(2)
+    session.completion(Told())
+    stepped.settle()
+    mine = [event for event in journal.events if event.line.get("subscription") == "d"]
+    assert journeys(mine) == each(
+        messages[2:], "routed", "delivered", "acknowledged", "deleted", "acknowledgement confirmed"
+    )
+
+
+def test_what_is_never_confirmed_takes_a_bounded_memory(
+    stepped: Stepped, journal: Recorded
+) -> None:
+    messages = sent(stepped, Q, 40_000, persistent=False)
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = stepped.consume(session, Q, credit=40_000)
+    stepped.settle()
+    # No two of a run are next to each other, so each has a name of its own.
+    inbox.consumer.acknowledge(list(range(1, 40_000, 2)))
+    for number in range(2, 40_000, 4):
+        inbox.consumer.acknowledge([number])
+    session.completion(Told())
+    stepped.settle()
+    confirmed = [e.id for e in journal.events if e.step == "acknowledgement confirmed"]
+    newest = ids(messages[1::4])
+    assert 8_000 <= len(confirmed) <= 16_384
+    assert confirmed[-1] == newest[-1]
 
 
 def test_a_pattern_has_messages_of_several_topics(stepped: Stepped, journal: Recorded) -> None:
@@ -346,7 +416,7 @@ def test_a_pattern_has_messages_of_several_topics(stepped: Stepped, journal: Rec
     truth = {message.message_id: str(message.headers.destination) for message in inbox.messages}
     assert {event.id: event.line["destination"] for event in journal.events} == truth
     assert all(
-        steps == ["produced", "delivered", "acknowledged", "deleted"]
+        steps == ["produced", "routed", "delivered", "acknowledged", "deleted"]
         for steps in journal.steps.values()
     )
 
@@ -450,7 +520,10 @@ def test_a_branch_that_is_committed_in_one_phase(tmp_path: Path) -> None:
     xa = work(stepped)
     journal.clear()
     xa.commit(xid(1), one_phase=True)
-    sends, taken = ["produced", "stored", "confirmed"], ["acknowledged", "deleted"]
+    sends, taken = (
+        ["produced", "stored", "confirmed"],
+        ["acknowledged", "deleted", "acknowledgement confirmed"],
+    )
     assert [steps for steps in journal.steps.values() if steps in (sends, taken)] == [sends] * 2 + [
         taken
     ] * 2
@@ -484,7 +557,7 @@ def test_a_branch_that_was_prepared(tmp_path: Path, commit: bool, restart: bool)
     mine = journeys(event for event in journal.events if event.line["destination"] == "queue:q")
     if commit:
         assert others == {id: ["confirmed"] for id in held}
-        assert list(mine.values()) == [["acknowledged", "deleted"]] * 2
+        assert list(mine.values()) == [["acknowledged", "deleted", "acknowledgement confirmed"]] * 2
     else:
         assert others == {id: ["deleted"] for id in held}
         assert all(steps[0] == "returned" for steps in mine.values())
@@ -515,3 +588,26 @@ def test_a_duplicate_is_no_message(stepped: Stepped, journal: Recorded) -> None:
     session.completion(Told())
     stepped.settle()
     assert journal.steps == each([first], "produced", "stored", "confirmed")
+
+
+def test_an_acknowledgement_is_confirmed_with_its_receipt_once_it_is_durable(
+    stepped: Stepped, journal: Recorded
+) -> None:
+    messages = sent(stepped, Q, 3)
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = stepped.consume(session, Q, name="s1")
+    stepped.settle()
+    journal.clear()
+    inbox.consumer.acknowledge([1])
+    inbox.consumer.acknowledge([2])
+    stepped.settle()
+    assert journal.steps == each(messages[:2], "acknowledged", "deleted")
+    told = Told()
+    inbox.consumer.acknowledge([3])
+    session.completion(told)
+    stepped.turns()
+    assert "acknowledgement confirmed" not in journal.steps[messages[2].message_id]
+    stepped.settle()
+    assert told.well
+    assert journal.steps == each(messages, "acknowledged", "deleted", "acknowledgement confirmed")
+    assert journal.lines[-1]["subscription"] == "s1"

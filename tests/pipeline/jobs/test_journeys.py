@@ -403,6 +403,35 @@ def test_what_happens_to_one_subscription_of_a_topic_is_not_told_of_the_others(
     assert all(row.produced is not None for row in found.values())
 
 
+def test_steps_that_change_nothing_for_a_message_change_no_journey(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = {"destination": "topic:t", "subscription": "s"}
+    with_them = [
+        _line("taken", "produced", "stored", "confirmed"),
+        _line("taken", "routed", "delivered", selector="n > 1"),
+        _line("taken", "acknowledged", "deleted"),
+        _line("taken", "acknowledgement confirmed"),
+        _line("of topic", "produced", destination="topic:t"),
+        _line("of topic", "routed", **topic),
+        _line("of topic", "delivered", **topic),
+        _line("away", "produced", "stored", destination="topic:t"),
+        _line("away", "routed", **topic),
+    ]
+    of_an_older_gateway = []
+    for second, line in enumerate(with_them):
+        line["time"] = second * 1_000_000
+        steps = [s for s in line["steps"] if s not in ("routed", "acknowledgement confirmed")]
+        if steps:
+            older = {**line, "steps": steps}
+            older.pop("selector", None)
+            of_an_older_gateway.append(older)
+    new = _found(spark, _journal(tmp_path / "new", *with_them))
+    old = _found(spark, _journal(tmp_path / "old", *of_an_older_gateway))
+    assert new == old
+    assert new["taken", None].last_step == "deleted"
+
+
 def test_a_message_is_stuck_where_nothing_else_happens(spark: SparkSession, tmp_path: Path) -> None:
     journal = _journal(
         tmp_path / "journal",
