@@ -162,16 +162,7 @@ class Gateway(Service):
         self.bridges: BridgeServiceManager | None = None
         #: What operators' commands ask; None until the start.
         self.admin: AdminService | None = None
-        self.port_mapper = PortMapper(
-            reactor,
-            layout.instance,
-            __version__,
-            {}
-            if settings[settings_general.PORTMAPPER_LEAST_INFO]
-            else {"imqvarhome": str(layout.varhome)},
-            timeout=settings[settings_general.PORTMAPPER_SOTIMEOUT],
-            connections=settings[settings_general.PORTMAPPER_BACKLOG],
-        )
+        self.port_mapper = _port_mapper(reactor, configuration)
         self._port_mapper_port: Any = None
         try:
             self._users.load()
@@ -486,6 +477,19 @@ class Gateway(Service):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _port_mapper(reactor: Any, configuration: Configuration) -> PortMapper:
+    layout, settings = configuration.layout, configuration.settings
+    least = settings[settings_general.PORTMAPPER_LEAST_INFO]
+    return PortMapper(
+        reactor,
+        layout.instance,
+        __version__,
+        {} if least else {"imqvarhome": str(layout.varhome)},
+        timeout=settings[settings_general.PORTMAPPER_SOTIMEOUT],
+        connections=settings[settings_general.PORTMAPPER_BACKLOG],
+    )
 
 
 def _exit_with(code: int) -> None:

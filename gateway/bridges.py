@@ -39,6 +39,8 @@ from gateway.stomp.settings import StompOptions
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
+    from bridge.link.delivery.coordination import Coordination
+    from gateway.instance.layout import Layout
     from gateway.journal.journal import Journal
 
 _log: Final = Logger(namespace="gateway.bridges")
@@ -320,47 +322,46 @@ def _jms(
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
     from bridge.journal import BridgeLines
-    from bridge.link.delivery.coordination import Coordination
-    from bridge.xa.opening import TransactionProperties, open_coordinator
 
     layout = configuration.layout
     log = open_bridge_log(logs, configuration.settings, name)
-
-    def settings() -> Settings:
-        return settings_now(configuration)
-
-    def transformer(class_name: str, where: str) -> MessageTransformer:
-        return load_transformer(class_name, where, layout.lib_ext)
-
-    def coordination(now: Settings) -> Coordination:
-        properties, warnings = TransactionProperties.read(now, name)
-        for warning in warnings:
-            logger.warn("{warning}", warning=str(warning))
-        opened = partial(
-            open_coordinator,
-            reactor,
-            layout.bridge(name),
-            name,
-            layout.instance,
-            properties,
-            logger,
-            os.urandom,
-        )
-        return Coordination(reactor, opened, layout.transaction_log(name).exists, logger)
 
     logger = log.logger_for(f"bridge.{name}")
     return JMSBridge(
         reactor,
         name,
-        settings,
+        partial(settings_now, configuration),
         layout.etc,
         provider,
-        transformer,
-        coordination,
+        partial(load_transformer, folder=layout.lib_ext),
+        partial(_coordination, reactor, name, layout, logger),
         logger,
         logs.redaction,
         BridgeLines(journal),
     )
+
+
+def _coordination(
+    reactor: Any, name: str, layout: Layout, log: Logger, settings: Settings
+) -> Coordination:
+    """Make what coordinates the transactions of a JMS bridge."""
+    from bridge.link.delivery.coordination import Coordination
+    from bridge.xa.opening import TransactionProperties, open_coordinator
+
+    properties, warnings = TransactionProperties.read(settings, name)
+    for warning in warnings:
+        log.warn("{warning}", warning=str(warning))
+    opened = partial(
+        open_coordinator,
+        reactor,
+        layout.bridge(name),
+        name,
+        layout.instance,
+        properties,
+        log,
+        os.urandom,
+    )
+    return Coordination(reactor, opened, layout.transaction_log(name).exists, log)
 
 
 def announcements(bridge: Bridge) -> list[str]:

@@ -89,23 +89,7 @@ def configure(
         # That the admin service would speak in the clear on a network is told before anything
         # starts.
         admin_settings.AdminOptions.read(settings)
-        active = (
-            settings[settings_general.BRIDGE_ENABLED]
-            and settings_general.STOMP in settings[settings_general.BRIDGE_ACTIVELIST]
-        )
-        stomp: StompOptions | None = None
-        stomp_problems = tuple(
-            str(problem) for problem in settings.bridge_problems(settings_general.STOMP)
-        )
-        if active and not stomp_problems:
-            stomp = StompOptions.read(settings, __version__, settings[settings_general.HOSTNAME])
-            if not stomp.tcp_enabled and not stomp.tls_enabled:
-                stomp, stomp_problems = (
-                    None,
-                    (
-                        "the STOMP bridge has no protocol enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled",
-                    ),
-                )
+        stomp, stomp_problems = _stomp_options(settings)
     except SettingsError as error:
         raise StartRefused([str(problem) for problem in error.problems]) from error
     except (LayoutError, PassfileError, UsersError, AccessError, ValueError) as error:
@@ -117,12 +101,31 @@ def configure(
         settings=settings,
         broker=broker,
         stomp=stomp,
-        stomp_problems=stomp_problems if active else (),
+        stomp_problems=stomp_problems,
         warnings=(*lost, *(str(problem) for problem in [*problems, *more, *oversized]), *exposed),
         notes=notes,
         made_admin=made_admin,
         overrides=tuple(overrides),
         passfile=passfile_path,
+    )
+
+
+def _stomp_options(settings: Settings) -> tuple[StompOptions | None, tuple[str, ...]]:
+    """Return the options of the STOMP bridge, if it is to run, and why it cannot.
+
+    :raises SettingsError: they contradict each other.
+    """
+    active = settings[settings_general.BRIDGE_ACTIVELIST]
+    if not settings[settings_general.BRIDGE_ENABLED] or settings_general.STOMP not in active:
+        return None, ()
+    problems = settings.bridge_problems(settings_general.STOMP)
+    if problems:
+        return None, tuple(map(str, problems))
+    stomp = StompOptions.read(settings, __version__, settings[settings_general.HOSTNAME])
+    if stomp.tcp_enabled or stomp.tls_enabled:
+        return stomp, ()
+    return None, (
+        "the STOMP bridge has no protocol enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled",
     )
 
 

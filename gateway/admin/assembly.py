@@ -106,9 +106,6 @@ def admin_service(
         options = AdminOptions.read(settings)
         return Credentials(options.user, options.password)
 
-    def now_ms() -> int:
-        return wall_ms(reactor)
-
     broker = _broker(configuration, provider, bridges)
     dead = DeadMessages(reactor, provider, credentials, log)
     return AdminService(
@@ -117,21 +114,8 @@ def admin_service(
         [
             BridgeResources(bridges, logs.bridge, log),
             DeadMessageResources(dead, bridges),
-            TransactionResources(bridges, now_ms),
-            MetricsResource(
-                reactor,
-                bridges,
-                (
-                    lambda: bridge_metrics(bridges),
-                    lambda: chain.from_iterable(
-                        stomp_metrics(stomp.counters) for stomp in _stomp(bridges)
-                    ),
-                    lambda: transaction_metrics(bridges, now_ms()),
-                    lambda: journal_metrics(journal.standing()),
-                    lambda: memory_metrics(memory.usage()),
-                    lambda: destination_metrics(broker, settings[METRICS_DESTINATIONS]),
-                ),
-            ),
+            TransactionResources(bridges, partial(wall_ms, reactor)),
+            _metrics(reactor, bridges, broker, journal, memory, settings),
             BrokerResources(broker, lambda: {"journal": asdict(journal.standing())}),
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
             BranchResources(BranchAdministration(provider)),
@@ -140,6 +124,28 @@ def admin_service(
         port_mapper.register,
         tls,
         log,
+    )
+
+
+def _metrics(
+    reactor: Any,
+    bridges: BridgeServiceManager,
+    broker: BrokerAdministration,
+    journal: Journal,
+    memory: MemoryBudget,
+    settings: Settings,
+) -> MetricsResource:
+    return MetricsResource(
+        reactor,
+        bridges,
+        (
+            lambda: bridge_metrics(bridges),
+            lambda: chain.from_iterable(stomp_metrics(stomp.counters) for stomp in _stomp(bridges)),
+            lambda: transaction_metrics(bridges, wall_ms(reactor)),
+            lambda: journal_metrics(journal.standing()),
+            lambda: memory_metrics(memory.usage()),
+            lambda: destination_metrics(broker, settings[METRICS_DESTINATIONS]),
+        ),
     )
 
 
