@@ -1,4 +1,4 @@
-"""A certificate authority, as values: certificates go in, certificates come out.
+"""A certificate authority as values: certificates go in and come out.
 
 Owns what is in a certificate: names, validity, and extensions with their criticality (RFC 5280,
 section 4.2). Knows no files.
@@ -58,7 +58,10 @@ class Issued:
 
 @dataclass(frozen=True)
 class Revocation:
-    """A certificate that is valid no more. :param reason: None says nothing about it."""
+    """A certificate that is no longer valid.
+
+    :param reason: None says nothing about it.
+    """
 
     serial: int
     date: datetime
@@ -73,7 +76,7 @@ def make_key(key_type: KeyType) -> PrivateKey:
 
 
 class Authority:
-    """A certificate authority that issues what it is asked for; it does not remember what.
+    """A certificate authority. It does not remember what it issued.
 
     :param certificate: its own certificate. :param key: the key of that certificate.
     """
@@ -106,14 +109,15 @@ class Authority:
         return cls(builder.sign(key, SHA256()), key)
 
     def renewed(self, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:
-        """The same authority, name and key, with a new certificate: what it issued before stays
-        valid.
+        """Return the same authority, name and key, with a new certificate.
+
+        What it issued before stays valid.
         """
         return Authority.create(common_name(self.certificate) or "", now, days, self.key)
 
     @property
     def identifier(self) -> str:
-        """Its subject key identifier in hexadecimal: the same as long as its key is."""
+        """Its subject key identifier in hexadecimal, which follows from its key."""
         return identifier_of(self.certificate)
 
     def issue_server(
@@ -153,8 +157,9 @@ class Authority:
     def renew(
         self, old: x509.Certificate, now: datetime, days: int = LEAF_DAYS
     ) -> x509.Certificate:
-        """A certificate with the names, the purpose and the key of ``old``, and a serial number and
-        validity of its own.
+        """Renew a certificate: its names, purpose and key stay.
+
+        The serial number and the validity are new.
 
         :raises ValueError: ``old`` is neither a server's nor a client's certificate, or ``days`` is
             not above 0.
@@ -168,7 +173,9 @@ class Authority:
     def revocation_list(
         self, revocations: Iterable[Revocation], number: int, now: datetime
     ) -> x509.CertificateRevocationList:
-        """A certificate revocation list (RFC 5280, section 5), valid as long as the authority is.
+        """Make a certificate revocation list (RFC 5280, section 5).
+
+        It is valid as long as the authority is.
 
         :param number: rises with each list of this authority.
         """
@@ -176,7 +183,7 @@ class Authority:
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
             .last_update(now - _SKEW)
-            # A list that ran out would lock every client out, and nobody publishes these every
+            # A list that ran out would lock every client out, and these are not published every
             # week.
             .next_update(max(self.certificate.not_valid_after_utc, now))
             .add_extension(x509.CRLNumber(number), critical=False)
@@ -250,8 +257,9 @@ def identifier_of(certificate: x509.Certificate) -> str:
 
 
 def common_name(certificate: x509.Certificate) -> str | None:
-    """The subject's common name; None if it has none, or several, or an empty one: which of several
-    is meant nobody can say.
+    """Return the subject's common name.
+
+    None if there is not exactly one that is not empty: which of several is meant cannot be known.
     """
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1 or not isinstance(names[0].value, str):
@@ -270,7 +278,10 @@ def alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
 
 
 def purpose_of(certificate: x509.Certificate) -> Purpose | None:
-    """What the certificate is for; None if it is an authority's, or for something else."""
+    """Return what the certificate is for.
+
+    None if it is an authority's, or for something else.
+    """
     try:
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:
@@ -281,7 +292,10 @@ def purpose_of(certificate: x509.Certificate) -> Purpose | None:
 
 
 def check_common_name(name: str) -> str:
-    """The name itself, if it can be a common name. :raises ValueError: it cannot."""
+    """Return the name, if it can be a common name.
+
+    :raises ValueError: it cannot.
+    """
     if not 1 <= len(name) <= _LONGEST_COMMON_NAME or name != name.strip() or not name.isprintable():
         raise ValueError(
             f"{name!r}: expected a name of 1 to {_LONGEST_COMMON_NAME} printable characters, without blanks at its ends"
@@ -290,7 +304,10 @@ def check_common_name(name: str) -> str:
 
 
 def check_dns(name: str) -> str:
-    """The name itself, if it can be a host name in a certificate. :raises ValueError: it cannot."""
+    """Return the name, if it can be a host name in a certificate.
+
+    :raises ValueError: it cannot.
+    """
     if not name.isascii():
         raise ValueError(
             f"{name!r}: expected the name in its ASCII form, with labels that begin xn--"

@@ -464,8 +464,9 @@ _WRITTEN: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_password(passfile: Path) -> bytes | None:
-    """The password, in UTF-8; None where the passfile has no such line, or an empty one. Of several
-    lines the last counts.
+    """Return the password in UTF-8.
+
+    None where the passfile has no such line, or an empty one. Of several lines the last counts.
 
     :raises CertificateFileError: the passfile cannot be read, is not its owner's alone, or is not
         in UTF-8.

@@ -59,8 +59,9 @@ _REASONS: Final = {
 
 
 class ClientCertificates(Enum):
-    """Whether a listener asks its clients for certificates. One that is presented is always
-    verified.
+    """Whether a listener asks its clients for certificates.
+
+    One that is presented is always verified.
     """
 
     NONE = "none"
@@ -97,8 +98,9 @@ def _utc_now() -> datetime:
 
 @implementer(IOpenSSLContextFactory, IOpenSSLServerConnectionCreator)
 class ServerContextFactory:
-    """What ``reactor.listenSSL``, ``SSL4ServerEndpoint`` and ``TLSMemoryBIOFactory`` take for a
-    listener.
+    """Makes the TLS contexts of a listener.
+
+    ``reactor.listenSSL``, ``SSL4ServerEndpoint`` and ``TLSMemoryBIOFactory`` take one.
 
     There are no session tickets, and no session is resumed: each connection is verified against
     what is revoked now, also when that changed during its handshake.
@@ -123,16 +125,16 @@ class ServerContextFactory:
         self._context, self._revoked = self._read()
 
     def reload(self) -> None:
-        """Read the files again. Connections that are made from now on use them; those that exist
-        are left alone: see :meth:`is_revoked`.
+        """Read the files again, for connections that are made from now on.
+
+        Those that exist are left alone: see :meth:`is_revoked`.
 
         :raises CertificateFileError: the files cannot be used; what was read before stays in use.
         """
         self._context, self._revoked = self._read()
 
     def is_revoked(self, certificate: x509.Certificate) -> bool:
-        """Whether a certificate that was verified when its connection was made is revoked by the
-        lists as they were last read.
+        """Whether a verified certificate is revoked by the lists last read.
 
         That a list has ended, or the certificate, does not make it so.
         """
@@ -171,7 +173,10 @@ class ServerContextFactory:
         return context, _revoked(self._verify_clients(context))
 
     def _verify_clients(self, context: Any) -> list[x509.CertificateRevocationList]:
-        """Have the context ask for client certificates. :returns: the revocation lists."""
+        """Have the context ask for client certificates.
+
+        :returns: the revocation lists.
+        """
         files = self._files
         if files.authorities is None:
             raise CertificateFileError(
@@ -205,8 +210,9 @@ class ServerContextFactory:
     def _verified(
         self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
     ) -> bool:
-        """Agree with OpenSSL, and say why a client was refused: the client itself learns a TLS
-        alert only.
+        """Agree with OpenSSL, and say why a client was refused.
+
+        The client itself learns a TLS alert only.
 
         OpenSSL knows the lists of when the handshake began; those of now are asked, too.
         """
@@ -229,8 +235,9 @@ class ServerContextFactory:
         return bool(ok) and not revoked
 
     def _warn_of_revocation(self, certificate: x509.Certificate) -> None:
-        """Say if the server's own certificate is revoked by the lists there are. It is shown all
-        the same: without it nobody could connect.
+        """Warn if the server's own certificate is revoked.
+
+        It is shown anyway: without it no client could connect.
         """
         files = self._files
         if files.revocations is None:
@@ -296,7 +303,7 @@ class ServerContextFactory:
 
 
 def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:
-    """A context that presents the certificate, with what holds for every listener."""
+    """Make a context for any listener that presents the certificate."""
     context = _ssl.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.set_cipher_list(_CIPHERS)
@@ -311,8 +318,9 @@ def _context(chain: Sequence[x509.Certificate], key: PrivateKey) -> Any:
 
 
 def _revoked(lists: Sequence[x509.CertificateRevocationList]) -> frozenset[tuple[x509.Name, int]]:
-    """The certificates that the lists have, by issuer and serial number. A list itself is searched
-    from end to end each time.
+    """Return the revoked certificates, by issuer and serial number.
+
+    A list itself is searched from end to end each time.
     """
     return frozenset(
         (revocations.issuer, revoked.serial_number)

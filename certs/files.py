@@ -46,7 +46,9 @@ class CertificateFileError(Exception):
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace the file: whole or not at all, durable when this returns, and with mode 0600.
+    """Replace the file whole or not at all, with mode 0600.
+
+    It is durable when this returns.
 
     :raises CertificateFileError: it cannot be written; what was there still is.
     """
@@ -73,8 +75,9 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder and those above it that are missing, for their owner alone, whatever the
-    umask; those that are there stay as they are.
+    """Make the folder and those above it that are missing.
+
+    They are for their owner alone, whatever the umask; those that are there stay as they are.
 
     :raises CertificateFileError: one cannot be made, or is no folder.
     """
@@ -135,7 +138,7 @@ def read_key(path: Path, password: bytes | None = None) -> PrivateKey:
 
 
 def read_revocation_lists(path: Path) -> list[x509.CertificateRevocationList]:
-    """The certificate revocation lists of the file, at least one, in its order.
+    """Return the revocation lists of the file, at least one, in its order.
 
     :raises CertificateFileError: it cannot be read, or holds none.
     """
@@ -157,7 +160,10 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 
 def key_pem(key: PrivateKey, password: bytes | None = None) -> bytes:
-    """The key in PEM (PKCS #8). :param password: encrypts it; none, or an empty one, does not."""
+    """Return the key in PEM (PKCS #8).
+
+    :param password: encrypts it; None or an empty one does not.
+    """
     encryption: KeySerializationEncryption = (
         BestAvailableEncryption(password) if password else NoEncryption()
     )

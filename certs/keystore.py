@@ -1,5 +1,4 @@
-"""The folder where an instance keeps its keys and certificates, and the register of what its
-authority issued.
+"""An instance's folder of keys and certificates, and their register.
 
 Owns the names of the files, and that folder and register stay in step::
 
@@ -101,8 +100,9 @@ class KeyStore:
         self.register: Final = folder / "register.json"
 
     def client_files(self, name: str) -> tuple[Path, Path]:
-        """Where a client's certificate and key are. :raises KeyStoreError: the name cannot be a
-        client's.
+        """Return the paths of a client's certificate and key.
+
+        :raises KeyStoreError: the name cannot be a client's.
         """
         try:
             check_common_name(name)
@@ -203,13 +203,13 @@ class KeyStore:
             return issued.certificate
 
     def renew(self, name: str, now: datetime, days: int | None = None) -> x509.Certificate:
-        """Replace a certificate by one with the same names and the same key, and a new validity.
+        """Renew a certificate: its names and its key stay.
 
         The authority's can be renewed, too: what it issued stays valid.
 
         :param name: ``ca``, ``server`` or a client's. :param days: None takes the default of its
             kind.
-        :raises KeyStoreError: there is none, or it is revoked, or ``days`` cannot be.
+        :raises KeyStoreError: it is missing or revoked, or ``days`` cannot be.
         """
         with self._changing() as register:
             authority = self.authority()
@@ -232,11 +232,12 @@ class KeyStore:
             return renewed
 
     def revoke(self, name: str, now: datetime, reason: x509.ReasonFlags | None = None) -> list[int]:
-        """Revoke every certificate of that name that the authority issued and that has not ended,
-        also those whose files were replaced.
+        """Revoke every certificate of that name that has not ended.
+
+        Also those of the authority's whose files were replaced.
 
         :param name: ``server`` or a client's. :returns: their serial numbers.
-        :raises KeyStoreError: there is none.
+        :raises KeyStoreError: no certificate has that name.
         """
         with self._changing() as register:
             authority = self.authority()
@@ -249,9 +250,9 @@ class KeyStore:
             return serials
 
     def publish(self, now: datetime) -> int:
-        """Write the revocation list anew, from the register. :returns: how many certificates it
-        has.
+        """Write the revocation list anew, from the register.
 
+        :returns: how many certificates it has.
         :raises KeyStoreError: there is no authority, or no register.
         """
         if not self.register.exists():
@@ -262,8 +263,9 @@ class KeyStore:
             return self._publish(self.authority(), register, now)
 
     def entries(self) -> list[Entry]:
-        """The certificates whose files are in the key store: the authority's, the server's, the
-        clients' by name.
+        """Return the certificates whose files are in the key store.
+
+        The authority's, the server's, then the clients' by name.
         """
         register = self._loaded()
         found: list[tuple[str, str, Path]] = [
@@ -287,8 +289,9 @@ class KeyStore:
         return entries
 
     def authority(self) -> Authority:
-        """The authority. :raises KeyStoreError: there is none, or its key is not that of its
-        certificate.
+        """Return the authority.
+
+        :raises KeyStoreError: it is missing, or its key is not that of its certificate.
         """
         if not self.authority_certificate.exists():
             if self.authority_key.exists():
@@ -339,8 +342,9 @@ class KeyStore:
         issued: Issued,
         now: datetime,
     ) -> None:
-        """Register a certificate, before there is a file of it: one that is in nobody's books could
-        not be revoked.
+        """Register a certificate, before there is a file of it.
+
+        One that is not in the register could not be revoked.
         """
         register.add(name, purpose.value, issued.certificate, authority.identifier)
         self._save(register)
@@ -348,8 +352,9 @@ class KeyStore:
             self._publish(authority, register, now)
 
     def _publish(self, authority: Authority, register: Register, now: datetime) -> int:
-        """Write the register, and the revocation list that follows from it. :returns: how many
-        certificates it has.
+        """Write the register, and the revocation list that follows from it.
+
+        :returns: how many certificates the list has.
 
         What only the list there has stays on it: the register may have been lost since.
         """
@@ -370,8 +375,9 @@ class KeyStore:
     def _listed(
         self, authority: Authority, register: Register
     ) -> list[x509.CertificateRevocationList]:
-        """The authority's lists in the file. A file that cannot be read is written over if the
-        register says all that was on it.
+        """Return the authority's lists in the file.
+
+        A file that cannot be read is written over if the register says all that was on it.
         """
         if not self.revocation_list.exists():
             return []
@@ -386,8 +392,8 @@ class KeyStore:
     def _write_pair(
         self, certificate: Path, key: Path, issued: Issued, password: bytes | None
     ) -> None:
-        # Without a certificate in between, whoever reads finds that something is missing, never a
-        # pair that does not fit.
+        # Without a certificate in between, a reader finds that something is missing, never a pair
+        # that does not fit.
         certificate.unlink(missing_ok=True)
         write_private(key, key_pem(issued.key, password))
         write_private(certificate, certificate_pem(issued.certificate))
@@ -404,8 +410,10 @@ class KeyStore:
 
 @dataclass(frozen=True)
 class Ending:
-    """Something that ends. :param name: ``ca``, ``server``, a client's name, or ``crl``. :param
-    left: how long it lasts; not above zero: it has ended.
+    """A certificate or revocation list that ends.
+
+    :param name: ``ca``, ``server``, a client's name, or ``crl``.
+    :param left: how long it lasts; not above zero: it has ended.
     """
 
     name: str
@@ -422,7 +430,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class Revoked:
-    """The server's certificate is revoked, and its file is still there to be shown to clients.
+    """The server's certificate, revoked, whose file is still there.
+
+    It would be shown to clients.
+
     :param when: when it was revoked.
     """
 
@@ -450,8 +461,9 @@ def revoked_in_use(store: KeyStore) -> list[Revoked]:
 
 
 def ending(store: KeyStore, now: datetime, within: timedelta) -> list[Ending]:
-    """What of the key store ends within that time or has ended, the first first. A revoked
-    certificate has no end to wait for.
+    """Return what ends within that time or has ended, the first first.
+
+    A revoked certificate is left out.
 
     :raises CertificateFileError: a file cannot be read.
     """

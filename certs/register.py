@@ -1,4 +1,4 @@
-"""The register of the certificates that an authority issued, so that each of them can be revoked.
+"""The register of issued certificates, so that each can be revoked.
 
 Owns the register's format, JSON. Knows nothing of certificate files.
 """
@@ -21,7 +21,10 @@ _VERSION: Final = 1
 
 @dataclass
 class _Record:
-    """One certificate. Serial number and authority are hexadecimal, times ISO 8601 in UTC."""
+    """One certificate.
+
+    Serial number and authority are hexadecimal, times ISO 8601 in UTC.
+    """
 
     serial: str
     name: str
@@ -45,8 +48,9 @@ class _Record:
 
 
 class Register:
-    """All certificates that were issued, by serial number, and the number of the last revocation
-    list.
+    """All issued certificates, and the number of the last revocation list.
+
+    Certificates are found by their serial numbers.
     """
 
     def __init__(self) -> None:
@@ -55,8 +59,9 @@ class Register:
 
     @classmethod
     def load(cls, path: Path) -> Register:
-        """The register in a file. :raises CertificateFileError: it cannot be read, or is no
-        register.
+        """Read the register from a file.
+
+        :raises CertificateFileError: it cannot be read, or is not a register.
         """
         register = cls()
         try:
@@ -96,7 +101,10 @@ class Register:
     def revoke(
         self, name: str, now: datetime, reason: x509.ReasonFlags | None, authority: str
     ) -> list[int]:
-        """Mark that authority's certificates of that name that neither have ended nor are revoked.
+        """Mark an authority's valid certificates of that name as revoked.
+
+        Those that have ended or are revoked already stay as they are.
+
         :returns: their serial numbers.
         """
         serials = []
@@ -120,8 +128,9 @@ class Register:
         )
 
     def revoked_serials(self, authority: str | None = None) -> list[int]:
-        """The serial numbers of the certificates that are revoked. :param authority: only those of
-        this one; None: of any.
+        """Return the serial numbers of the certificates that are revoked.
+
+        :param authority: only those of this one; None: of any.
         """
         return [
             serial

@@ -1,4 +1,4 @@
-"""Whether the revocation list still says what the register of certificates says.
+"""Compare the revocation list with the register of certificates.
 
 Owns the comparison, and what to do about a difference. A list that is missing or out of date makes
 revoked certificates valid again.

@@ -90,5 +90,5 @@ def _literal(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """``text`` with what reStructuredText would take for markup escaped, and on one line."""
+    """Escape what reStructuredText would take for markup; on one line."""
     return _INLINE_MARKUP.sub(r"\\\1", " ".join(text.split()))
