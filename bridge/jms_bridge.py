@@ -1,5 +1,4 @@
-"""One JMS bridge: its configuration, what it consists of, and the order in which that is started
-and stopped.
+"""One JMS bridge: its configuration, its parts, its start and stop.
 
 Owns its state and the life of its parts; what a link does is the link's. The steps are those of the
 seed, "Starting and Stopping JMS Bridges":
@@ -134,17 +133,24 @@ class JMSBridge:
         return None if self._parts is None else self._parts.config
 
     def links(self) -> Sequence[JMSLink | RefusedLink]:
-        """Its links in the order of its file, the disabled ones too; none where it is stopped."""
+        """Its links in the order of its file, the disabled ones too.
+
+        There are none where it is stopped.
+        """
         return () if self._parts is None else tuple(self._parts.links.values())
 
     def link(self, name: str) -> JMSLink | RefusedLink | None:
-        """The link of that name; None where there is none, or the bridge is stopped."""
+        """Return the link of that name.
+
+        None for an unknown name, or where the bridge is stopped.
+        """
         return None if self._parts is None else self._parts.links.get(name)
 
     @property
     def coordinator(self) -> Coordinator | None:
-        """What coordinates its transactions; None where nothing has needed it, or the bridge is
-        stopped.
+        """What coordinates its transactions.
+
+        None where nothing has needed it, or the bridge is stopped.
         """
         return None if self._parts is None else self._parts.coordination.opened
 
@@ -194,18 +200,25 @@ class JMSBridge:
         return self._in_turn("stop", partial(self._stop, seconds))
 
     def pause(self) -> Deferred[None]:
-        """Pause the links that run; it is PAUSING until the last of them is paused, and waited for
-        no longer than a stop. Fails as :meth:`resume`.
+        """Pause the links that run.
+
+        The bridge is PAUSING until the last of them is paused, and that is waited for no longer
+        than a stop. Fails as :meth:`resume`.
         """
         return self._in_turn("pause", self._pause)
 
     def resume(self) -> Deferred[None]:
-        """Resume the links that are paused. Fails with WrongState where the bridge is stopped."""
+        """Resume the links that are paused.
+
+        Fails with WrongState where the bridge is stopped.
+        """
         return self._in_turn("resume", self._resume)
 
     def reload(self) -> Deferred[Changes]:
-        """Read the XML file again. Links whose configuration is the same run on; the others are
-        stopped and started anew, if they ran.
+        """Read the XML file again, and restart the links that changed.
+
+        Links whose configuration is the same run on; the others are stopped, and started anew if
+        they ran.
 
         :returns: what has changed. Fails as :meth:`start` where the file cannot be used, and then
             nothing is changed; with WrongState where the bridge is stopped.
@@ -472,8 +485,9 @@ class JMSBridge:
 
 
 class _Steps:
-    """Steps of starting and stopping a bridge: waits for links and the rest at once, with a timeout,
-    and logs what failed or is late.
+    """Waits for links and the rest of a bridge that start or stop.
+
+    It waits for all at once, with a timeout, and logs what failed or is late.
 
     :param state: the state of the link of that name; None where there is none.
     """

@@ -77,8 +77,9 @@ def gather(
 
 
 def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None]) -> None:
-    """Call ``over`` once, as soon as all have succeeded or failed; at once where there are none.
-    Others may wait for them, too.
+    """Call ``over`` once, as soon as all have succeeded or failed.
+
+    At once where nothing is awaited. Others may wait for them, too.
     """
     left = set(awaited)
 
@@ -95,7 +96,10 @@ def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None
 
 
 def shield(doing: Deferred[T]) -> Deferred[T]:
-    """Pass on the result of ``doing``; cancelling what this returns leaves ``doing`` alone."""
+    """Pass on the result of ``doing``, shielded from cancellation.
+
+    Cancelling what this returns leaves ``doing`` alone.
+    """
     given_up = False
 
     def give_up(_: Deferred[T]) -> None:
@@ -118,7 +122,9 @@ def shield(doing: Deferred[T]) -> Deferred[T]:
 
 
 def timeout(clock: Any, seconds: float, event: Deferred[Any]) -> Deferred[bool]:
-    """Wait for an event that never fails, at most so many seconds. Does not cancel the event.
+    """Wait for an event that never fails, with a timeout.
+
+    Does not cancel the event.
 
     :param clock: the reactor.
     :returns: True when it has happened, False when it has not in time.

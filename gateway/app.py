@@ -1,5 +1,6 @@
-"""THE COMPOSITION ROOT: builds the gateway from its configuration, starts it, reloads it and stops
-it.
+"""THE COMPOSITION ROOT: builds, starts, reloads and stops the gateway.
+
+It builds the gateway from its configuration.
 
 The only place that knows every part. Below it reactor, clock and randomness are parameters.
 """
@@ -94,8 +95,9 @@ class Signals:
             signal.signal(signal.SIGHUP, hang_up)
 
     def end_once(self) -> None:
-        """Let the first of SIGTERM and SIGINT do what the reactor has it do, and the others
-        nothing. To be called when the reactor runs.
+        """Let only the first SIGTERM or SIGINT have an effect.
+
+        It does what the reactor has it do. To be called when the reactor runs.
         """
 
         def once(stop: Callable[[int, Any], object]) -> Callable[[int, Any], None]:
@@ -182,8 +184,9 @@ class Gateway(Service):
     # --- starting
 
     def run(self) -> None:
-        """Start in the foreground; what fails is announced, and ends the reactor with an exit
-        code.
+        """Start in the foreground.
+
+        What fails is announced, and ends the reactor with an exit code.
         """
         try:
             self.startService()
@@ -377,8 +380,10 @@ class Gateway(Service):
     # --- while it runs
 
     def reload(self) -> None:
-        """Read users, access rules, certificates and the levels of the logs again, and reopen the
-        log files. What cannot be used stays as it was.
+        """Read again what may change, and reopen the log files.
+
+        These are users, access rules, certificates and the levels of the logs. What cannot be used
+        stays as it was.
 
         Connections stay, but for those of users who may no longer connect and of clients whose
         certificates are revoked.
@@ -431,8 +436,9 @@ class Gateway(Service):
     # --- stopping
 
     def stopService(self) -> Deferred[None]:
-        """Accept no more, tell clients, make durable what was asked, let go of the instance; within
-        ten seconds.
+        """Stop within ten seconds.
+
+        Accept no more, tell clients, make durable what was asked, let go of the instance.
         """
         if self._stopping is None:
             super().stopService()  # type: ignore[no-untyped-call]

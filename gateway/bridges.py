@@ -377,8 +377,9 @@ def announcements(bridge: Bridge) -> list[str]:
 
 
 def refusals(outcome: Outcome) -> list[str]:
-    """Return why a bridge was not started: a line for each reason, which names the bridge and says
-    that it is not started.
+    """Return why a bridge was not started: a line for each reason.
+
+    Each names the bridge and says that it is not started.
 
     Warnings are left out; the bridge logs them itself.
     """
@@ -397,8 +398,9 @@ def refusals(outcome: Outcome) -> list[str]:
 
 
 def unlisted(settings: Settings) -> list[str]:
-    """Return a warning for each bridge whose settings have no effect, as it is not in
-    ``imq.bridge.activelist``.
+    """Return a warning for each bridge whose settings have no effect.
+
+    Such a bridge is not in ``imq.bridge.activelist``.
 
     None for the STOMP bridge, as a new instance has settings for it, and none where bridges are
     switched off altogether.
@@ -419,7 +421,10 @@ def unlisted(settings: Settings) -> list[str]:
 
 
 def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
-    """Return why no bridge runs, as the end of a sentence; empty where an error has said it."""
+    """Return why no bridge runs, as the end of a sentence.
+
+    It is empty where an error has said it.
+    """
     if not settings[settings_general.BRIDGE_ENABLED]:
         return f": {settings_general.BRIDGE_ENABLED.name} is false"
     if not bridges:

@@ -9,8 +9,9 @@ from gateway.refusal import EXIT_REFUSED
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the gateway until it is stopped, and exit: 0 stopped, 2 not started, 3 the store has
-    failed.
+    """Run the gateway until it is stopped, and exit.
+
+    The exit code is 0 if it was stopped, 2 if it did not start, 3 if the store has failed.
 
     :param arguments: of the command; None takes the process's.
     """

@@ -111,7 +111,7 @@ def configure(
 
 
 def _stomp_options(settings: Settings) -> tuple[StompOptions | None, tuple[str, ...]]:
-    """Return the options of the STOMP bridge, if it is to run, and why it cannot.
+    """Return the STOMP bridge's options, if it is to run, or why it cannot.
 
     :raises SettingsError: they contradict each other.
     """
@@ -130,8 +130,9 @@ def _stomp_options(settings: Settings) -> tuple[StompOptions | None, tuple[str, 
 
 
 def reread(configuration: Configuration) -> Settings:
-    """The settings as their file has them now, for those that may be changed while the instance
-    runs; the command line stays over them.
+    """Read the settings that may be changed while the instance runs.
+
+    The command line stays over the file.
 
     :raises SettingsError: with everything that would be wrong at the next start, settings of the
         STOMP bridge included.
@@ -144,8 +145,9 @@ def reread(configuration: Configuration) -> Settings:
 
 
 def settings_now(configuration: Configuration) -> Settings:
-    """The settings as their file and the passfile have them now, for a bridge that is started or
-    reloaded; the command line stays over them.
+    """Read the settings and the passfile anew.
+
+    For a bridge that is started or reloaded. The command line stays over both.
 
     :raises SettingsError: with everything that would be wrong at the next start, but for other
         bridges.
@@ -157,8 +159,10 @@ def settings_now(configuration: Configuration) -> Settings:
 
 
 def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Make the instance if it is new: users and rules first, its settings last, so that one that
-    has settings is whole.
+    """Make the instance if it is new.
+
+    Users and rules come first and its settings last, so that an instance that has settings is
+    whole.
 
     :returns: what was made, and a warning if it is not the instance that is new, but only its
         settings.
@@ -211,8 +215,9 @@ def _exposed(layout: Layout) -> list[str]:
 def _with_passwords(
     settings: Settings, layout: Layout, given: Path | None
 ) -> tuple[Settings, list[Problem]]:
-    """The settings with the passwords of the passfile that is in force, if one is, and warnings of
-    it.
+    """Return the settings with the passwords of the passfile in force.
+
+    And warnings of the passfile.
     """
     path = given or passfile.location(settings, layout)
     return (

@@ -1,4 +1,4 @@
-"""Classes that the operator names in a setting, and the folder that they may be in.
+"""Classes that the operator names in a setting, and their folder.
 
 Only names from the administrator's own files come here, never one from the wire.
 """
@@ -13,7 +13,10 @@ from gateway.messaging.transformer import MessageTransformer
 
 
 class ExtensionError(Exception):
-    """The class cannot be had. The message names it, the setting and where it was looked for."""
+    """The class cannot be had.
+
+    The message names it, the setting and where it was looked for.
+    """
 
 
 def load_transformer(name: str, setting: str, folder: Path) -> MessageTransformer:

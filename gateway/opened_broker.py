@@ -1,4 +1,4 @@
-"""The broker of an instance while it is open, with its store and the journal.
+"""The opened broker of an instance, with its store and its journal.
 
 Owns how these are opened from the settings, how the broker counts into the memory budget, and the
 order in which they are closed.
@@ -108,7 +108,7 @@ class OpenedBroker:
         self.provider.fail(StorageFailed(str(error)))
 
     async def close(self) -> None:
-        """Tell all clients that the gateway stops, and have all messages and lines written."""
+        """Tell all clients that the gateway stops, and write what is left."""
         self.provider.fail(ProviderUnavailable("the gateway stops"))
         if self._broker.commits.broken is None:
             closed: Deferred[None] = Deferred()

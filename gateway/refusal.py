@@ -1,4 +1,4 @@
-"""Why the gateway does not start, or has ended: for whoever reports it and sets the exit code."""
+"""Why the gateway does not start or has ended, and its exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class StartRefused(Exception):
         self.lines = tuple(lines)
 
     def shown(self) -> None:
-        """The lines have been shown. From now on ``str`` refers to them, for those that show no
-        more than the beginning of it.
+        """Note that the lines have been shown.
+
+        From now on ``str`` refers to them, for those that show only the beginning of it.
         """
         self.args = ("not started, for the reason above",)

@@ -93,8 +93,9 @@ class Options(usage.Options):
 
     @property
     def foreground(self) -> bool:
-        """Whether warnings are to be seen on the standard error, which nobody reads of a
-        daemon's.
+        """Whether warnings are to be seen on the standard error.
+
+        A daemon's is not read.
         """
         if self.parent is None:
             return True
@@ -111,8 +112,9 @@ def _same_file(one: int, other: int) -> bool:
 
 
 def makeService(options: Options) -> Gateway:
-    """The gateway as a service, configured and not started. Ends the process with code 2 when it
-    cannot be configured.
+    """Make the gateway as a service, configured and not started.
+
+    Ends the process with code 2 when it cannot be configured.
 
     A start that is refused later ends it so, too, where nobody catches :class:`StartRefused`, as in
     ``twistd``.
@@ -158,8 +160,9 @@ def makeService(options: Options) -> Gateway:
 
 
 def _tell_terminal(descriptor: int) -> Callable[[StartRefused | None], None]:
-    """Show why the start of a daemon is refused where it was asked for: ``twistd`` itself shows 100
-    octets of it.
+    """Show why the start of a daemon is refused where it was asked for.
+
+    ``twistd`` itself shows only 100 bytes of it.
 
     :param descriptor: a copy of the standard error, which is no terminal any more in the
         background; closed when the start has an outcome, since others may wait for its end.
@@ -176,8 +179,9 @@ def _tell_terminal(descriptor: int) -> Callable[[StartRefused | None], None]:
 
 
 def _announce(configuration: Configuration) -> None:
-    """Tell whoever starts it what was made; the password of ``admin`` to a terminal only, for what
-    else it is may keep it.
+    """Print what was made.
+
+    The password of ``admin`` is printed to a terminal only: anything else may keep it.
     """
     from gateway.broker.security.users import password_of_admin
 
@@ -191,8 +195,9 @@ def _announce(configuration: Configuration) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """``twistd`` lets what a service's start raises end the process: a refusal is told in its own
-    lines, and by its code.
+    """Print a refusal in its own lines, and exit with its code.
+
+    ``twistd`` lets what a service's start raises end the process.
     """
     if not isinstance(error, StartRefused):
         sys.__excepthook__(kind, error, trace)

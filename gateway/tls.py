@@ -1,5 +1,6 @@
-"""The TLS contexts of the STOMP bridge, as the settings of its instance want them, from the files
-in its key store.
+"""The TLS contexts of the STOMP bridge, as its instance's settings say.
+
+They are made from the files of the instance.
 
 Part of the composition: it joins settings, which know no certificates, and certificates, which know
 no settings.
@@ -18,8 +19,9 @@ from gateway.stomp import settings as stomp_settings
 
 
 def way_to_certificate(layout: Layout) -> str:
-    """What to do where the server's certificate or its key is missing: commands that work with the
-    other files that are there.
+    """Say what to do where the certificate or its key is missing.
+
+    Name the commands that work with the other files that are there.
     """
     folder = layout.tls
     missing = [name for name in ("server.pem", "server.key") if not (folder / name).exists()]

@@ -73,8 +73,10 @@ class Address:
 
 
 def broker_address(text: str) -> tuple[str, int]:
-    """Read host and port of a port mapper: ``HOST:PORT``, ``HOST``, ``:PORT`` or ``[IPV6]:PORT``,
-    with the defaults for what is missing.
+    """Read host and port of a port mapper.
+
+    The form is ``HOST:PORT``, ``HOST``, ``:PORT`` or ``[IPV6]:PORT``, with the defaults for what is
+    missing.
 
     :raises AdminError: it has another form.
     """
@@ -162,7 +164,10 @@ def find(host: str, port: int, *, secure: bool = False, timeout_s: float | None 
 
 
 def _is_here(host: str) -> bool:
-    """Whether that is a name or an address of this machine: only its own can be bound."""
+    """Whether that is a name or an address of this machine.
+
+    Only its own addresses can be bound.
+    """
     if is_loopback(host):
         return True
     try:

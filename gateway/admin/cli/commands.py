@@ -200,7 +200,9 @@ def _complain_of(program: str, error: AdminError | UsageError, as_json: bool) ->
 
 
 def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Run a program with the arguments of the process, and end the process with its exit code.
+    """Run a program with the process's arguments, and end the process.
+
+    The exit code is the program's.
 
     Where nothing reads the output any more, as behind ``| head``, it ends without a word: with 1 if
     that stopped the command, which does not go on, else with its own exit code.

@@ -333,7 +333,10 @@ def _command(options: Namespace) -> Command:
 
 
 def _convert(options: Namespace) -> None:
-    """Convert the values of ``-t`` and ``-o``. :raises UsageError: one is wrong."""
+    """Convert the values of ``-t`` and ``-o``.
+
+    :raises UsageError: one is wrong.
+    """
     if options.type:
         kind = _TYPES.get(options.type.lower())
         if kind is None:

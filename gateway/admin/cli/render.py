@@ -28,7 +28,9 @@ def table(
     *,
     centred: bool = False,
 ) -> str:
-    """Return a table, its lines ended: the titles between two lines of dashes, then the rows.
+    """Return a table, its lines ended.
+
+    The titles stand between two lines of dashes, then come the rows.
 
     :param rows: each with as many cells as there are titles.
     :param gap: blanks between columns. :param centred: cells and titles stand in the middle of

@@ -338,7 +338,10 @@ def changes_lines(answer: Json) -> list[str]:
 
 
 def transactions(answer: Json, debug: bool) -> Iterator[str]:
-    """Render the transactions of a bridge. :param debug: whether to add the ids of branches."""
+    """Render the transactions of a bridge.
+
+    :param debug: whether to add the ids of branches.
+    """
     name, found = answer["bridge"], answer["transactions"]
     if found:
         yield transactions_table(found)
@@ -353,7 +356,10 @@ def transactions(answer: Json, debug: bool) -> Iterator[str]:
 
 
 def _transaction_lines(transactions: Sequence[Json]) -> str:
-    """Render the ids of each transaction's branches, and its one line in Open MQ's form."""
+    """Render the ids of each transaction's branches, and its one line.
+
+    That line is in Open MQ's form.
+    """
     lines: list[str] = []
     for each in transactions:
         lines += [f"{each['id']} since {moment(each['since_ms'])}", f"    {each['text']}"]

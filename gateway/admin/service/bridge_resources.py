@@ -1,4 +1,4 @@
-"""Bridges, links and the transactions of bridges as resources of the admin service.
+"""Bridges, their links and transactions as resources of the service.
 
 Owns their form in JSON, and the rules of Open MQ's ``imqbridgemgr`` with the codes of its errors.
 What an operation does, the bridges know; what an order about a transaction does, its coordinator.
@@ -351,7 +351,10 @@ def _counted(transactions: Sequence[TransactionStatus]) -> dict[str, int]:
 
 
 class TransactionResources:
-    """The transactions of bridges as resources. :param now_ms: the time, in epoch milliseconds."""
+    """The transactions of bridges as resources.
+
+    :param now_ms: the time, in epoch milliseconds.
+    """
 
     def __init__(self, bridges: BridgeServiceManager, now_ms: Callable[[], int]) -> None:
         self._bridges = bridges

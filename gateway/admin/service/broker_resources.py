@@ -1,5 +1,7 @@
-"""The embedded broker as resources of the admin service: its destinations, durable subscriptions,
-connections, and the prepared branches of XA transactions.
+"""The embedded broker as resources of the admin service.
+
+They are its destinations, durable subscriptions, connections, and the prepared branches of XA
+transactions.
 
 Owns their form in JSON. What an operation does, the broker knows.
 

@@ -1,5 +1,6 @@
-"""Reading a queue of this instance's broker through the seam: browsing it, and taking messages of
-known ids out of it.
+"""Read a queue of this instance's broker through the seam.
+
+Browse it, or take messages of known ids out of it.
 
 Owns waiting for deliveries, and for none. Does not know what the messages are taken for.
 """

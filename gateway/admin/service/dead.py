@@ -1,4 +1,6 @@
-"""The dead message queues of the bridges, for operators: list one, replay or purge what is in it.
+"""The dead message queues of the bridges, for operators.
+
+List one, replay or purge what is in it.
 
 Owns how that is done without losing or doubling a message: what is taken from the queue and what is
 sent in its place are one transaction, of at most :data:`BATCH` messages. The queues are at the

@@ -220,7 +220,9 @@ _TRANSACTION_COUNTERS: Final[Rows] = (
 
 
 def transaction_metrics(bridges: BridgeServiceManager, now_ms: int) -> Iterator[Metric]:
-    """Collect the transactions of each bridge of type JMS; none where it has no coordinator.
+    """Collect the transactions of each bridge of type JMS.
+
+    A bridge without a coordinator has none.
 
     :param now_ms: the time, in epoch milliseconds.
     """
@@ -258,7 +260,10 @@ def transaction_metrics(bridges: BridgeServiceManager, now_ms: int) -> Iterator[
 
 
 def stomp_metrics(counters: Counters) -> Iterator[Metric]:
-    """Collect the counters of the STOMP bridge, of which only ``connections`` may fall."""
+    """Collect the counters of the STOMP bridge.
+
+    Only ``connections`` may fall.
+    """
     for field in fields(counters):
         value = getattr(counters, field.name)
         if field.name == "connections":

@@ -159,7 +159,10 @@ class AdminRequest:
         return value
 
     def flag(self, name: str) -> bool:
-        """A truth value; false where it is missing. :raises Refused: it is neither true nor false."""
+        """Return a truth value; false where it is missing.
+
+        :raises Refused: it is neither true nor false.
+        """
         value = self.body.get(name, self.query.get(name, False))
         if isinstance(value, str):
             value = {"true": True, "false": False}.get(value.lower(), value)
@@ -289,7 +292,9 @@ def check_text(request: Any) -> None:
 
 
 def quote_path(request: Any) -> None:
-    """Quote the parts of the path again, which Twisted has unquoted, before the routes see it.
+    """Quote the parts of the path again, before the routes see it.
+
+    Twisted has unquoted them.
 
     Or a slash in the name of a bridge would part it: ``/v1/links/a%2Fb`` is the bridge ``a/b``, and
     not link ``b`` of ``a``. Endpoints get the parts unquoted.

@@ -107,7 +107,10 @@ class AdminService:
         return 0 if address is None else int(address.port)
 
     async def start(self) -> None:
-        """Listen, and announce the port. :raises CannotListenError: it cannot listen there."""
+        """Listen, and announce the port.
+
+        :raises CannotListenError: it cannot listen there.
+        """
         if self._listening is not None:
             return
         options = self._options

@@ -114,7 +114,7 @@ class _Rule:
     deny_group: frozenset[str] = frozenset()
 
     def decide(self, principal: Principal) -> bool | None:
-        """True: allowed, False: denied, None: this rule has no opinion of the principal."""
+        """Return whether it is allowed; None if this rule has no opinion."""
         name, groups = principal.name, principal.groups
         if name in self.deny_user:
             return False
@@ -138,8 +138,9 @@ class _Rule:
 
 @dataclass(slots=True)
 class _Rules:
-    """The rules of one operation of one resource: by name, by pattern from specific to general, and
-    for all.
+    """The rules of one operation of one resource.
+
+    By name, by pattern from specific to general, and for all.
     """
 
     named: dict[str, _Rule] = field(default_factory=dict)
@@ -269,8 +270,9 @@ def _parse(data: bytes, file: Path) -> _Table:
 
 
 def _key(key: str) -> tuple[str, str, str, str]:
-    """Resource, name, operation and side of a rule's left side. Names may have dots: the words are
-    counted from both ends.
+    """Return resource, name, operation and side of a rule's left side.
+
+    Names may have dots: the words are counted from both ends.
     """
     words = key.split(".")
     _word(words[0], ("connection", "queue", "topic"), "resource")
@@ -314,8 +316,10 @@ def _word(word: str, known: tuple[str, ...], what: str) -> None:
 
 
 def _names(value: str) -> frozenset[str]:
-    """The names of a list. Blanks around a name are no part of it, and as in the original nothing
-    between two commas is no name.
+    """Return the names of a list.
+
+    Blanks around a name are no part of it, and as in the original nothing between two commas is no
+    name.
     """
     names = [name for name in map(str.strip, value.split(",")) if name]
     for name in names:

@@ -66,8 +66,9 @@ _NEWEST: Final = 0.5
 
 
 class LoginQueue(Generic[T]):
-    """What waits to be verified, each entry once. The lengths of its parts are computed only when
-    there is no room.
+    """The logins that wait to be verified, each once.
+
+    The lengths of its parts are computed only when there is no room.
 
     :param chance: a number from 0 to 1; below a half, the newest of a name is taken.
     """
@@ -128,8 +129,9 @@ class LoginQueue(Generic[T]):
                 del addresses[address]
 
     def crowded_out(self, address: str, name: str, rank: Rank) -> T | None:
-        """Make room for a new entry: take out the last entry of the busiest name of the address that
-        has the most waiting.
+        """Make room for a new entry.
+
+        Take out the last entry of the busiest name of the address that has the most waiting.
 
         :returns: the entry taken out; None if the new one would be it.
         """

@@ -50,7 +50,10 @@ _log: Final = Logger()
 
 
 class Reactor(Protocol):
-    """What is needed of the reactor: ``IReactorFromThreads`` and ``IReactorCore``."""
+    """The needed part of the reactor.
+
+    ``IReactorFromThreads`` and ``IReactorCore``.
+    """
 
     def callFromThread(self, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
 
@@ -83,7 +86,7 @@ def is_hash(text: str) -> bool:
 
 
 class Passcodes:
-    """Verifies passcodes on threads of its own, and remembers those that were right.
+    """Verifies passcodes on its own threads, and remembers the right ones.
 
     A login storm cannot stop the reactor, nor fill a thread pool that others use. Reconnecting
     thousands is cheap: the same passcode for the same hash is verified once, however many ask at
@@ -184,8 +187,9 @@ class Passcodes:
                 done.errback(CannotVerify("the server is stopping"))
 
     def _make_room(self, address: str, name: str, rank: Rank) -> bool:
-        """Refuse one that waits, of the address that has the most waiting. :returns: whether there
-        is one.
+        """Refuse one that waits, of the address that has the most waiting.
+
+        :returns: whether there is one.
         """
         digest = self._queue.crowded_out(address, name, rank)
         if digest is None:

@@ -152,7 +152,7 @@ class Users:
     reload = load
 
     def authenticate(self, credentials: Credentials) -> Deferred[Principal]:
-        """Find out whether the credentials are those of a user who may connect from there.
+        """Check the credentials: whether their user may connect from there.
 
         A passcode that is given is always verified. The name that a client certificate vouches for
         stands in for one only where no passcode is given, and only for the user of that name.
@@ -239,7 +239,9 @@ def read_users(path: Path) -> dict[str, User]:
 
 
 def parse(text: str, path: Path) -> dict[str, User]:
-    """The users of a file's text by name, in the order of its lines. Empty lines are skipped.
+    """Read the users of a file's text, by name in the order of its lines.
+
+    Empty lines are skipped.
 
     :param path: for the errors. :raises UsersError: a line is no user.
     """
@@ -280,8 +282,9 @@ def write_users(path: Path, users: Iterable[User]) -> None:
 
 @contextmanager
 def edited(path: Path) -> Iterator[dict[str, User]]:
-    """The users of the file, to be changed; they are written when the block ends well. Two
-    processes that edit wait for each other.
+    """Give the users of the file to be changed, and write them.
+
+    They are written when the block ends well. Two processes that edit wait for each other.
 
     :raises UsersError: as :func:`read_users`. :raises OSError: as :func:`write_users`.
     """
@@ -319,7 +322,9 @@ def check_name(name: str, what: str = "user") -> str:
 
 
 def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
-    """Make the first users of an instance, and put admin's password into its passfile.
+    """Make the first users of an instance, with the admin's password.
+
+    The password is put into the instance's passfile.
 
     They are ``guest``, passcode ``guest``, group ``anonymous``, from this machine only; and
     ``admin`` in group ``admin``, from everywhere. The users file has hashes only. A password that
