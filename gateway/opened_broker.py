@@ -13,9 +13,10 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 
 from gateway.broker import settings as broker_settings
+from gateway.broker.broker import Broker
 from gateway.broker.core.memory import Memory
 from gateway.broker.durability.recovery import open_broker
-from gateway.broker.journey import tell
+from gateway.broker.journey import Journey
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Users
 from gateway.broker.sessions.provider import EmbeddedProvider
@@ -118,6 +119,27 @@ class OpenedBroker:
         if journey is not None:
             journey.flush()
         await self.journal.close()
+
+
+def tell(broker: Broker, journal: Journal) -> None:
+    """Tell the journal of the broker's messages as much as its level says, from now on."""
+    if broker.dead_letters.journal is not None:
+        broker.dead_letters.journal.flush()
+    everything = journal.level is Level.ALL
+    journey = None
+    if journal.level is not Level.OFF:
+        journey = Journey(
+            journal,
+            everything,
+            broker.turn,
+            broker.commits,
+            broker.rows,
+            broker.numbering,
+            broker.find,
+        )
+    broker.dead_letters.journal = journey
+    broker.journey = broker.core.journal = journey if everything else None
+    broker.commits.on_stored = broker.journey.stored if broker.journey is not None else None
 
 
 def _durable_store(reactor: Any, layout: Layout) -> SqliteStore:

@@ -115,17 +115,9 @@ CIRCLES = frozenset(
             f"gateway.broker.{name}"
             for name in [
                 "broker",
-                "housekeeping",
-                "journal_lines",
-                "journey",
-                "operator.views",
                 "sessions.connection",
                 "sessions.consumer",
-                "sessions.holding_back",
-                "sessions.provider",
                 "sessions.session",
-                "sessions.unacknowledged",
-                "sessions.waiting",
                 "xa.branch",
                 "xa.registry",
                 "xa.resource",

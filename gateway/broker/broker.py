@@ -8,6 +8,7 @@ when is ``commit``'s, what one user may do is ``connection``'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -29,7 +30,7 @@ from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.operator.limit_reports import LimitReports, UseReports
-from gateway.broker.operator.purging import purge
+from gateway.broker.operator.purging import fail_consumers, purge
 from gateway.broker.schedule import Schedule
 from gateway.broker.sessions.unacknowledged import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
@@ -135,16 +136,23 @@ class Broker:
         self._next_number = 1
         self.numbering: Numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
-        #: What tells the journal of every step; None where nothing does. See
-        #: :func:`gateway.broker.journey.tell`.
+        #: Tells the journal of every step; None where nothing does.
         self.journey: Journey | None = None
         store.on_full = self._disk_full
         store.on_damaged = self._damaged_unasked
         store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
-        self.housekeeping = Housekeeping(self)
         self.limit_reports = self.core.reports = LimitReports(self.schedule)
         self.use_reports = UseReports(self.schedule, options.reap_time)
+        self.housekeeping = Housekeeping(
+            turn,
+            self.schedule,
+            options,
+            self.destinations,
+            self.wild,
+            self.use_reports,
+            partial(self.remove, keeps_ids=True),
+        )
         self.unacknowledged = Unacknowledged(self.memory, self.schedule)
         self.branches = Branches(self)
         self.duplicates = DuplicateIds(
@@ -469,11 +477,6 @@ class Broker:
 
     # --- arrivals
 
-    def check_size(self, physical: Physical, message: Message) -> int:
-        """The octets a message counts for."""
-        message.size = size = len(message.body) + message.headers.octets
-        return size
-
     @property
     def last_seq(self) -> int:
         """That of the message accepted last."""
@@ -488,7 +491,7 @@ class Broker:
         """Messages of the broker's own arrive somewhere; no limit refuses them."""
         physical = self.create(destination)
         for message in messages:
-            self.check_size(physical, message)
+            message.size = len(message.body) + message.headers.octets
         self.numbering.give(messages, messages[0].user, 0)
         physical.arrive(messages, physical.keep(messages))
         if physical.properties.bounded:
@@ -591,10 +594,3 @@ class Broker:
         self.schedule.close()
         self.slices.close()
         self.commits.close(lambda error: self.store.close(closed))
-
-
-def fail_consumers(place: PhysicalQueue | TopicSubscription, error: InvalidDestination) -> None:
-    """Consumers receive no more, and what they have is gone."""
-    for consumer in list(place.dispatch.consumers):
-        place.leave(consumer)
-        consumer.fail(error)

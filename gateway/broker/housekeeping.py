@@ -5,7 +5,7 @@ Owns when; how a message is given up or a destination removed is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -13,40 +13,65 @@ from gateway.broker.core.queue import PhysicalQueue
 from gateway.messaging.destination import Destination
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.core.changes import AnyDestination
+    from gateway.broker.core.subscription import TopicSubscription
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.operator.limit_reports import UseReports
+    from gateway.broker.schedule import Schedule
+    from gateway.broker.settings import BrokerOptions
+    from gateway.messaging.turn import Turn
 
 #: Destinations and subscriptions that are looked at for expired messages in one turn.
 SWEPT: Final = 200
 
 
 class Housekeeping:
-    """Of one broker, on its schedule."""
+    """Of one broker, on its schedule.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    :param wild: the subscriptions with wildcards.
+    :param remove: removes a destination that nobody uses.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        schedule: Schedule,
+        options: BrokerOptions,
+        destinations: Mapping[Destination, PhysicalQueue | PhysicalTopic],
+        wild: Mapping[TopicSubscription, None],
+        use_reports: UseReports,
+        remove: Callable[[PhysicalQueue | PhysicalTopic], None],
+    ) -> None:
+        self._turn: Final = turn
+        self._schedule: Final = schedule
+        self._interval_ms: Final = options.expiration_interval * 1000
+        self._reap_time_ms: Final = options.reap_time * 1000
+        self._destinations: Final = destinations
+        self._wild: Final = wild
+        self._use_reports: Final = use_reports
+        self._remove: Final = remove
         self._reaping: set[Destination] = set()
-        if broker.options.expiration_interval:
+        if self._interval_ms:
             self._sweep_later()
 
     # --- expired messages
 
     def _sweep_later(self) -> None:
-        self._broker.schedule.after(self._broker.options.expiration_interval * 1000, self._sweep)
+        self._schedule.after(self._interval_ms, self._sweep)
 
     def _sweep(self) -> None:
-        self._broker.schedule.in_slices(self._sweep_slowly())
+        self._schedule.in_slices(self._sweep_slowly())
 
     def _sweep_slowly(self) -> Iterator[None]:
         looked = 0
-        for physical in list(self._broker.destinations.values()):
+        for physical in list(self._destinations.values()):
             for place in [physical] if isinstance(physical, PhysicalQueue) else [*physical.named]:
-                place.sweep(self._broker.turn.now_ms)
+                place.sweep(self._turn.now_ms)
                 looked += 1
                 if looked % SWEPT == 0:
                     yield
-        for subscription in list(self._broker.wild):
-            subscription.sweep(self._broker.turn.now_ms)
+        for subscription in list(self._wild):
+            subscription.sweep(self._turn.now_ms)
             looked += 1
             if looked % SWEPT == 0:
                 yield
@@ -56,19 +81,17 @@ class Housekeeping:
 
     def reap_later(self, physical: AnyDestination) -> None:
         """Remove the destination if nobody uses it for the reap time."""
-        if physical.destination not in self._reaping and self._broker.options.reap_time:
+        if physical.destination not in self._reaping and self._reap_time_ms:
             self._reaping.add(physical.destination)
-            self._reap_at(
-                physical.destination, physical.idle_since + self._broker.options.reap_time * 1000
-            )
+            self._reap_at(physical.destination, physical.idle_since + self._reap_time_ms)
 
     def _reap_at(self, destination: Destination, when_ms: int) -> None:
         # Where many are due at once, the schedule does a part of them in each turn.
-        self._broker.schedule.at(when_ms, partial(self._reap, destination, when_ms))
+        self._schedule.at(when_ms, partial(self._reap, destination, when_ms))
 
     def _reap(self, destination: Destination, when_ms: int) -> None:
         self._reaping.discard(destination)
-        there = self._broker.destinations.get(destination)
+        there = self._destinations.get(destination)
         if (
             there is None
             or not there.auto_created
@@ -78,10 +101,10 @@ class Housekeeping:
             or there.held
         ):
             return
-        due = there.idle_since + self._broker.options.reap_time * 1000
+        due = there.idle_since + self._reap_time_ms
         if due <= when_ms:
-            self._broker.use_reports.removed(destination)
-            self._broker.remove(there, keeps_ids=True)
+            self._use_reports.removed(destination)
+            self._remove(there)
         else:
             # It was used meanwhile.
             self._reaping.add(destination)

@@ -20,7 +20,6 @@ from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
 if TYPE_CHECKING:
-    from gateway.broker.sessions.connection import EmbeddedConnection
     from gateway.journal.journal import Journal
 
 Steps: TypeAlias = tuple[str, ...]
@@ -31,6 +30,20 @@ Values: TypeAlias = "int | list[int]"
 _LONG: Final = 1_000
 #: The field of one value for all, by that of many.
 _SINGULAR: Final = {"sizes": "size", "timestamps": "timestamp"}
+
+
+class Origin:
+    """The connection that a step comes from, as the journal and the log name it.
+
+    :param address: the client's; "" for a user inside this process.
+    """
+
+    __slots__ = ("address", "number", "user")
+
+    def __init__(self, number: int, user: str, address: str) -> None:
+        self.number = number
+        self.user = user
+        self.address = address
 
 
 class Named:
@@ -87,14 +100,14 @@ class Named:
 class _Line:
     """A line that may become longer."""
 
-    __slots__ = ("connection", "named", "said", "steps", "subscription", "time", "values")
+    __slots__ = ("named", "origin", "said", "steps", "subscription", "time", "values")
 
     def __init__(
         self,
         time: int,
         steps: Steps,
         named: Named,
-        connection: EmbeddedConnection | None,
+        origin: Origin | None,
         subscription: str,
         values: dict[str, Values],
         said: dict[str, object],
@@ -102,7 +115,7 @@ class _Line:
         self.time = time
         self.steps = steps
         self.named = named
-        self.connection = connection
+        self.origin = origin
         self.subscription = subscription
         self.values = values
         self.said = said
@@ -196,7 +209,7 @@ class JournalLines:
         self,
         steps: Steps,
         named: Named,
-        connection: EmbeddedConnection | None = None,
+        origin: Origin | None = None,
         subscription: str = "",
         values: dict[str, Values] | None = None,
         said: dict[str, object] | None = None,
@@ -210,15 +223,13 @@ class JournalLines:
         said = said or {}
         if whole and (self._headers or self._bodies):
             self.flush()
-            self._add(
-                _Line(time, steps, named, connection, subscription, values, said), list(whole)
-            )
+            self._add(_Line(time, steps, named, origin, subscription, values, said), list(whole))
             return
         line = self._line
         if line is None:
             self._turn.hand_off(self.flush)
         elif (
-            line.connection is connection
+            line.origin is origin
             and line.time == time
             and line.subscription == subscription
             and line.said == said
@@ -227,7 +238,7 @@ class JournalLines:
             return
         else:
             self._add(line)
-        self._line = _Line(time, steps, named, connection, subscription, values, said)
+        self._line = _Line(time, steps, named, origin, subscription, values, said)
 
     def flush(self) -> None:
         """The last line becomes no longer: hand it over."""
@@ -246,10 +257,10 @@ class JournalLines:
             fields["ids"] = named.ids
             octets = 100 * len(named.ids or ())
         fields["destination"] = str(named.destination)
-        connection = line.connection
-        if connection is not None:
-            fields["connection"] = connection.number
-            fields["user"] = connection.user
+        origin = line.origin
+        if origin is not None:
+            fields["connection"] = origin.number
+            fields["user"] = origin.user
         if line.subscription:
             fields["subscription"] = line.subscription
         for name, value in line.values.items():

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.source import Receiver, Source
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.journal_lines import (
     JournalLines,
     Named,
+    Origin,
     Steps,
     Values,
     names_of,
@@ -25,20 +27,20 @@ from gateway.broker.journal_lines import (
     timestamps_of,
 )
 from gateway.broker.store.interface import Row
-from gateway.journal.schema import Level, Step
+from gateway.journal.schema import Step
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.core.physical import Physical
-    from gateway.broker.core.source import Place, Receiver
-    from gateway.broker.sessions.connection import EmbeddedConnection
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
-    from gateway.broker.sessions.session import EmbeddedSession
+    from gateway.broker.core.source import Place
+    from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.durability.numbering import Numbering
+    from gateway.broker.durability.rows import Rows
     from gateway.journal.journal import Journal
+    from gateway.messaging.turn import Turn
 
     Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
 
@@ -107,38 +109,67 @@ class Unconfirmed:
             self._last.clear()
 
 
-class Journey:
-    """Tells the journal. Made by :func:`tell`.
+class Confirmable(Protocol):
+    """A session, whose user is told in completions what is safe."""
 
-    :param everything: every step; else only what dies.
+    #: What the journal is to be told of at the next one.
+    unconfirmed: Unconfirmed | None
+
+
+class Recipient(Receiver, Protocol):
+    """A consumer, as the journal knows it."""
+
+    source: Source
+    mode: Mode
+    #: Its connection.
+    origin: Origin
+
+    @property
+    def session(self) -> Confirmable: ...
+
+
+class Journey:
+    """Tells the journal.
+
+    :param everything: every step; else only what dies. :param find: the physical destination, if
+        there is one.
     """
 
-    def __init__(self, broker: Broker, journal: Journal, everything: bool) -> None:
-        self._broker: Final = broker
-        self._journal: Final = journal
+    def __init__(
+        self,
+        journal: Journal,
+        everything: bool,
+        turn: Turn,
+        commits: GroupCommit,
+        rows: Rows,
+        numbering: Numbering,
+        find: Callable[[Destination], PhysicalQueue | PhysicalTopic | None],
+    ) -> None:
         self._everything: Final = everything
-        self._lines: Final = JournalLines(journal, broker.turn, broker.numbering.prefix)
+        self._commits: Final = commits
+        self._rows: Final = rows
+        self._numbering: Final = numbering
+        self._find: Final = find
+        self._lines: Final = JournalLines(journal, turn, numbering.prefix)
 
     # --- producers
 
-    def sent(self, session: EmbeddedSession, arrivals: Arrivals) -> None:
+    def sent(self, session: Confirmable, origin: Origin, arrivals: Arrivals) -> None:
         """A session has sent these outside of transactions, and they are accepted; see
         :meth:`confirming`.
         """
-        self.produced(session.connection, arrivals)
+        self.produced(origin, arrivals)
         unconfirmed = self._unconfirmed(session)
         for physical, run in arrivals:
             unconfirmed.add(_CONFIRMED, names_of(physical.destination, run, physical.identified))
 
-    def _unconfirmed(self, session: EmbeddedSession) -> Unconfirmed:
+    def _unconfirmed(self, session: Confirmable) -> Unconfirmed:
         unconfirmed = session.unconfirmed
         if unconfirmed is None or unconfirmed.journey is not self:
             unconfirmed = session.unconfirmed = Unconfirmed(self)
         return unconfirmed
 
-    def produced(
-        self, connection: EmbeddedConnection, arrivals: Arrivals, *, held: bool = False
-    ) -> None:
+    def produced(self, origin: Origin, arrivals: Arrivals, *, held: bool = False) -> None:
         """A client has sent these, and they are accepted. :param held: who is owed them is not
         known yet.
         """
@@ -154,7 +185,7 @@ class Journey:
             self._lines.tell(
                 steps,
                 names_of(physical.destination, run, physical.identified),
-                connection,
+                origin,
                 "",
                 values,
                 said,
@@ -162,7 +193,7 @@ class Journey:
             )
 
     def confirming(
-        self, session: EmbeddedSession, done: Callable[..., None]
+        self, session: Confirmable, origin: Origin, done: Callable[..., None]
     ) -> Callable[..., None]:
         """What to call in place of ``done``, with the error or None, when a session is told how
         what it has sent and acknowledged until now went.
@@ -172,25 +203,25 @@ class Journey:
             # Nothing was sent; or the journal was told nothing of late, and does not know what is
             # new.
             return done
-        return partial(self._told, session.connection, unconfirmed, done)
+        return partial(self._told, origin, unconfirmed, done)
 
     def _told(
         self,
-        connection: EmbeddedConnection,
+        origin: Origin,
         unconfirmed: Unconfirmed,
         done: Callable[..., None],
         error: Exception | None,
     ) -> None:
         if error is None:
             for run in unconfirmed.runs:
-                self._lines.tell(run.steps, run.named, connection, run.subscription)
+                self._lines.tell(run.steps, run.named, origin, run.subscription)
         done(error)
 
-    def confirmed(self, connection: EmbeddedConnection | None, arrivals: Arrivals) -> None:
+    def confirmed(self, origin: Origin | None, arrivals: Arrivals) -> None:
         """These were sent in a transaction, which is committed."""
         for physical, run in arrivals:
             self._lines.tell(
-                _CONFIRMED, names_of(physical.destination, run, physical.identified), connection
+                _CONFIRMED, names_of(physical.destination, run, physical.identified), origin
             )
 
     def refused(self, arrivals: Arrivals, comment: str) -> None:
@@ -208,7 +239,7 @@ class Journey:
             if row is not None and row.persistent:
                 runs.setdefault(message.headers.destination, []).append(message)
         for destination, run in runs.items():
-            physical = self._broker.find(destination)
+            physical = self._find(destination)
             self._lines.tell(
                 _STORED,
                 names_of(
@@ -223,15 +254,15 @@ class Journey:
         if not isinstance(source, TopicSubscription):
             return
         consumers = source.dispatch.consumers
-        connection, subscription = None, source.name
+        origin, subscription = None, source.name
         if len(consumers) == 1:
-            consumer = cast("EmbeddedConsumer", consumers[0])
-            connection, subscription = consumer.session.connection, _name(consumer)
+            consumer = cast("Recipient", consumers[0])
+            origin, subscription = consumer.origin, _name(consumer)
         said: dict[str, object] = {}
         if source.selector is not None:
             said["selector"] = source.selector.text
         for named in self._names(source, messages):
-            self._lines.tell(_ROUTED, named, connection, subscription, said=said)
+            self._lines.tell(_ROUTED, named, origin, subscription, said=said)
 
     def delivered(
         self,
@@ -244,22 +275,22 @@ class Journey:
         None where all are the first.
         """
         # Whoever receives from a queue or a subscription is one.
-        embedded = cast("EmbeddedConsumer", consumer)
-        connection, subscription = embedded.session.connection, _name(embedded)
+        recipient = cast("Recipient", consumer)
+        origin, subscription = recipient.origin, _name(recipient)
         routed: Steps = ()
         said: dict[str, object] = {}
         if isinstance(source, PhysicalQueue):
             # Which consumer of a queue has a message is decided when it is handed out.
             routed = _ROUTED
-            if embedded.selector is not None:
-                said["selector"] = embedded.selector.text
+            if recipient.selector is not None:
+                said["selector"] = recipient.selector.text
         if attempts is None:
             for named in self._names(source, run):
-                self._lines.tell(routed + _DELIVERED, named, connection, subscription, None, said)
+                self._lines.tell(routed + _DELIVERED, named, origin, subscription, None, said)
             return
         first = [message for message, attempt in zip(run, attempts, strict=True) if attempt == 1]
         for named in self._names(source, first):
-            self._lines.tell(routed + _DELIVERED, named, connection, subscription, None, said)
+            self._lines.tell(routed + _DELIVERED, named, origin, subscription, None, said)
         again = {
             message.seq: attempt
             for message, attempt in zip(run, attempts, strict=True)
@@ -271,24 +302,22 @@ class Journey:
                 self._lines.tell(
                     routed + _REDELIVERED,
                     named,
-                    connection,
+                    origin,
                     subscription,
                     {"attempts": tries},
                     said,
                 )
 
-    def settle(self, consumer: EmbeddedConsumer, messages: Sequence[Message]) -> None:
+    def settle(self, consumer: Recipient, messages: Sequence[Message]) -> None:
         """A consumer has acknowledged these: settle them at their source."""
         source = consumer.source
         if not messages or not isinstance(source, (PhysicalQueue, TopicSubscription)):
             source.settle(messages)
             return
-        commits = self._broker.commits
+        commits = self._commits
         commits.begin()
         try:
-            gone = self._gone(
-                _ACKNOWLEDGED, source, messages, consumer.session.connection, _name(consumer)
-            )
+            gone = self._gone(_ACKNOWLEDGED, source, messages, consumer.origin, _name(consumer))
             source.settle(messages)
         finally:
             commits.end()
@@ -298,18 +327,18 @@ class Journey:
                 unconfirmed.add(_ACKNOWLEDGEMENT_CONFIRMED, named, _name(consumer))
 
     def taken(
-        self, consumer: EmbeddedConsumer | None, source: object, messages: Sequence[Message]
+        self, consumer: Recipient | None, source: object, messages: Sequence[Message]
     ) -> None:
         """These were acknowledged in a transaction, which is committed: that they are gone is
         durable.
         """
         if isinstance(source, (PhysicalQueue, TopicSubscription)):
-            connection = None if consumer is None else consumer.session.connection
+            origin = None if consumer is None else consumer.origin
             for named in self._names(source, messages):
                 self._lines.tell(
                     _ACKNOWLEDGED + _DELETED + _ACKNOWLEDGEMENT_CONFIRMED,
                     named,
-                    connection,
+                    origin,
                     _subscription(source) if consumer is None else _name(consumer),
                 )
 
@@ -334,12 +363,12 @@ class Journey:
             return
         if isinstance(source, PhysicalQueue) and min(seqs) > source.identified:
             named = Named(source.destination, list(seqs), None)
-            self._broker.commits.after(
+            self._commits.after(
                 partial(self._lines.tell, _DELETED, named, None, "", None, {"reason": "removed"})
             )
         else:
             # Asked before they are deleted, and in order, therefore answered.
-            self._broker.rows.read_back(seqs, partial(self._removed_later, source), in_order=True)
+            self._rows.read_back(seqs, partial(self._removed_later, source), in_order=True)
 
     def _removed_later(self, source: Place, messages: Sequence[Message]) -> None:
         for named in self._names(source, messages):
@@ -375,7 +404,7 @@ class Journey:
         steps: Steps,
         source: Place,
         messages: Sequence[Message],
-        connection: EmbeddedConnection | None,
+        origin: Origin | None,
         subscription: str,
         said: dict[str, object] | None = None,
     ) -> list[Named]:
@@ -390,18 +419,18 @@ class Journey:
             now = [message for message in messages if message.seq not in seqs]
         gone, going = self._names(source, now), self._names(source, waiting)
         for named in gone:
-            self._lines.tell(steps + _DELETED, named, connection, subscription, None, said)
+            self._lines.tell(steps + _DELETED, named, origin, subscription, None, said)
         for named in going:
             if steps:
-                self._lines.tell(steps, named, connection, subscription, None, said)
-            self._broker.commits.after(
-                partial(self._lines.tell, _DELETED, named, connection, subscription, None, said)
+                self._lines.tell(steps, named, origin, subscription, None, said)
+            self._commits.after(
+                partial(self._lines.tell, _DELETED, named, origin, subscription, None, said)
             )
         return gone + going
 
     def _stored(self, source: Place, messages: Sequence[Message]) -> list[Message]:
         """Those of which the store has to be told that they are gone from here."""
-        commits = self._broker.commits
+        commits = self._commits
         if isinstance(source, PhysicalQueue):
             inserting = commits.is_inserting
             return [
@@ -421,22 +450,11 @@ class Journey:
         """What messages of one source are called, by destination."""
         if isinstance(source, PhysicalQueue):
             return [names_of(source.destination, messages, source.identified)] if messages else []
-        identified = self._broker.numbering.topics_identified
+        identified = self._numbering.topics_identified
         return [
             names_of(part[0].headers.destination, part, identified)
             for part in _by_destination(source, messages)
         ]
-
-
-def tell(broker: Broker, journal: Journal) -> None:
-    """From now on the journal is told of the broker's messages as much as its level says."""
-    if broker.dead_letters.journal is not None:
-        broker.dead_letters.journal.flush()
-    everything = journal.level is Level.ALL
-    journey = None if journal.level is Level.OFF else Journey(broker, journal, everything)
-    broker.dead_letters.journal = journey
-    broker.journey = broker.core.journal = journey if everything else None
-    broker.commits.on_stored = broker.journey.stored if broker.journey is not None else None
 
 
 def _by_destination(source: Place, messages: Sequence[Message]) -> list[Sequence[Message]]:
@@ -451,7 +469,7 @@ def _by_destination(source: Place, messages: Sequence[Message]) -> list[Sequence
     return list(parts.values())
 
 
-def _name(consumer: EmbeddedConsumer) -> str:
+def _name(consumer: Recipient) -> str:
     """What a consumer's subscription is called."""
     spec = consumer.spec
     return spec.durable_name or spec.name

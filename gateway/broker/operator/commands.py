@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.broker import fail_consumers
 from gateway.broker.core import properties
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.properties import PropertyRefused
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.operator import views
-from gateway.broker.operator.purging import Search, purge
+from gateway.broker.operator.purging import Search, fail_consumers, purge
 from gateway.broker.operator.views import (
     BrokerView,
     Client,

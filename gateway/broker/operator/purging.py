@@ -16,12 +16,20 @@ from typing import Final
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.dispatch import Dispatched
 from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import Message
 
 #: Messages given up in one turn.
 SLICE: Final = 500
 #: Messages looked at in one turn, whether they are to go or not.
 EXAMINED: Final = 250
+
+
+def fail_consumers(place: Dispatched, error: InvalidDestination) -> None:
+    """Consumers receive no more, and what they have is gone."""
+    for consumer in list(place.dispatch.consumers):
+        place.leave(consumer)
+        consumer.fail(error)
 
 
 def purge(place: Dispatched, done: Callable[[int], None]) -> int:

@@ -17,12 +17,11 @@ from gateway import __version__
 from gateway.broker.core import properties
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.sessions.waiting import without_consumer
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.core.dispatch import Dispatched
     from gateway.broker.core.subscription import TopicSubscription
     from gateway.broker.sessions.connection import EmbeddedConnection
     from gateway.broker.sessions.provider import EmbeddedProvider
@@ -209,7 +208,7 @@ def destination(
     wildcards: Counter[str] = Counter()
     if isinstance(physical, PhysicalQueue):
         consumers = len(physical.dispatch.consumers)
-        unacknowledged = physical.count - waiting(physical)
+        unacknowledged = physical.count - without_consumer(physical)
     else:
         consumers = unacknowledged = 0
         for subscription in physical.subscriptions:
@@ -296,12 +295,6 @@ def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationVie
     ) - len(chosen)
 
 
-def waiting(place: Dispatched) -> int:
-    """Count the messages that no consumer has."""
-    dispatch = place.dispatch
-    return dispatch.backlog.waiting + dispatch.backlog.pausing + dispatch.dying
-
-
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
     """Whether a prepared branch has sent to it, or acknowledged a message of it.
 
@@ -321,7 +314,7 @@ def durable(subscription: TopicSubscription) -> DurableView:
         topic=subscription.pattern.name,
         selector=subscription.selector.text if subscription.selector is not None else "",
         no_local=subscription.no_local,
-        messages=waiting(subscription)
+        messages=without_consumer(subscription)
         + subscription.dispatch.locked
         + sum([consumer.outstanding for consumer in subscription.dispatch.consumers]),
         active=bool(subscription.dispatch.consumers),
@@ -334,7 +327,7 @@ def broker(
     """The broker as a whole."""
     broker = provider.broker
     options = broker.options
-    messages, octets = totals(broker)
+    messages, octets = totals(broker.destinations)
     dead = broker.queue(DMQ)
     return BrokerView(
         version=__version__,
@@ -366,9 +359,11 @@ def broker(
     )
 
 
-def totals(broker: Broker) -> tuple[int, int]:
+def totals(
+    destinations: Mapping[Destination, PhysicalQueue | PhysicalTopic],
+) -> tuple[int, int]:
     """Count the messages of all destinations, and their octets."""
-    everywhere = broker.destinations.values()
+    everywhere = destinations.values()
     return sum([physical.count for physical in everywhere]), sum(
         [physical.octets for physical in everywhere]
     )

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from gateway.broker.core.limits import LimitBehavior
 from gateway.broker.core.memory import of_consumer, of_destination, of_subscription
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue, QueueBrowser
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.durability.duplicates import Sifted, check_id
+from gateway.broker.journal_lines import Origin
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
 from gateway.broker.sessions.consumer import EmbeddedConsumer
@@ -28,6 +30,7 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
     ClientIdRequired,
+    DestinationFull,
     DestinationStopped,
     DurableInUse,
     InvalidDestination,
@@ -45,20 +48,10 @@ from gateway.messaging.provider import DUPLICATE_ID, Deliver, Mode, Session, Sub
 from gateway.messaging.selector.selector import Selector, parse
 
 if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
     from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.durability.duplicates import Before
-    from gateway.broker.sessions.provider import EmbeddedProvider
-    from gateway.broker.sessions.session import Arrivals
-
-
-from typing import TYPE_CHECKING
-
-from gateway.broker.core.limits import LimitBehavior
-from gateway.messaging.errors import DestinationFull
-
-if TYPE_CHECKING:
+    from gateway.broker.durability.duplicates import Arrivals, Before
     from gateway.broker.operator.limit_reports import LimitReports
-    from gateway.broker.sessions.session import Arrivals
 
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"
@@ -107,25 +100,31 @@ class EmbeddedConnection:
     :param number: of the connection, for ``no_local``; from 1.
     :param address: the client's; "" for a user inside this process, whose transactions count in the
         memory of the broker.
+    :param random_name: makes a name nobody can guess. :param ended: called when it has ended.
     """
 
     def __init__(
         self,
-        provider: EmbeddedProvider,
+        broker: Broker,
         principal: Principal,
         rules: AccessRules,
         client_id: str | None,
         number: int,
         lost: Callable[[MessagingError], None],
-        address: str = "",
+        address: str,
+        *,
+        random_name: Callable[[], str],
+        ended: Callable[[EmbeddedConnection], None],
     ) -> None:
-        self.broker = provider.broker
+        self.broker = broker
         self.address = address
         self.principal = principal
         self.user = principal.name
         self.client_id = client_id
         self.number = number
-        self._provider = provider
+        self.origin = Origin(number, principal.name, address)
+        self._random_name = random_name
+        self._ended = ended
         self._rules = rules
         self._lost: Callable[[MessagingError], None] | None = lost
         self._error: MessagingError | None = None
@@ -139,7 +138,7 @@ class EmbeddedConnection:
         self.sifted: Sifted | None = None
         self._epoch = rules.epoch
         #: Epoch milliseconds of its beginning; messages it has sent, and those delivered to it.
-        self.since_ms = provider.broker.turn.refresh()
+        self.since_ms = broker.turn.refresh()
         self.sent = 0
         self.delivered = 0
 
@@ -473,7 +472,7 @@ class EmbeddedConnection:
 
     def temporary(self, kind: Kind) -> Destination:
         self.check_open()
-        destination = Destination(kind, self._provider.random_name(), True)
+        destination = Destination(kind, self._random_name(), True)
         self._check_room(destination, "destination", of_destination(destination.name))
         self.broker.create(destination)
         self._temporary.add(destination)
@@ -551,4 +550,4 @@ class EmbeddedConnection:
         self._temporary.clear()
         # Whoever still refers to this connection must not keep destinations that go.
         self.producible.clear()
-        self._provider.disconnected(self)
+        self._ended(self)

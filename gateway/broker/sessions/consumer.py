@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from twisted.logger import Logger
 
 from gateway.broker.core.source import Source
+from gateway.broker.journal_lines import Origin
 from gateway.broker.sessions.ledger import CumulativeLedger, IndividualLedger, Ledger
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
@@ -48,6 +49,7 @@ class EmbeddedConsumer:
         "credit",
         "mode",
         "octets",
+        "origin",
         "running",
         "selector",
         "session",
@@ -67,7 +69,7 @@ class EmbeddedConsumer:
         failed: Callable[[MessagingError], None],
     ) -> None:
         self.session = session
-        self.source = source
+        self.source: Source = source
         self.spec = spec
         self.selector = selector
         #: What its selector costs, wherever it is looked at; 0 without one.
@@ -76,6 +78,7 @@ class EmbeddedConsumer:
         #: closed.
         self.weight = 0
         self.mode = session.mode
+        self.origin: Origin = session.connection.origin
         self._deliver = deliver
         self._failed = failed
         self._ledger: Ledger = (

@@ -13,8 +13,10 @@ from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-
+    from gateway.broker.core.memory import Memory
+    from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.schedule import Schedule
+    from gateway.messaging.turn import Turn
 
 #: Milliseconds between two looks whether memory has room again.
 _MOMENT_MS: Final = 50
@@ -29,13 +31,17 @@ class HoldingBack:
 
     def __init__(
         self,
-        broker: Broker,
+        turn: Turn,
+        schedule: Schedule,
+        commits: GroupCommit,
+        memory: Memory,
         waits_for_room: Callable[[], bool],
         released: Callable[[], None],
     ) -> None:
-        self._broker: Final = broker
-        self._commits: Final = broker.commits
-        self._memory: Final = broker.memory
+        self._turn: Final = turn
+        self._schedule: Final = schedule
+        self._commits: Final = commits
+        self._memory: Final = memory
         self._waits_for_room: Final = waits_for_room
         self._released: Final = released
         self.blocked: set[Physical] = set()
@@ -78,11 +84,11 @@ class HoldingBack:
             self._commits.on_room(lambda: self.on_writable(resume))
         elif self._memory.crowded():
             # Memory is counted at each message, and does not tell.
-            self._broker.schedule.after(_MOMENT_MS, lambda: self.on_writable(resume))
+            self._schedule.after(_MOMENT_MS, lambda: self.on_writable(resume))
         elif self.fast is not None and self._outruns():
             self.fast.dispatch.pace.slow_down(resume)
         else:
-            self._broker.turn.dispatch(resume)
+            self._turn.dispatch(resume)
 
     def look(self, physical: Physical) -> None:
         """Something was sent there: it may be at its limit now."""

@@ -91,7 +91,15 @@ class EmbeddedProvider:
             raise ClientIdInUse(client_id)
         self._numbers += 1
         connection = EmbeddedConnection(
-            self, principal, self._rules, client_id, self._numbers, lost, credentials.address
+            self.broker,
+            principal,
+            self._rules,
+            client_id,
+            self._numbers,
+            lost,
+            credentials.address,
+            random_name=self._random_name,
+            ended=self._disconnected,
         )
         if client_id is not None:
             self._client_ids[client_id] = connection
@@ -102,20 +110,20 @@ class EmbeddedProvider:
         """See :class:`~gateway.messaging.provider.Waiting`; asked by this process only, so no
         access rule applies.
         """
-        return waiting(self.broker, spec, client_id)
+        return waiting(spec, client_id, self.broker.destinations, self.broker.durables)
 
     @property
     def connections(self) -> Mapping[EmbeddedConnection, str]:
         """Those that are open, and the address that each comes from."""
         return self._connections
 
-    def disconnected(self, connection: EmbeddedConnection) -> None:
+    def _disconnected(self, connection: EmbeddedConnection) -> None:
         """A connection has ended."""
         self._connections.pop(connection, None)
         if connection.client_id is not None:
             self._client_ids.pop(connection.client_id, None)
 
-    def random_name(self) -> str:
+    def _random_name(self) -> str:
         """A name nobody can guess."""
         return self._random(_RANDOM_OCTETS).hex()
 

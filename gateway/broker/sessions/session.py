@@ -29,11 +29,8 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Subscription
 
 if TYPE_CHECKING:
-    from gateway.broker.core.topic import PhysicalTopic
     from gateway.broker.journey import Unconfirmed
     from gateway.broker.sessions.connection import EmbeddedConnection
-
-    Arrivals = list[tuple[PhysicalQueue | PhysicalTopic, Sequence[Message]]]
 
 
 class _Rejected(NamedTuple):
@@ -55,7 +52,12 @@ class EmbeddedSession:
         self._closed = False
         self._promises = Promises(self._commits, self._broker.soon)
         self._holding_back = HoldingBack(
-            self._broker, self._promises.wait_for_room, self._promises.release_held
+            connection.broker.turn,
+            connection.broker.schedule,
+            self._commits,
+            connection.broker.memory,
+            self._promises.wait_for_room,
+            self._promises.release_held,
         )
         #: What the journal is to be told of once it is safe.
         self.unconfirmed: Unconfirmed | None = None
@@ -93,7 +95,7 @@ class EmbeddedSession:
             if sifted is not None:
                 self._broker.duplicates.remember(arrivals)
             if self._broker.journey is not None:
-                self._broker.journey.sent(self, arrivals)
+                self._broker.journey.sent(self, self.connection.origin, arrivals)
             for physical, run in arrivals:
                 physical.arrive(run, physical.keep(run))
                 self._holding_back.fast = physical if isinstance(physical, PhysicalQueue) else None
@@ -186,7 +188,7 @@ class EmbeddedSession:
     def completion(self, done: Done) -> None:
         self.check_open()
         if self._broker.journey is not None:
-            done = self._broker.journey.confirming(self, done)
+            done = self._broker.journey.confirming(self, self.connection.origin, done)
         promise = self._promises.make(done)
         if self._holding_back.blocked:
             promise.held = True
@@ -265,7 +267,7 @@ class EmbeddedSession:
 
         def outcome(error: StoreError | None) -> None:
             if error is None and journey is not None:
-                journey.confirmed(self.connection, arrivals)
+                journey.confirmed(self.connection.origin, arrivals)
                 for consumer, messages in taken:
                     journey.taken(consumer, consumer.source, messages)
             for physical, place, kept in places:
@@ -287,7 +289,7 @@ class EmbeddedSession:
             if sifted is not None:
                 self._broker.duplicates.remember(arrivals)
             if journey is not None:
-                journey.produced(self.connection, arrivals)
+                journey.produced(self.connection.origin, arrivals)
             for physical, run in arrivals:
                 places.append((physical, physical.hold_place(run), physical.keep(run)))
             for consumer, messages in taken:

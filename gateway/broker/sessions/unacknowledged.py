@@ -10,20 +10,37 @@ count.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from twisted.logger import Logger
 
 if TYPE_CHECKING:
     from gateway.broker.core.memory import Memory
+    from gateway.broker.core.source import Source
+    from gateway.broker.journal_lines import Origin
     from gateway.broker.schedule import Schedule
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
+    from gateway.messaging.provider import Subscription
 
 #: Milliseconds between two looks at those who are held back: memory is counted at each message, and
 #: does not tell.
 _MOMENT_MS: Final = 50
 #: Milliseconds between two lines of the log.
 _REPORT_MS: Final = 60_000
+
+
+class Holder(Protocol):
+    """A consumer that has messages it has not acknowledged."""
+
+    spec: Subscription
+    source: Source
+    origin: Origin
+    closed: bool
+    #: Bytes of memory that those take.
+    unsettled: int
+
+    @property
+    def outstanding(self) -> int:
+        """How many those are."""
 
 
 class Unacknowledged:
@@ -34,7 +51,7 @@ class Unacknowledged:
     def __init__(self, memory: Memory, schedule: Schedule) -> None:
         self._memory: Final = memory
         self._schedule: Final = schedule
-        self._held_back: Final[dict[EmbeddedConsumer, None]] = {}
+        self._held_back: Final[dict[Holder, None]] = {}
         self._looking = False
         self._quiet = False
 
@@ -43,7 +60,7 @@ class Unacknowledged:
         """How many consumers are held back."""
         return len(self._held_back)
 
-    def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
+    def may_have_more(self, consumer: Holder) -> bool:
         """Whether there is memory for more deliveries. A consumer for which there is none gets them
         later.
         """
@@ -66,18 +83,18 @@ class Unacknowledged:
         if self._looking:
             self._schedule.after(_MOMENT_MS, self._look)
 
-    def _report(self, consumer: EmbeddedConsumer) -> None:
+    def _report(self, consumer: Holder) -> None:
         if self._quiet:
             return
         self._quiet = True
         self._schedule.after(_REPORT_MS, self._speak_again)
-        connection, spec = consumer.session.connection, consumer.spec
+        origin, spec = consumer.origin, consumer.spec
         self._log.warn(
             "subscription '{name}' of user '{user}' from {address} has not acknowledged {count} messages of {source}, {octets} bytes in memory, "
             "and there is no room for more; it gets no more until it acknowledges some or others do (imq.memory.unacknowledged)",
             name=spec.durable_name or spec.name,
-            user=connection.user,
-            address=connection.address or "this process",
+            user=origin.user,
+            address=origin.address or "this process",
             count=consumer.outstanding,
             source=str(consumer.source),
             octets=consumer.unsettled,

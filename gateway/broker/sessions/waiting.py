@@ -7,44 +7,55 @@ looked at, and read from the store at most.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred, succeed
 
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.operator import views
-from gateway.messaging.destination import Kind
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Subscription, Waiting
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
     from gateway.broker.core.dispatch import Dispatched
+    from gateway.broker.core.subscription import TopicSubscription
+    from gateway.broker.core.topic import PhysicalTopic
 
 _NOTHING: Final = Waiting(0, 0)
 
 
-def waiting(broker: Broker, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
+def waiting(
+    spec: Subscription,
+    client_id: str | None,
+    destinations: Mapping[Destination, PhysicalQueue | PhysicalTopic],
+    durables: Mapping[tuple[str, str], TopicSubscription],
+) -> Deferred[Waiting | None]:
     """Tell what waits for a subscription, without the messages that its consumers have. Creates
     nothing.
 
-    :param client_id: of whom a durable subscription is.
+    :param client_id: of whom a durable subscription is. :param durables: by client id and name.
     :returns: None for a selector on a queue, which only a browser can apply.
     """
     place: Dispatched | None = None
     if spec.destination.kind is Kind.QUEUE:
-        found = broker.find(spec.destination)
+        found = destinations.get(spec.destination)
         place = found if isinstance(found, PhysicalQueue) else None
         if place is not None and spec.selector is not None:
             return succeed(None)
     elif spec.durable_name is not None:
-        place = broker.durables.get((client_id or "", spec.durable_name))
+        place = durables.get((client_id or "", spec.durable_name))
     return succeed(_NOTHING) if place is None else _of(place)
 
 
+def without_consumer(place: Dispatched) -> int:
+    """Count the messages that no consumer has."""
+    dispatch = place.dispatch
+    return dispatch.backlog.waiting + dispatch.backlog.pausing + dispatch.dying
+
+
 def _of(place: Dispatched) -> Deferred[Waiting | None]:
-    count = views.waiting(place) - place.dispatch.dying
+    count = without_consumer(place) - place.dispatch.dying
     if not count:
         return succeed(_NOTHING)
     times = [message.timestamp for message in place.dispatch.backlog.delayed.values()]

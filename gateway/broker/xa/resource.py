@@ -19,17 +19,17 @@ from twisted.internet.defer import Deferred, fail, succeed
 from gateway.broker.xa.branch import Branch, State
 from gateway.broker.xa.registry import collect, doomed
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
-from gateway.messaging.provider import Flags, Vote, XAResource, Xid
-from gateway.messaging.xa import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
-
-if TYPE_CHECKING:
-    from gateway.broker.sessions.session import EmbeddedSession
-
-
-from typing import TYPE_CHECKING
-
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Subscription
+from gateway.messaging.provider import (
+    Deliver,
+    Done,
+    Flags,
+    Subscription,
+    Vote,
+    XAResource,
+    Xid,
+)
+from gateway.messaging.xa import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
 
 if TYPE_CHECKING:
     from gateway.broker.sessions.consumer import EmbeddedConsumer

@@ -35,10 +35,10 @@ from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.durability.duplicates import Before, Sifted
+    from gateway.broker.durability.duplicates import Arrivals, Before, Sifted
     from gateway.broker.sessions.connection import EmbeddedConnection
     from gateway.broker.sessions.consumer import EmbeddedConsumer
-    from gateway.broker.sessions.session import Arrivals, EmbeddedSession
+    from gateway.broker.sessions.session import EmbeddedSession
 
     #: Told once: None when it is durable.
     Told = Callable[[StoreError | None], None]
@@ -103,7 +103,7 @@ def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
     def outcome(error: StoreError | None) -> None:
         if error is None and broker.journey is not None:
             for each in sent:
-                broker.journey.confirmed(each.session.connection, each.arrivals)
+                broker.journey.confirmed(each.session.connection.origin, each.arrivals)
             for consumer, messages in taken:
                 broker.journey.taken(consumer, consumer.source, messages)
         for session, physical, place, kept in places:
@@ -257,7 +257,7 @@ def _number(broker: Broker, sent: _Sent) -> None:
     if sent.sifted is not None:
         broker.duplicates.remember(sent.arrivals)
     if broker.journey is not None:
-        broker.journey.produced(connection, sent.arrivals, held=True)
+        broker.journey.produced(connection.origin, sent.arrivals, held=True)
 
 
 def _acknowledged(parts: Sequence[Part]) -> list[tuple[EmbeddedConsumer, list[Message]]]:

@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 
 from gateway.broker.core.limits import LimitBehavior
-from gateway.broker.journey import tell
 from gateway.broker.settings import BrokerOptions
 from gateway.journal.journal import Journal
 from gateway.journal.lines import Lines
@@ -22,6 +21,7 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Mode
+from gateway.opened_broker import tell
 from tests.gateway.broker.branching import OTHER, Branching, branched, fill, xid
 from tests.gateway.broker.brokers import text
 from tests.gateway.broker.stepping import Stepped, Told, texts
