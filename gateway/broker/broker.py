@@ -7,9 +7,9 @@ when is ``commit``'s, what one user may do is ``connection``'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
@@ -17,7 +17,7 @@ from gateway.broker.core import properties
 from gateway.broker.core.changes import AnyDestination, Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
-from gateway.broker.core.names import Pattern, check_name, is_wild
+from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.slices import Slices
@@ -41,6 +41,7 @@ from gateway.broker.store.interface import (
     StoreError,
     StoreFailed,
 )
+from gateway.broker.wildcards import WildSubscriptions
 from gateway.broker.xa.registry import Branches
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
@@ -52,12 +53,6 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
 
     from gateway.broker.journey import Journey
-
-
-#: When subscriptions with wildcards have ended, what is looked at in one turn: entries in the lists
-#: of topics, a topic itself counts as some.
-LOOKED_AT: Final = 50_000
-A_TOPIC: Final = 25
 
 
 def _nothing() -> None: ...
@@ -123,14 +118,7 @@ class Broker:
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
         #: The topics of all destinations.
         self.topics: dict[Destination, PhysicalTopic] = {}
-        #: Subscriptions with wildcards, in the order in which they were made; how many were made
-        #: and have ended since the start.
-        self.wild: dict[TopicSubscription, None] = {}
-        self.wild_made = 0
-        self.wild_ended = 0
-        #: Topics are being told that some have ended; and how many had ended when that began.
-        self._telling = False
-        self._told_of = 0
+        self.wild = WildSubscriptions(self.schedule, self.topics)
         #: Durable ones that are going, and whose rows are there yet.
         self._ending: dict[TopicSubscription, None] = {}
         self._next_number = 1
@@ -149,7 +137,7 @@ class Broker:
             self.schedule,
             options,
             self.destinations,
-            self.wild,
+            self.wild.subscriptions,
             self.use_reports,
             partial(self.remove, keeps_ids=True),
         )
@@ -213,7 +201,7 @@ class Broker:
         if destination.kind is Kind.QUEUE:
             physical = PhysicalQueue(self.core, destination, number, made)
         else:
-            physical = PhysicalTopic(self.core, self, destination, number, made)
+            physical = PhysicalTopic(self.core, self.wild, destination, number, made)
         physical.since = physical.identified = self.last_seq
         physical.stored = bool(stayed)
         physical.auto_created = not destination.temporary and destination not in self.configured
@@ -245,7 +233,7 @@ class Broker:
         if destination.kind is Kind.QUEUE:
             made = PhysicalQueue(self.core, destination, number, held)
         else:
-            made = PhysicalTopic(self.core, self, destination, number, held)
+            made = PhysicalTopic(self.core, self.wild, destination, number, held)
         made.stored = True
         made.administered = given
         made.auto_created = (
@@ -374,26 +362,9 @@ class Broker:
             of_subscription(subscription.selector.text if subscription.selector else "")
         )
         if is_wild(pattern.name):
-            self.wild_made += 1
-            subscription.ordinal = self.wild_made
-            subscription.matches = Pattern(pattern.name).matches
-            self.wild[subscription] = None
+            self.wild.add(subscription)
         else:
             self.topic(pattern).named[subscription] = None
-
-    def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
-        """Subscriptions made after that one whose patterns cover the topic, and whose users may
-        read it, in the order in which they were made.
-        """
-        found: list[TopicSubscription] = []
-        name = topic.name
-        for subscription in reversed(self.wild):
-            if subscription.ordinal <= ordinal:
-                break
-            if subscription.matches(name) and subscription.covers(topic):
-                found.append(subscription)
-        found.reverse()
-        return found
 
     def store_subscription(self, subscription: TopicSubscription) -> None:
         """Rows for a new durable subscription and for what it names."""
@@ -413,35 +384,12 @@ class Broker:
         subscription.ended = True
         topic = self.topics.get(subscription.pattern)
         was_named = topic is not None and topic.named.pop(subscription, self) is None
-        if subscription.ordinal and self.wild.pop(subscription, self) is None:
-            self.wild_ended += 1
-            if not self._telling:
-                self._telling = True
-                self.schedule.after(0, lambda: self.schedule.in_slices(self._tell_topics()))
+        if subscription.ordinal:
+            self.wild.remove(subscription)
         if not subscription.durable:
             subscription.discard(subscription.burial, done)
         if topic is not None and was_named:
             topic.emptied()
-
-    def _tell_topics(self) -> Iterator[None]:
-        """Subscriptions with wildcards have ended: topics forget them, and those that nobody else
-        uses are reaped after a while.
-        """
-        looked_at = 0
-        try:
-            while self._told_of != self.wild_ended:
-                self._told_of = self.wild_ended
-                for topic in list(self.topics.values()):
-                    looked_at += A_TOPIC + topic.covered
-                    topic.look()
-                    if topic.some_left:
-                        topic.some_left = False
-                        topic.emptied()
-                    if looked_at >= LOOKED_AT:
-                        looked_at = 0
-                        yield
-        finally:
-            self._telling = False
 
     def end_durable(
         self, subscription: TopicSubscription, comment: str | None, done: Callable[[], None]
