@@ -139,6 +139,7 @@ def tell(broker: Broker, journal: Journal) -> None:
         )
     broker.dead_letters.journal = journey
     broker.journey = broker.core.journal = journey if everything else None
+    broker.branches.work.journey = broker.journey
     broker.commits.on_stored = broker.journey.stored if broker.journey is not None else None
 
 

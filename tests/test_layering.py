@@ -114,14 +114,10 @@ CIRCLES = frozenset(
         frozenset(
             f"gateway.broker.{name}"
             for name in [
-                "broker",
                 "sessions.connection",
                 "sessions.consumer",
                 "sessions.session",
-                "xa.branch",
-                "xa.registry",
                 "xa.resource",
-                "xa.work",
             ]
         ),
     }

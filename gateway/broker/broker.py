@@ -43,6 +43,7 @@ from gateway.broker.store.interface import (
 )
 from gateway.broker.wildcards import WildSubscriptions
 from gateway.broker.xa.registry import Branches
+from gateway.broker.xa.work import BranchWork
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import DestinationStopped, InvalidDestination, StorageFailed
@@ -142,7 +143,8 @@ class Broker:
             partial(self.remove, keeps_ids=True),
         )
         self.unacknowledged = Unacknowledged(self.memory, self.schedule)
-        self.branches = Branches(self)
+        #: Seqs of the messages that prepared branches have sent.
+        self.sent_in_branches: set[int] = set()
         self.duplicates = DuplicateIds(
             options,
             turn,
@@ -150,7 +152,25 @@ class Broker:
             self.commits,
             self.rows,
             self.numbering,
-            self.branches.sent,
+            self.sent_in_branches,
+        )
+        self.branches = Branches(
+            turn,
+            self.schedule,
+            self.commits,
+            BranchWork(
+                self.commits,
+                self.rows,
+                self.memory,
+                options,
+                self.numbering,
+                self.duplicates,
+                self.check_fits,
+                self.soon,
+                self.sent_in_branches,
+            ),
+            options.xa_timeout,
+            self.soon,
         )
 
     def waiting_octets(self) -> int:

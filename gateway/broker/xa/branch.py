@@ -10,19 +10,86 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from gateway.broker.journal_lines import Origin
+from gateway.broker.journey import Confirmable, Recipient
 from gateway.broker.store.interface import BranchRow, IndexRow, StoreError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Xid
 
 if TYPE_CHECKING:
     from gateway.broker.core.dispatch import Dispatched
+    from gateway.broker.core.physical import Physical
     from gateway.broker.core.queue import PhysicalQueue
     from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
-    from gateway.broker.sessions.session import EmbeddedSession
-    from gateway.broker.xa.resource import EmbeddedXAResource
+    from gateway.broker.durability.duplicates import Arrivals, Before, Sifted
+
+
+class BranchConnection(Protocol):
+    """A connection, as a branch needs it: it says what its user may send."""
+
+    origin: Origin
+    #: Messages it has sent.
+    sent: int
+    #: What the last :meth:`route` found about duplicate ids.
+    sifted: Sifted | None
+
+    def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
+        """Where messages go, if all of them may. :raises MessageRejected: for the first that may
+        not.
+        """
+
+
+class BranchSession(Confirmable, Protocol):
+    """A session that takes part in branches."""
+
+    @property
+    def connection(self) -> BranchConnection: ...
+
+    @property
+    def consumers(self) -> Sequence[BranchConsumer]:
+        """Those that are not closed."""
+
+    @property
+    def at_work(self) -> bool:
+        """Whether anything was done in the open transaction."""
+
+    def hand_over(
+        self,
+    ) -> tuple[
+        Sequence[Message], Sequence[tuple[BranchConsumer, Sequence[tuple[int, Message]]]], int
+    ]:
+        """What was sent and acknowledged in the open transaction, which is the branch's then, with
+        the bytes that count in memory.
+        """
+
+    def hold_back(self, physical: Physical) -> None:
+        """What it has sent there counts by now: it waits where that is at its limit."""
+
+
+class BranchConsumer(Recipient, Protocol):
+    """A consumer of such a session."""
+
+    @property
+    def session(self) -> BranchSession: ...
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is closed, and nothing can be outstanding with it."""
+
+    def give_back(self, more: Sequence[Message] = ()) -> None:
+        """Everything outstanding goes back, with ``more``."""
+
+
+class Participant(Protocol):
+    """The XA calls of one session."""
+
+    #: Branches that it has begun or joined, and that are neither prepared nor over.
+    branches: dict[Branch, None]
+
+    @property
+    def session(self) -> BranchSession: ...
 
 
 class State(Enum):
@@ -43,9 +110,9 @@ class State(Enum):
 class Part:
     """What one session did in one association with the branch."""
 
-    session: EmbeddedSession
+    session: BranchSession
     sends: Sequence[Message]
-    acknowledged: Sequence[tuple[EmbeddedConsumer, Sequence[tuple[int, Message]]]]
+    acknowledged: Sequence[tuple[BranchConsumer, Sequence[tuple[int, Message]]]]
 
 
 class Taken(NamedTuple):
@@ -56,7 +123,7 @@ class Taken(NamedTuple):
 
     source: Dispatched
     messages: Sequence[Message]
-    consumer: EmbeddedConsumer | None
+    consumer: BranchConsumer | None
 
 
 class Branch:
@@ -76,7 +143,7 @@ class Branch:
         self.code = 0
         #: Sessions that took part; True while one is associated, False while its association is
         #: suspended, None when that has ended.
-        self.resources: dict[EmbeddedXAResource, bool | None] = {}
+        self.resources: dict[Participant, bool | None] = {}
         #: The work, until it is prepared.
         self.parts: list[Part] = []
         #: Octets of the work that count in the broker's memory.

@@ -29,7 +29,7 @@ class Holdings:
     def __init__(self, broker: Broker, store: Store) -> None:
         self._sent: Final[dict[int, Branch]] = {}
         self._taken: Final[dict[tuple[int, int], Branch]] = {}
-        self._open: Final = broker.branches.sent
+        self._open: Final = broker.sent_in_branches
         for block in store.scan_branches():
             for row in block:
                 branch, sent, taken = restored(row)

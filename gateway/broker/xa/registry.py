@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
 
 from gateway.broker.store.interface import BranchRow, StoreError
-from gateway.broker.xa import work as branch_work
-from gateway.broker.xa.branch import Branch, Part, State
+from gateway.broker.xa.branch import Branch, BranchSession, Part, State
+from gateway.broker.xa.work import give_up
 from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.provider import Vote, Xid
 from gateway.messaging.xa import (
@@ -37,14 +38,12 @@ from gateway.messaging.xa import (
 )
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.sessions.session import EmbeddedSession
+    from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.schedule import Schedule
+    from gateway.broker.xa.work import BranchWork
+    from gateway.messaging.turn import Turn
 
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
+_log: Final = Logger(namespace="gateway.broker")
 
 _Answer = TypeVar("_Answer")
 
@@ -61,34 +60,35 @@ NAMED: Final = 20
 class BranchReminders:
     """Looks at the prepared branches of one broker, as long as there are any."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, turn: Turn, schedule: Schedule, every: Callable[[], Sequence[Branch]]
+    ) -> None:
+        self._turn = turn
+        self._schedule = schedule
+        self._every = every
         #: When each was prepared, or told of last, in milliseconds of the clock of timers.
         self._since: dict[int, int] = {}
         self._looking = False
 
     def prepared(self, branch: Branch) -> None:
         """There is one more, or there was before this start."""
-        turn = self._broker.turn
-        timer_ms = turn.refresh_timer()
+        timer_ms = self._turn.refresh_timer()
         # Only the wall clock outlives a process.
-        self._since[branch.id] = timer_ms - max(0, turn.now_ms - branch.since_ms)
+        self._since[branch.id] = timer_ms - max(0, self._turn.now_ms - branch.since_ms)
         if not self._looking:
             self._look_at(self._due_ms(branch))
 
     def _look_at(self, when_ms: int) -> None:
         self._looking = True
-        self._broker.schedule.at(when_ms, self._look)
+        self._schedule.at(when_ms, self._look)
 
     def _look(self) -> None:
         self._looking = False
-        timer_ms, now_ms = self._broker.turn.refresh_timer(), self._broker.turn.now_ms
-        left = [
-            branch for branch in self._broker.branches.prepared() if branch.state is State.PREPARED
-        ]
+        timer_ms, now_ms = self._turn.refresh_timer(), self._turn.now_ms
+        left = [branch for branch in self._every() if branch.state is State.PREPARED]
         due = [branch for branch in left if self._due_ms(branch) <= timer_ms]
         for branch in due[:NAMED]:
-            self._broker.log.warn(
+            _log.warn(
                 "branch {xid} has been prepared for {hours} h, and nobody has ended it: it keeps {sent} messages that it has sent, and {acknowledged} that "
                 "it has acknowledged, from everybody. If its coordinator will not come back, end it: imqcmd rollback txn -n {xid}, or imqcmd commit txn",
                 xid=xid_text(branch.xid),
@@ -97,9 +97,7 @@ class BranchReminders:
                 acknowledged=branch.acknowledged,
             )
         if len(due) > NAMED:
-            self._broker.log.warn(
-                "and {count} more branches: imqcmd list txn", count=len(due) - NAMED
-            )
+            _log.warn("and {count} more branches: imqcmd list txn", count=len(due) - NAMED)
         self._since.update(dict.fromkeys([branch.id for branch in due], timer_ms))
         there = {branch.id for branch in left}
         self._since = {id: at_ms for id, at_ms in self._since.items() if id in there}
@@ -111,18 +109,33 @@ class BranchReminders:
 
 
 class Branches:
-    """Every branch that this resource manager knows."""
+    """Every branch that this resource manager knows.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    :param timeout: seconds after which work that was not prepared is rolled back; 0 for never.
+    :param soon: does something at the end of the turn.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        schedule: Schedule,
+        commits: GroupCommit,
+        work: BranchWork,
+        timeout: int,
+        soon: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._turn = turn
+        self._schedule = schedule
+        self._commits = commits
+        self.work = work
+        self._timeout = timeout
+        self._at_end_of_turn = soon
         self._branches: dict[Xid, Branch] = {}
         self._next_id = 1
         self._looking = False
         #: Sessions that are associated with a branch now.
-        self._at_work: dict[EmbeddedSession, Branch] = {}
-        self._reminders = BranchReminders(broker)
-        #: Seqs of the messages that prepared ones have sent.
-        self.sent: Final[set[int]] = set()
+        self._at_work: dict[BranchSession, Branch] = {}
+        self._reminders = BranchReminders(turn, schedule, self.prepared)
 
     # --- for those who associate sessions
 
@@ -137,18 +150,18 @@ class Branches:
         """A new branch. :raises XAError: XAER_DUPID, it is known already."""
         if xid in self._branches:
             raise xa_error(XAER_DUPID, xid, "is known already")
-        branch = self._branches[xid] = Branch(xid, self._broker.turn.refresh())
+        branch = self._branches[xid] = Branch(xid, self._turn.refresh())
         self._look_later()
         return branch
 
-    def associate(self, session: EmbeddedSession, branch: Branch | None) -> None:
+    def associate(self, session: BranchSession, branch: Branch | None) -> None:
         """What the session does from now on belongs to this branch; None: to no branch."""
         if branch is None:
             self._at_work.pop(session, None)
         else:
             self._at_work[session] = branch
 
-    def is_idle(self, session: EmbeddedSession) -> bool:
+    def is_idle(self, session: BranchSession) -> bool:
         """Whether the session is associated with no branch."""
         return session not in self._at_work
 
@@ -177,7 +190,7 @@ class Branches:
                 self._remove(branch)
                 return succeed(Vote.READ_ONLY)
             branch.id, branch.user = self._next_id, user
-            branch.since_ms = self._broker.turn.refresh()
+            branch.since_ms = self._turn.refresh()
             done: Deferred[Vote] = Deferred()
 
             def told(error: StoreError | None) -> None:
@@ -189,7 +202,7 @@ class Branches:
                 self._answer(branch, done, Vote.OK, error)
 
             try:
-                branch_work.prepare(self._broker, branch, told)
+                self.work.prepare(branch, told)
             except MessagingError as error:
                 raise self._refused(branch, error) from error
             self._next_id += 1
@@ -214,7 +227,7 @@ class Branches:
             self._answer(branch, done, None, error)
 
         try:
-            branch_work.commit_at_once(self._broker, branch, told)
+            self.work.commit_at_once(branch, told)
         except MessagingError as error:
             raise self._refused(branch, error) from error
         branch.waiting = []
@@ -245,7 +258,7 @@ class Branches:
             if branch.state is not State.HEURISTIC:
                 raise xa_error(XAER_PROTO, branch.xid, "was not completed heuristically")
             done: Deferred[None] = Deferred()
-            commits = self._broker.commits
+            commits = self._commits
 
             def told(error: StoreError | None) -> None:
                 if error is None:
@@ -363,11 +376,11 @@ class Branches:
                 )
                 self._answer(branch, done, None, error)
             elif commit:
-                branch_work.commit_held(self._broker, branch, row, told)
+                self.work.commit_held(branch, row, told)
             else:
-                branch_work.roll_back_held(self._broker, branch, row, told)
+                self.work.roll_back_held(branch, row, told, self.is_idle)
 
-        branch_work.read(self._broker, branch, ready)
+        self.work.read(branch, ready)
         return done
 
     def _answer(
@@ -406,12 +419,12 @@ class Branches:
             if self._at_work.get(resource.session, branch) is branch:
                 sessions.append(resource.session)
         parts, branch.parts = branch.parts, []
-        branch_work.uncount(self._broker, branch)
-        branch_work.give_up(parts, sessions)
+        self.work.uncount(branch)
+        give_up(parts, sessions)
 
     def _remove(self, branch: Branch) -> None:
         del self._branches[branch.xid]
-        branch_work.uncount(self._broker, branch)
+        self.work.uncount(branch)
         self._detach(branch)
 
     def _detach(self, branch: Branch) -> None:
@@ -421,16 +434,16 @@ class Branches:
 
     def _soon(self) -> Deferred[None]:
         done: Deferred[None] = Deferred()
-        self._broker.soon(lambda: done.callback(None))
+        self._at_end_of_turn(lambda: done.callback(None))
         return done
 
     # --- time-outs
 
     def _look_later(self) -> None:
-        timeout = self._broker.options.xa_timeout
+        timeout = self._timeout
         if timeout and not self._looking:
             self._looking = True
-            self._broker.schedule.after(timeout * 1000 // _LOOKS, self._look)
+            self._schedule.after(timeout * 1000 // _LOOKS, self._look)
 
     def _look(self) -> None:
         self._looking = False
@@ -444,16 +457,16 @@ class Branches:
             self._look_later()
 
     def _time_out(self, branch: Branch) -> None:
-        self._broker.log.warn(
+        _log.warn(
             "branch {xid} is rolled back: it has had work for more than {seconds} seconds and was not prepared",
             xid=xid_text(branch.xid),
-            seconds=self._broker.options.xa_timeout,
+            seconds=self._timeout,
         )
         branch.code = XA_RBTIMEOUT
         self._undo(branch)
 
 
-def collect(branch: Branch, session: EmbeddedSession) -> None:
+def collect(branch: Branch, session: BranchSession) -> None:
     """What the session has done since it was associated is the branch's."""
     sends, acknowledged, octets = session.hand_over()
     branch.octets += octets

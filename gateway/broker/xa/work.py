@@ -22,23 +22,34 @@ not delay them. It delays a commit in one phase that sends, and refuses to prepa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from twisted.logger import Logger
 
 from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.store.interface import BranchRow, StoreError
-from gateway.broker.xa.branch import Branch, Part, Taken
+from gateway.broker.xa.branch import (
+    Branch,
+    BranchConnection,
+    BranchConsumer,
+    BranchSession,
+    Part,
+    Taken,
+)
 from gateway.messaging.errors import StorageFailed, TransactionTooLarge
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.durability.duplicates import Arrivals, Before, Sifted
-    from gateway.broker.sessions.connection import EmbeddedConnection
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
-    from gateway.broker.sessions.session import EmbeddedSession
+    from gateway.broker.core.memory import Memory
+    from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds, Sifted
+    from gateway.broker.durability.numbering import Numbering
+    from gateway.broker.durability.rows import Rows
+    from gateway.broker.journey import Journey
+    from gateway.broker.settings import BrokerOptions
 
     #: Told once: None when it is durable.
     Told = Callable[[StoreError | None], None]
@@ -52,23 +63,20 @@ class _Sent(NamedTuple):
     :param sifted: what was found about duplicate ids.
     """
 
-    session: EmbeddedSession
+    session: BranchSession
     messages: Sequence[Message]
     arrivals: Arrivals
     sifted: Sifted | None
 
 
-# --- not prepared
-
-
-def give_up(parts: Iterable[Part], sessions: Iterable[EmbeddedSession] = ()) -> None:
+def give_up(parts: Iterable[Part], sessions: Iterable[BranchSession] = ()) -> None:
     """The work of a branch that was not prepared never was: what it has acknowledged goes back, and
     what its sessions have outstanding.
 
     :param sessions: those of the branch that are not at work in another one.
     """
     idle = dict.fromkeys(sessions)
-    undone: dict[EmbeddedConsumer, list[Message]] = {
+    undone: dict[BranchConsumer, list[Message]] = {
         consumer: [] for session in idle for consumer in session.consumers
     }
     for part in parts:
@@ -78,7 +86,7 @@ def give_up(parts: Iterable[Part], sessions: Iterable[EmbeddedSession] = ()) -> 
         _give_back(consumer, messages, consumer.session in idle)
 
 
-def _give_back(consumer: EmbeddedConsumer, messages: Sequence[Message], whole: bool) -> None:
+def _give_back(consumer: BranchConsumer, messages: Sequence[Message], whole: bool) -> None:
     """To where they were, in order. :param whole: with what else the consumer has, which would come
     before them otherwise.
     """
@@ -88,99 +96,353 @@ def _give_back(consumer: EmbeddedConsumer, messages: Sequence[Message], whole: b
         consumer.source.give_back(sorted(messages, key=lambda message: message.seq))
 
 
-def commit_at_once(broker: Broker, branch: Branch, done: Told) -> None:
-    """Commit in one phase: all of it is one batch.
+class BranchWork:
+    """The work of the branches of one broker.
 
-    :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
+    :param check_fits: raises StorageFailed where the disk could never store messages together.
+    :param soon: does something at the end of the turn.
+    :param sent: seqs of the messages that prepared branches have sent; kept here.
     """
-    commits = broker.commits
-    sent = _route(broker, branch.parts)
-    repeats = _has_repeats(sent)
-    taken = _acknowledged(branch.parts)
-    before, inserted = commits.changes, commits.inserted
-    places: list[tuple[EmbeddedSession, Physical, Reservation, Kept]] = []
 
-    def outcome(error: StoreError | None) -> None:
-        if error is None and broker.journey is not None:
-            for each in sent:
-                broker.journey.confirmed(each.session.connection.origin, each.arrivals)
-            for consumer, messages in taken:
-                broker.journey.taken(consumer, consumer.source, messages)
-        for session, physical, place, kept in places:
-            physical.fill_place(place, kept if error is None else ())
-            session.hold_back(physical)
-        if error is None:
-            for consumer, messages in taken:
-                consumer.source.settled(messages)
-        done(error)
+    _log: Final = Logger(namespace="gateway.broker")
 
-    commits.begin()
-    try:
-        for each in sent:
-            _number(broker, each)
-            for physical, run in each.arrivals:
-                places.append(
-                    (each.session, physical, physical.hold_place(run), physical.keep(run))
-                )
-                physical.let_go(len(run), _octets(run))
-        for consumer, messages in taken:
-            consumer.source.release(messages)
-        if commits.changes != before or repeats:
-            commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
-        else:
-            broker.soon(lambda: outcome(None))
-    finally:
-        commits.end()
+    def __init__(
+        self,
+        commits: GroupCommit,
+        rows: Rows,
+        memory: Memory,
+        options: BrokerOptions,
+        numbering: Numbering,
+        duplicates: DuplicateIds,
+        check_fits: Callable[[Iterable[tuple[Physical, Sequence[Message]]]], None],
+        soon: Callable[[Callable[[], None]], None],
+        sent: set[int],
+    ) -> None:
+        self._commits: Final = commits
+        self._rows: Final = rows
+        self._memory: Final = memory
+        self._options: Final = options
+        self._numbering: Final = numbering
+        self._duplicates: Final = duplicates
+        self._check_fits: Final = check_fits
+        self._soon: Final = soon
+        self._sent: Final = sent
+        #: Tells the journal of every step; None where nothing does.
+        self.journey: Journey | None = None
 
+    def commit_at_once(self, branch: Branch, done: Told) -> None:
+        """Commit in one phase: all of it is one batch.
 
-def prepare(broker: Broker, branch: Branch, done: Told) -> None:
-    """Make the branch durable with all its work: one batch. When that fails, nothing of it is left
-    but the parts.
-
-    :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
-    """
-    commits = broker.commits
-    sent = _route(broker, branch.parts, waits=False)
-    seqs: list[int] = []
-    inserted = commits.inserted
-    commits.begin()
-    try:
-        for each in sent:
-            _number(broker, each)
-            for physical, run in each.arrivals:
-                branch.sends.append((physical, run))
-                branch.sent += len(run)
-                broker.branches.sent.update([message.seq for message in run])
-                for message in run:
-                    if message.headers.persistent and not physical.destination.temporary:
-                        message.stored = 1
-                        broker.rows.insert(physical, message, persistent=True)
-                        seqs.append(message.seq)
-                each.session.hold_back(physical)
-        locked: list[tuple[int, int]] = []
-        for consumer, messages in _acknowledged(branch.parts):
-            source = consumer.source
-            if isinstance(source, (PhysicalQueue, TopicSubscription)):
-                source.dispatch.locked += len(messages)
-                branch.taken.append(Taken(source, messages, consumer))
-                branch.acknowledged += len(messages)
-                locked += [
-                    (source.owner, message.seq)
-                    for message in messages
-                    if source.keeps_count(message)
-                ]
-        commits.branch(branch.row(0, seqs, locked))
+        :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
+        """
+        commits = self._commits
+        sent = self._route(branch.parts)
+        repeats = _has_repeats(sent)
+        taken = _acknowledged(branch.parts)
+        before, inserted = commits.changes, commits.inserted
+        places: list[tuple[BranchSession, Physical, Reservation, Kept]] = []
 
         def outcome(error: StoreError | None) -> None:
-            if error is not None:
-                _let_go(broker, branch)
+            if error is None and self.journey is not None:
+                for each in sent:
+                    self.journey.confirmed(each.session.connection.origin, each.arrivals)
+                for consumer, messages in taken:
+                    self.journey.taken(consumer, consumer.source, messages)
+            for session, physical, place, kept in places:
+                physical.fill_place(place, kept if error is None else ())
+                session.hold_back(physical)
+            if error is None:
+                for consumer, messages in taken:
+                    consumer.source.settled(messages)
             done(error)
 
-        # The originals of repeats may not be durable yet.
-        repeats = _has_repeats(sent)
-        commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
-    finally:
-        commits.end()
+        commits.begin()
+        try:
+            for each in sent:
+                self._number(each)
+                for physical, run in each.arrivals:
+                    places.append(
+                        (each.session, physical, physical.hold_place(run), physical.keep(run))
+                    )
+                    physical.let_go(len(run), _octets(run))
+            for consumer, messages in taken:
+                consumer.source.release(messages)
+            if commits.changes != before or repeats:
+                commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
+            else:
+                self._soon(lambda: outcome(None))
+        finally:
+            commits.end()
+
+    def prepare(self, branch: Branch, done: Told) -> None:
+        """Make the branch durable with all its work: one batch. When that fails, nothing of it is left
+        but the parts.
+
+        :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
+        """
+        commits = self._commits
+        sent = self._route(branch.parts, waits=False)
+        seqs: list[int] = []
+        inserted = commits.inserted
+        commits.begin()
+        try:
+            for each in sent:
+                self._number(each)
+                for physical, run in each.arrivals:
+                    branch.sends.append((physical, run))
+                    branch.sent += len(run)
+                    self._sent.update([message.seq for message in run])
+                    for message in run:
+                        if message.headers.persistent and not physical.destination.temporary:
+                            message.stored = 1
+                            self._rows.insert(physical, message, persistent=True)
+                            seqs.append(message.seq)
+                    each.session.hold_back(physical)
+            locked: list[tuple[int, int]] = []
+            for consumer, messages in _acknowledged(branch.parts):
+                source = consumer.source
+                if isinstance(source, (PhysicalQueue, TopicSubscription)):
+                    source.dispatch.locked += len(messages)
+                    branch.taken.append(Taken(source, messages, consumer))
+                    branch.acknowledged += len(messages)
+                    locked += [
+                        (source.owner, message.seq)
+                        for message in messages
+                        if source.keeps_count(message)
+                    ]
+            commits.branch(branch.row(0, seqs, locked))
+
+            def outcome(error: StoreError | None) -> None:
+                if error is not None:
+                    self._let_go(branch)
+                done(error)
+
+            # The originals of repeats may not be durable yet.
+            repeats = _has_repeats(sent)
+            commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
+        finally:
+            commits.end()
+
+    def _route(self, parts: Sequence[Part], *, waits: bool = True) -> list[_Sent]:
+        """Where everything sent goes, if all of it may; limits count it from now on.
+
+        :param waits: what is to be stored may have to wait for room on the disk.
+        """
+        options = self._options
+        count = sum([len(part.sends) for part in parts])
+        if count > options.transaction_messages:
+            raise TransactionTooLarge(
+                "imq.transaction.producer.maxNumMsgs", options.transaction_messages
+            )
+        if 0 <= options.transaction_octets < sum([_octets(part.sends) for part in parts]):
+            raise TransactionTooLarge(
+                "imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets
+            )
+        if (
+            sum([len(deliveries) for part in parts for _, deliveries in part.acknowledged])
+            > options.transaction_acknowledgements
+        ):
+            raise TransactionTooLarge(
+                "imq.transaction.consumer.maxNumMsgs", options.transaction_acknowledgements
+            )
+        # By connection, as each says what it may send.
+        sends: dict[BranchConnection, tuple[BranchSession, list[Message]]] = {}
+        for part in parts:
+            if part.sends:
+                sends.setdefault(part.session.connection, (part.session, []))[1].extend(part.sends)
+        sent: list[_Sent] = []
+        before: Before = set()
+        try:
+            for connection, (session, messages) in sends.items():
+                arrivals = connection.route(messages, before)
+                sent.append(_Sent(session, messages, arrivals, connection.sifted))
+                for physical, run in arrivals:
+                    physical.hold(len(run), _octets(run))
+            everything = [arrival for each in sent for arrival in each.arrivals]
+            self._check_fits(everything)
+            if (
+                not waits
+                and self._commits.full
+                and (
+                    _has_repeats(sent)
+                    or any(
+                        message.headers.persistent
+                        for physical, run in everything
+                        if not physical.destination.temporary
+                        for message in run
+                    )
+                )
+            ):
+                full = self._commits.trouble()
+                raise StorageFailed(full, full)
+        except BaseException:
+            for each in sent:
+                for physical, run in each.arrivals:
+                    physical.let_go(len(run), _octets(run))
+            raise
+        for each in sent:
+            each.session.connection.sent += len(each.messages)
+        return sent
+
+    def _number(self, sent: _Sent) -> None:
+        """Accept it with the batch that gathers."""
+        origin = sent.session.connection.origin
+        self._numbering.give(sent.messages, origin.user, origin.number)
+        if sent.sifted is not None:
+            self._duplicates.remember(sent.arrivals)
+        if self.journey is not None:
+            self.journey.produced(origin, sent.arrivals, held=True)
+
+    # --- prepared
+
+    def commit_held(self, branch: Branch, row: BranchRow | None, done: Told) -> None:
+        """Commit a prepared branch whose messages are in memory; see :meth:`read`.
+
+        :param row: what the store is to have of it from now on; None for nothing.
+        """
+        commits = self._commits
+        kept: list[tuple[Physical, Kept]] = []
+
+        def outcome(error: StoreError | None) -> None:
+            if error is None:
+                sends, taken, unread = branch.sends, branch.taken, branch.unread_taken
+                if self.journey is not None:
+                    self.journey.confirmed(None, sends)
+                    for each in taken:
+                        self.journey.taken(each.consumer, each.source, each.messages)
+                self._let_go(branch)
+                for physical, places in kept:
+                    if places:
+                        physical.place_held(places)
+                        if physical.properties.bounded:
+                            physical.make_room()
+                for each in taken:
+                    each.source.settled(each.messages)
+                for source, index in unread:
+                    source.lost(1, index.size)
+                self._log.debug(
+                    "a branch is committed: {sent} sent, {taken} acknowledged",
+                    sent=len(sends),
+                    taken=len(taken),
+                )
+            done(error)
+
+        commits.begin()
+        try:
+            for physical, run in branch.sends:
+                kept.append((physical, physical.keep_held(run)))
+            for each in branch.taken:
+                each.source.release(each.messages)
+            for source, index in branch.unread_taken:
+                source.release_stored([index.seq])
+            self._store(branch, row)
+            commits.wait(outcome)
+        finally:
+            commits.end()
+
+    def roll_back_held(
+        self,
+        branch: Branch,
+        row: BranchRow | None,
+        done: Told,
+        is_idle: Callable[[BranchSession], bool],
+    ) -> None:
+        """Roll a prepared branch back; otherwise as :meth:`commit_held`.
+
+        :param is_idle: whether a session is associated with no branch.
+        """
+        commits = self._commits
+
+        def outcome(error: StoreError | None) -> None:
+            if error is None:
+                taken, unread = branch.taken, branch.unread_taken
+                if self.journey is not None:
+                    self.journey.refused(branch.sends, "its transaction was rolled back")
+                self._let_go(branch)
+                for each in taken:
+                    consumer = each.consumer
+                    if consumer is None:
+                        each.source.give_back(each.messages)
+                    else:
+                        _give_back(consumer, each.messages, is_idle(consumer.session))
+                for source, index in unread:
+                    source.dispatch.not_found(source, 1, index.size)
+            done(error)
+
+        commits.begin()
+        try:
+            # Nobody has repeated what it sent: that is refused while its outcome is open.
+            self._duplicates.forget_messages(branch.sends)
+            for _, run in branch.sends:
+                for message in run:
+                    if message.stored:
+                        message.stored = 0
+                        self._rows.release(message.seq)
+            for _, index in branch.unread_sends:
+                self._rows.release(index.seq)
+            self._store(branch, row)
+            commits.wait(outcome)
+        finally:
+            commits.end()
+
+    def read(self, branch: Branch, done: Callable[[], None]) -> None:
+        """Have the messages of a prepared branch in memory; what cannot be read stays among the unread.
+        ``done`` may be called at once.
+        """
+        seqs = [index.seq for _, index in (*branch.unread_sends, *branch.unread_taken)]
+        if not seqs:
+            done()
+            return
+
+        def found(messages: Sequence[Message]) -> None:
+            by_seq = {message.seq: message for message in messages}
+            sends, branch.unread_sends = branch.unread_sends, []
+            for physical, index in sends:
+                message = by_seq.get(index.seq)
+                if message is None:
+                    branch.unread_sends.append((physical, index))
+                else:
+                    branch.sends.append((physical, [message]))
+            taken, branch.unread_taken = branch.unread_taken, []
+            by_source: dict[Dispatched, list[Message]] = {}
+            for source, index in taken:
+                message = by_seq.get(index.seq)
+                if message is None:
+                    branch.unread_taken.append((source, index))
+                else:
+                    by_source.setdefault(source, []).append(message)
+            branch.taken += [Taken(source, run, None) for source, run in by_source.items()]
+            done()
+
+        self._rows.read_back(seqs, found)
+
+    def _store(self, branch: Branch, row: BranchRow | None) -> None:
+        if row is None:
+            self._commits.remove_branch(branch.id)
+        else:
+            self._commits.branch(row)
+
+    def uncount(self, branch: Branch) -> None:
+        """Its work is in memory no longer, or counts elsewhere. Idempotent."""
+        self._memory.transactions -= branch.octets
+        branch.octets = 0
+
+    def _let_go(self, branch: Branch) -> None:
+        """The branch holds nothing any more."""
+        self.uncount(branch)
+        sends, taken = branch.sends, branch.taken
+        unread_sends, unread_taken = branch.unread_sends, branch.unread_taken
+        branch.sends, branch.taken, branch.unread_sends, branch.unread_taken = [], [], [], []
+        for each in taken:
+            each.source.dispatch.locked -= len(each.messages)
+        for source, _ in unread_taken:
+            source.dispatch.locked -= 1
+        for physical, run in sends:
+            physical.let_go(len(run), _octets(run))
+            self._sent.difference_update([message.seq for message in run])
+        for physical, index in unread_sends:
+            physical.let_go(1, index.size)
+            self._sent.discard(index.seq)
 
 
 def _has_repeats(sent: Sequence[_Sent]) -> bool:
@@ -188,79 +450,7 @@ def _has_repeats(sent: Sequence[_Sent]) -> bool:
     return any(each.sifted is not None and each.sifted.repeats for each in sent)
 
 
-def _route(broker: Broker, parts: Sequence[Part], *, waits: bool = True) -> list[_Sent]:
-    """Where everything sent goes, if all of it may; limits count it from now on.
-
-    :param waits: what is to be stored may have to wait for room on the disk.
-    """
-    options = broker.options
-    count = sum([len(part.sends) for part in parts])
-    if count > options.transaction_messages:
-        raise TransactionTooLarge(
-            "imq.transaction.producer.maxNumMsgs", options.transaction_messages
-        )
-    if 0 <= options.transaction_octets < sum([_octets(part.sends) for part in parts]):
-        raise TransactionTooLarge(
-            "imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets
-        )
-    if (
-        sum([len(deliveries) for part in parts for _, deliveries in part.acknowledged])
-        > options.transaction_acknowledgements
-    ):
-        raise TransactionTooLarge(
-            "imq.transaction.consumer.maxNumMsgs", options.transaction_acknowledgements
-        )
-    # By connection, as each says what it may send.
-    sends: dict[EmbeddedConnection, tuple[EmbeddedSession, list[Message]]] = {}
-    for part in parts:
-        if part.sends:
-            sends.setdefault(part.session.connection, (part.session, []))[1].extend(part.sends)
-    sent: list[_Sent] = []
-    before: Before = set()
-    try:
-        for connection, (session, messages) in sends.items():
-            arrivals = connection.route(messages, before)
-            sent.append(_Sent(session, messages, arrivals, connection.sifted))
-            for physical, run in arrivals:
-                physical.hold(len(run), _octets(run))
-        everything = [arrival for each in sent for arrival in each.arrivals]
-        broker.check_fits(everything)
-        if (
-            not waits
-            and broker.commits.full
-            and (
-                _has_repeats(sent)
-                or any(
-                    message.headers.persistent
-                    for physical, run in everything
-                    if not physical.destination.temporary
-                    for message in run
-                )
-            )
-        ):
-            full = broker.commits.trouble()
-            raise StorageFailed(full, full)
-    except BaseException:
-        for each in sent:
-            for physical, run in each.arrivals:
-                physical.let_go(len(run), _octets(run))
-        raise
-    for each in sent:
-        each.session.connection.sent += len(each.messages)
-    return sent
-
-
-def _number(broker: Broker, sent: _Sent) -> None:
-    """Accept it with the batch that gathers."""
-    connection = sent.session.connection
-    broker.numbering.give(sent.messages, connection.user, connection.number)
-    if sent.sifted is not None:
-        broker.duplicates.remember(sent.arrivals)
-    if broker.journey is not None:
-        broker.journey.produced(connection.origin, sent.arrivals, held=True)
-
-
-def _acknowledged(parts: Sequence[Part]) -> list[tuple[EmbeddedConsumer, list[Message]]]:
+def _acknowledged(parts: Sequence[Part]) -> list[tuple[BranchConsumer, list[Message]]]:
     return [
         (consumer, [message for _, message in deliveries])
         for part in parts
@@ -270,152 +460,3 @@ def _acknowledged(parts: Sequence[Part]) -> list[tuple[EmbeddedConsumer, list[Me
 
 def _octets(run: Sequence[Message]) -> int:
     return sum([message.size for message in run])
-
-
-# --- prepared
-
-
-def commit_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Told) -> None:
-    """Commit a prepared branch whose messages are in memory; see :func:`read`.
-
-    :param row: what the store is to have of it from now on; None for nothing.
-    """
-    commits = broker.commits
-    kept: list[tuple[Physical, Kept]] = []
-
-    def outcome(error: StoreError | None) -> None:
-        if error is None:
-            sends, taken, unread = branch.sends, branch.taken, branch.unread_taken
-            if broker.journey is not None:
-                broker.journey.confirmed(None, sends)
-                for each in taken:
-                    broker.journey.taken(each.consumer, each.source, each.messages)
-            _let_go(broker, branch)
-            for physical, places in kept:
-                if places:
-                    physical.place_held(places)
-                    if physical.properties.bounded:
-                        physical.make_room()
-            for each in taken:
-                each.source.settled(each.messages)
-            for source, index in unread:
-                source.lost(1, index.size)
-            broker.log.debug(
-                "a branch is committed: {sent} sent, {taken} acknowledged",
-                sent=len(sends),
-                taken=len(taken),
-            )
-        done(error)
-
-    commits.begin()
-    try:
-        for physical, run in branch.sends:
-            kept.append((physical, physical.keep_held(run)))
-        for each in branch.taken:
-            each.source.release(each.messages)
-        for source, index in branch.unread_taken:
-            source.release_stored([index.seq])
-        _store(broker, branch, row)
-        commits.wait(outcome)
-    finally:
-        commits.end()
-
-
-def roll_back_held(broker: Broker, branch: Branch, row: BranchRow | None, done: Told) -> None:
-    """Roll a prepared branch back; otherwise as :func:`commit_held`."""
-    commits = broker.commits
-
-    def outcome(error: StoreError | None) -> None:
-        if error is None:
-            taken, unread = branch.taken, branch.unread_taken
-            if broker.journey is not None:
-                broker.journey.refused(branch.sends, "its transaction was rolled back")
-            _let_go(broker, branch)
-            for each in taken:
-                consumer = each.consumer
-                if consumer is None:
-                    each.source.give_back(each.messages)
-                else:
-                    _give_back(consumer, each.messages, broker.branches.is_idle(consumer.session))
-            for source, index in unread:
-                source.dispatch.not_found(source, 1, index.size)
-        done(error)
-
-    commits.begin()
-    try:
-        # Nobody has repeated what it sent: that is refused while its outcome is open.
-        broker.duplicates.forget_messages(branch.sends)
-        for _, run in branch.sends:
-            for message in run:
-                if message.stored:
-                    message.stored = 0
-                    broker.rows.release(message.seq)
-        for _, index in branch.unread_sends:
-            broker.rows.release(index.seq)
-        _store(broker, branch, row)
-        commits.wait(outcome)
-    finally:
-        commits.end()
-
-
-def read(broker: Broker, branch: Branch, done: Callable[[], None]) -> None:
-    """Have the messages of a prepared branch in memory; what cannot be read stays among the unread.
-    ``done`` may be called at once.
-    """
-    seqs = [index.seq for _, index in (*branch.unread_sends, *branch.unread_taken)]
-    if not seqs:
-        done()
-        return
-
-    def found(messages: Sequence[Message]) -> None:
-        by_seq = {message.seq: message for message in messages}
-        sends, branch.unread_sends = branch.unread_sends, []
-        for physical, index in sends:
-            message = by_seq.get(index.seq)
-            if message is None:
-                branch.unread_sends.append((physical, index))
-            else:
-                branch.sends.append((physical, [message]))
-        taken, branch.unread_taken = branch.unread_taken, []
-        by_source: dict[Dispatched, list[Message]] = {}
-        for source, index in taken:
-            message = by_seq.get(index.seq)
-            if message is None:
-                branch.unread_taken.append((source, index))
-            else:
-                by_source.setdefault(source, []).append(message)
-        branch.taken += [Taken(source, run, None) for source, run in by_source.items()]
-        done()
-
-    broker.rows.read_back(seqs, found)
-
-
-def _store(broker: Broker, branch: Branch, row: BranchRow | None) -> None:
-    if row is None:
-        broker.commits.remove_branch(branch.id)
-    else:
-        broker.commits.branch(row)
-
-
-def uncount(broker: Broker, branch: Branch) -> None:
-    """Its work is in memory no longer, or counts elsewhere. Idempotent."""
-    broker.memory.transactions -= branch.octets
-    branch.octets = 0
-
-
-def _let_go(broker: Broker, branch: Branch) -> None:
-    """The branch holds nothing any more."""
-    uncount(broker, branch)
-    sends, taken = branch.sends, branch.taken
-    unread_sends, unread_taken = branch.unread_sends, branch.unread_taken
-    branch.sends, branch.taken, branch.unread_sends, branch.unread_taken = [], [], [], []
-    for each in taken:
-        each.source.dispatch.locked -= len(each.messages)
-    for source, _ in unread_taken:
-        source.dispatch.locked -= 1
-    for physical, run in sends:
-        physical.let_go(len(run), _octets(run))
-        broker.branches.sent.difference_update([message.seq for message in run])
-    for physical, index in unread_sends:
-        physical.let_go(1, index.size)
-        broker.branches.sent.discard(index.seq)
