@@ -32,6 +32,7 @@ MODULES = [
     "gateway/broker/core/changes.py",
     "gateway/broker/core/cursor.py",
     "gateway/broker/core/dispatch.py",
+    "gateway/broker/core/ending.py",
     "gateway/broker/core/lane.py",
     "gateway/broker/core/memory.py",
     "gateway/broker/core/physical.py",

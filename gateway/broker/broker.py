@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from gateway.broker.core import properties
+from gateway.broker.core import ending, properties
 from gateway.broker.core.changes import AnyDestination, Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
@@ -407,7 +407,7 @@ class Broker:
         if subscription.ordinal:
             self.wild.remove(subscription)
         if not subscription.durable:
-            subscription.discard(subscription.burial, done)
+            ending.discard(subscription, subscription.burial, done)
         if topic is not None and was_named:
             topic.emptied()
 
@@ -441,7 +441,8 @@ class Broker:
                 topic.cleared()
             done()
 
-        subscription.discard(comment if self.properties_for(pattern).use_dmq else None, emptied)
+        kept = comment if self.properties_for(pattern).use_dmq else None
+        ending.discard(subscription, kept, emptied)
 
     # --- arrivals
 

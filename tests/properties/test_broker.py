@@ -694,7 +694,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert not self.committing
         self.clock.advance(2)
         self.steps()
-        assert not any(subscription._spilled for subscription in self.over), (
+        assert not any(subscription.spilled for subscription in self.over), (
             "what nobody wants stays in the store"
         )
         self.over.clear()
@@ -777,7 +777,7 @@ class BrokerModel(RuleBasedStateMachine):
         # Each subscription that needs a row is counted once.
         holders = Counter([seq for _, seq in self.disk.owed])
         for subscription in self.broker.topic(TOPIC).subscriptions:
-            spilled = list(subscription._spilled)
+            spilled = list(subscription.spilled)
             holders.update(spilled)
         assert self.broker.rows.shared == sum(count > 1 for count in holders.values())
         assert holders.keys() == {
@@ -871,7 +871,7 @@ class BrokerModel(RuleBasedStateMachine):
                 here += sum(source is part for source in self.held.values())
                 leaving += sum(source is part for source in self.committing.values())
             if physical is self.broker.find(TOPIC):
-                here += sum(len(subscription._spilled) for subscription in self.over)
+                here += sum(len(subscription.spilled) for subscription in self.over)
                 # An open transaction keeps what it has acknowledged, also when the subscription is
                 # over.
                 here += sum(source in self.over for source in self.held.values())

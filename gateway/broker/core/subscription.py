@@ -12,7 +12,7 @@ all that a durable subscription had at the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from twisted.logger import Logger
@@ -20,13 +20,10 @@ from twisted.logger import Logger
 from gateway.broker.core import redelivery
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.lane import BEYOND
-from gateway.broker.core.names import is_wild
 from gateway.broker.core.spilled import Spilled
-from gateway.broker.durability.rows import BLOCK
-from gateway.broker.operator.purging import Search, purge
+from gateway.broker.operator.purging import Search
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
 if TYPE_CHECKING:
@@ -91,7 +88,7 @@ class TopicSubscription:
     ) -> None:
         self.changes = changes
         self.dispatch = Dispatch(changes, examines=selector is not None)
-        self._topics = topics
+        self.topics = topics
         #: See :attr:`Place.burial`.
         self.burial: str | None = None
         self.pattern = pattern
@@ -111,7 +108,7 @@ class TopicSubscription:
         self.covers: Callable[[Destination], bool] = _everything
         #: Messages whose row is in the store for this subscription's sake though they are not owed
         #: durably.
-        self._spilled: Spilled[Physical] = Spilled()
+        self.spilled: Spilled[Physical] = Spilled()
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
         #: Nor was it, since the start, about messages up to this seq, which the store had.
@@ -174,7 +171,7 @@ class TopicSubscription:
             if self.number:
                 spilled = [message for message in spilled if not message.headers.persistent]
             self.changes.spilled_for_subscription(topic, spilled)
-            self._spilled.add_all([message.seq for message in spilled], topic)
+            self.spilled.add_all([message.seq for message in spilled], topic)
         if not dispatch.marked:
             self.mark()
 
@@ -216,6 +213,10 @@ class TopicSubscription:
         else:
             # Whatever was here was examined, and the others have left.
             self._unexamined.clear()
+
+    def examine_no_more(self) -> None:
+        """Nothing is delivered any more, and there may be as many of these as messages."""
+        self._unexamined, self.dispatch.tried = set(), {}
 
     def _is_unwanted(self, message: Message) -> bool:
         if message.seq not in self._unexamined and message.seq > self.restored:
@@ -270,12 +271,12 @@ class TopicSubscription:
         self.settled(messages)
 
     def release(self, messages: Sequence[Message]) -> None:
-        if self.number or self._spilled:
-            self.changes.settled_by_subscription(self.number, messages, self._spilled)
+        if self.number or self.spilled:
+            self.changes.settled_by_subscription(self.number, messages, self.spilled)
 
     def release_stored(self, seqs: Sequence[int]) -> None:
         self.changes.settled_stored_by_subscription(
-            self.number, seqs, self._spilled.discard_all(seqs)
+            self.number, seqs, self.spilled.discard_all(seqs)
         )
 
     def settled(self, messages: Sequence[Message]) -> None:
@@ -286,7 +287,7 @@ class TopicSubscription:
             if left is None or left.destination != message.headers.destination:
                 if left is not None:
                     left.taken()
-                left = self._topics.topic_of(message)
+                left = self.topics.topic_of(message)
                 if left is None:
                     continue
             left.count -= 1
@@ -298,7 +299,7 @@ class TopicSubscription:
         return self.number != 0 and message.headers.persistent and bool(message.stored)
 
     def lost(self, count: int, octets: int) -> None:
-        topic = self._topics.find(self.pattern)
+        topic = self.topics.find(self.pattern)
         if topic is not None:
             # Of which topic a message was that came by a pattern, only the message knew.
             topic.count -= count
@@ -309,19 +310,19 @@ class TopicSubscription:
 
     @property
     def named(self) -> Physical | None:
-        return self._topics.find(self.pattern)
+        return self.topics.find(self.pattern)
 
     @property
     def gone(self) -> bool:
         return self.ended
 
     def use_policy(self) -> RedeliveryPolicy:
-        return self._topics.properties_for(self.pattern).redelivery
+        return self.topics.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
         if self._unexamined or self.restored:
             messages = self._without_unwanted(messages)
-        self.changes.buried(self, messages, self._topics.topic_of, reason, comment)
+        self.changes.buried(self, messages, self.topics.topic_of, reason, comment)
 
     def evict(self, topic: Physical, lowest_priority: bool) -> bool:
         """Give up one waiting message of ``topic`` to make room. :returns: False when none is at
@@ -398,161 +399,7 @@ class TopicSubscription:
         """The consumer receives no more; a subscription that is not durable ends with it."""
         self.dispatch.leave(consumer)
         if not self.durable and not self.dispatch.consumers:
-            self._topics.end_subscription(self)
-
-    def discard(self, comment: str | None, done: Callable[[], None]) -> None:
-        """Give up everything that waits, block by block, to the dead message queue if there is a
-        comment; then call ``done``.
-
-        Only what goes there, or whose topic nobody knows, is read from the store.
-        """
-        if comment is None:
-            # Nothing is examined or delivered any more, and there may be as many of these as
-            # messages.
-            self._unexamined, self.dispatch.tried = set(), {}
-        if comment is None and not is_wild(self.pattern.name):
-            purge(self, lambda count: done())
-            return
-        if comment is None and not self.durable:
-            if not (self.dispatch.backlog.waiting or self.dispatch.backlog.pausing):
-                done()
-                return
-            self.changes.delete_slowly(self._discard_unread(done))
-            return
-        messages, seqs, octets = self.dispatch.backlog.clear()
-
-        def steps() -> Iterator[None]:
-            for start in range(0, len(messages), BLOCK):
-                self._give_up(messages[start : start + BLOCK], comment)
-                if len(messages) > start + BLOCK:
-                    yield
-            self._give_up_stored(seqs, 0, octets, comment, done)
-
-        self.changes.schedule.in_slices(steps())
-
-    def go_on_without(self, topic: Physical, done: Callable[[], None]) -> None:
-        """A topic that has stopped it is being destroyed: give up what it has of that, and hand out
-        the rest again; then call ``done``.
-
-        It stays stopped where a message of another topic is damaged, too.
-        """
-        topics = self._topics
-
-        def of_the_destroyed(message: Message) -> bool:
-            # Or of one that was destroyed before this, when the subscription had to stay stopped.
-            found = topics.topic_of(message)
-            return found is None or found is topic
-
-        def damaged_elsewhere(seqs: Collection[int]) -> bool:
-            numbers = {self.changes.damaged.get(seq) for seq in seqs}
-            return any(
-                each is not topic and each.number in numbers
-                for each in topics.destinations.values()
-            )
-
-        def unreadable(seqs: Collection[int]) -> bool:
-            if damaged_elsewhere(seqs):
-                return False
-            for seq in seqs:
-                self._drop_damaged(topic, seq)
-            return True
-
-        def searched(count: int) -> None:
-            stopped = [
-                each
-                for each in topics.topics.values()
-                if each.damaged and each is not topic and self in each.subscriptions
-            ]
-            if not stopped:
-                self.dispatch.halted = None
-                self._log.info(
-                    "{subscription} goes on: {topic}, which had stopped it, is destroyed",
-                    subscription=self,
-                    topic=topic,
-                )
-                self.mark()
-            else:
-                self.dispatch.halted = DestinationStopped(stopped[0].destination)
-            done()
-
-        # These were read before, and told of.
-        known = [seq for seq, number in self.changes.damaged.items() if number == topic.number]
-        for seq in known:
-            self._drop_damaged(topic, seq)
-        Search(self, topics.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
-
-    def _drop_damaged(self, topic: Physical, seq: int) -> None:
-        """Give up a message that cannot be read, if it waits here."""
-        count, size = self.dispatch.backlog.drop_behind((seq,))
-        if not count and (resting := self.dispatch.backlog.resting.pop(seq, None)) is not None:
-            count, size = 1, resting
-        if count:
-            self.changes.removed_stored(self, [seq])
-            self.release_stored([seq])
-            self.dispatch.tried.pop(seq, None)
-            topic.count -= 1
-            topic.octets -= size
-
-    def _discard_unread(self, done: Callable[[], None]) -> Iterator[None]:
-        """Give up what waits for a pattern that is not durable: of what is in the store only, the
-        topics are known.
-        """
-        detached = self.dispatch.backlog.detach()
-        while detached.more:
-            messages, sizes = detached.take(BLOCK)
-            self._give_up(messages, None)
-            self.changes.removed_stored(self, list(sizes))
-            topics: set[Physical] = set()
-            for seq, size in sizes.items():
-                topic = self._spilled.topic(seq)
-                self.dispatch.tried.pop(seq, None)
-                topic.count -= 1
-                topic.octets -= size
-                topics.add(topic)
-            self.release_stored(list(sizes))
-            for topic in topics:
-                topic.taken()
-            if detached.more:
-                yield
-        done()
-
-    def _give_up_stored(
-        self,
-        seqs: Sequence[int],
-        start: int,
-        octets: int,
-        comment: str | None,
-        done: Callable[[], None],
-    ) -> None:
-        """Give up what is in the store only, from ``start`` on; :param octets: what is left of
-        it.
-        """
-        asked = seqs[start : start + BLOCK]
-        if not asked:
-            done()
-            return
-
-        def found(messages: Sequence[Message]) -> None:
-            self._give_up(messages, comment)
-            left = octets - sum([message.size for message in messages])
-            if len(messages) < len(asked):
-                self._never_found(asked, messages, left if start + BLOCK >= len(seqs) else 0)
-            self._give_up_stored(seqs, start + BLOCK, left, comment, done)
-
-        self.changes.fetch(asked, found)
-
-    def _never_found(self, asked: Sequence[int], messages: Sequence[Message], octets: int) -> None:
-        missing = set(asked).difference([message.seq for message in messages])
-        if self.number:
-            self.changes.owed_no_more(self.number, missing - self.changes.damaged.keys())
-        self.dispatch.not_found(self, len(missing), octets)
-
-    def _give_up(self, messages: Sequence[Message], comment: str | None) -> None:
-        if messages and comment is not None:
-            self.bury(messages, DeadReason.UNDELIVERABLE, comment)
-        elif messages:
-            self.changes.removed(self, messages)
-            self.settle(messages)
+            self.topics.end_subscription(self)
 
     def __str__(self) -> str:
         if self.durable:

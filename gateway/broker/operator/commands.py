@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core import properties
+from gateway.broker.core import ending, properties
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.properties import PropertyRefused
@@ -365,7 +365,7 @@ class BrokerAdministration:
             if subscription.dispatch.halted is not None and is_wild(subscription.pattern.name):
                 gone_on: Deferred[None] = Deferred()
                 gone.append(gone_on)
-                subscription.go_on_without(topic, partial(gone_on.callback, None))
+                ending.go_on_without(subscription, topic, partial(gone_on.callback, None))
         for each in gone:
             await each
         await self._emptied(topic, None, topic.burial)

@@ -1,0 +1,192 @@
+"""How a subscription gives up what it has: when it ends, and when a topic that has stopped it is
+destroyed.
+
+Owns which of its messages are read for that, and in which slices. What giving one up means is the
+subscription's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from gateway.broker.core.names import is_wild
+from gateway.broker.durability.rows import BLOCK
+from gateway.broker.operator.purging import Search, purge
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import DestinationStopped
+from gateway.messaging.message import Message
+
+if TYPE_CHECKING:
+    from gateway.broker.core.physical import Physical
+    from gateway.broker.core.subscription import TopicSubscription
+
+_LOG: Final = Logger(namespace="gateway.broker")
+
+
+def discard(subscription: TopicSubscription, comment: str | None, done: Callable[[], None]) -> None:
+    """Give up everything that waits, block by block, to the dead message queue if there is a
+    comment; then call ``done``.
+
+    Only what goes there, or whose topic nobody knows, is read from the store.
+    """
+    if comment is None:
+        subscription.examine_no_more()
+    if comment is None and not is_wild(subscription.pattern.name):
+        purge(subscription, lambda count: done())
+        return
+    if comment is None and not subscription.durable:
+        if not (subscription.dispatch.backlog.waiting or subscription.dispatch.backlog.pausing):
+            done()
+            return
+        subscription.changes.delete_slowly(_discard_unread(subscription, done))
+        return
+    messages, seqs, octets = subscription.dispatch.backlog.clear()
+
+    def steps() -> Iterator[None]:
+        for start in range(0, len(messages), BLOCK):
+            _give_up(subscription, messages[start : start + BLOCK], comment)
+            if len(messages) > start + BLOCK:
+                yield
+        _give_up_stored(subscription, seqs, 0, octets, comment, done)
+
+    subscription.changes.schedule.in_slices(steps())
+
+
+def go_on_without(
+    subscription: TopicSubscription, topic: Physical, done: Callable[[], None]
+) -> None:
+    """A topic that has stopped it is being destroyed: give up what it has of that, and hand out
+    the rest again; then call ``done``.
+
+    It stays stopped where a message of another topic is damaged, too.
+    """
+    topics = subscription.topics
+
+    def of_the_destroyed(message: Message) -> bool:
+        # Or of one that was destroyed before this, when the subscription had to stay stopped.
+        found = topics.topic_of(message)
+        return found is None or found is topic
+
+    def damaged_elsewhere(seqs: Collection[int]) -> bool:
+        numbers = {subscription.changes.damaged.get(seq) for seq in seqs}
+        return any(
+            each is not topic and each.number in numbers for each in topics.destinations.values()
+        )
+
+    def unreadable(seqs: Collection[int]) -> bool:
+        if damaged_elsewhere(seqs):
+            return False
+        for seq in seqs:
+            _drop_damaged(subscription, topic, seq)
+        return True
+
+    def searched(count: int) -> None:
+        stopped = [
+            each
+            for each in topics.topics.values()
+            if each.damaged and each is not topic and subscription in each.subscriptions
+        ]
+        if not stopped:
+            subscription.dispatch.halted = None
+            _LOG.info(
+                "{subscription} goes on: {topic}, which had stopped it, is destroyed",
+                subscription=subscription,
+                topic=topic,
+            )
+            subscription.mark()
+        else:
+            subscription.dispatch.halted = DestinationStopped(stopped[0].destination)
+        done()
+
+    # These were read before, and told of.
+    known = [seq for seq, number in subscription.changes.damaged.items() if number == topic.number]
+    for seq in known:
+        _drop_damaged(subscription, topic, seq)
+    Search(subscription, topics.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
+
+
+def _drop_damaged(subscription: TopicSubscription, topic: Physical, seq: int) -> None:
+    """Give up a message that cannot be read, if it waits here."""
+    count, size = subscription.dispatch.backlog.drop_behind((seq,))
+    if not count and (resting := subscription.dispatch.backlog.resting.pop(seq, None)) is not None:
+        count, size = 1, resting
+    if count:
+        subscription.changes.removed_stored(subscription, [seq])
+        subscription.release_stored([seq])
+        subscription.dispatch.tried.pop(seq, None)
+        topic.count -= 1
+        topic.octets -= size
+
+
+def _discard_unread(subscription: TopicSubscription, done: Callable[[], None]) -> Iterator[None]:
+    """Give up what waits for a pattern that is not durable: of what is in the store only, the
+    topics are known.
+    """
+    detached = subscription.dispatch.backlog.detach()
+    while detached.more:
+        messages, sizes = detached.take(BLOCK)
+        _give_up(subscription, messages, None)
+        subscription.changes.removed_stored(subscription, list(sizes))
+        topics: set[Physical] = set()
+        for seq, size in sizes.items():
+            topic = subscription.spilled.topic(seq)
+            subscription.dispatch.tried.pop(seq, None)
+            topic.count -= 1
+            topic.octets -= size
+            topics.add(topic)
+        subscription.release_stored(list(sizes))
+        for topic in topics:
+            topic.taken()
+        if detached.more:
+            yield
+    done()
+
+
+def _give_up_stored(
+    subscription: TopicSubscription,
+    seqs: Sequence[int],
+    start: int,
+    octets: int,
+    comment: str | None,
+    done: Callable[[], None],
+) -> None:
+    """Give up what is in the store only, from ``start`` on; :param octets: what is left of
+    it.
+    """
+    asked = seqs[start : start + BLOCK]
+    if not asked:
+        done()
+        return
+
+    def found(messages: Sequence[Message]) -> None:
+        _give_up(subscription, messages, comment)
+        left = octets - sum([message.size for message in messages])
+        if len(messages) < len(asked):
+            _never_found(subscription, asked, messages, left if start + BLOCK >= len(seqs) else 0)
+        _give_up_stored(subscription, seqs, start + BLOCK, left, comment, done)
+
+    subscription.changes.fetch(asked, found)
+
+
+def _never_found(
+    subscription: TopicSubscription, asked: Sequence[int], messages: Sequence[Message], octets: int
+) -> None:
+    missing = set(asked).difference([message.seq for message in messages])
+    if subscription.number:
+        subscription.changes.owed_no_more(
+            subscription.number, missing - subscription.changes.damaged.keys()
+        )
+    subscription.dispatch.not_found(subscription, len(missing), octets)
+
+
+def _give_up(
+    subscription: TopicSubscription, messages: Sequence[Message], comment: str | None
+) -> None:
+    if messages and comment is not None:
+        subscription.bury(messages, DeadReason.UNDELIVERABLE, comment)
+    elif messages:
+        subscription.changes.removed(subscription, messages)
+        subscription.settle(messages)
