@@ -19,6 +19,7 @@ from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
 from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.physical import Physical
+from gateway.broker.core.purging import fail_consumers, purge
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.slices import Slices
 from gateway.broker.core.subscription import TopicSubscription
@@ -30,7 +31,6 @@ from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.operator.limit_reports import LimitReports, UseReports
-from gateway.broker.operator.purging import fail_consumers, purge
 from gateway.broker.schedule import Schedule
 from gateway.broker.sessions.unacknowledged import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from gateway.broker.core.names import is_wild
+from gateway.broker.core.purging import Search, purge
 from gateway.broker.durability.rows import BLOCK
-from gateway.broker.operator.purging import Search, purge
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message

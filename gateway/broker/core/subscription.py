@@ -20,8 +20,8 @@ from twisted.logger import Logger
 from gateway.broker.core import redelivery
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.lane import BEYOND
+from gateway.broker.core.purging import Search
 from gateway.broker.core.spilled import Spilled
-from gateway.broker.operator.purging import Search
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message

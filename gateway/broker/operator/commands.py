@@ -2,7 +2,7 @@
 
 Owns the order of each operation and when it is done: a change is durable when its Deferred fires.
 What an administrator sees, :mod:`gateway.broker.operator.views` knows; how messages are given up,
-:mod:`gateway.broker.operator.purging`; what a property may be,
+:mod:`gateway.broker.core.purging`; what a property may be,
 :mod:`gateway.broker.core.properties`.
 
 The properties that an administrator gives override those of the settings. Where neither says
@@ -21,9 +21,9 @@ from gateway.broker.core import ending, properties
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.properties import PropertyRefused
+from gateway.broker.core.purging import Search, fail_consumers, purge
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.operator import views
-from gateway.broker.operator.purging import Search, fail_consumers, purge
 from gateway.broker.operator.views import (
     BrokerView,
     Client,

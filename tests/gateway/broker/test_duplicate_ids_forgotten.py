@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.operator.purging import purge
+from gateway.broker.core.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue
 from tests.gateway.broker.bearing import Q, bearing, rest

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.purging import purge
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.durability.numbering import RESERVE
-from gateway.broker.operator.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import (
     DestinationRow,

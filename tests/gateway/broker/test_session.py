@@ -10,7 +10,7 @@ import pytest
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.operator.purging import purge
+from gateway.broker.core.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind, Queue
