@@ -1,3 +1,4 @@
-"""One installation on disk: its settings, directories, lock, passfile, log files and port mapper. A
-leaf.
+"""One installation on disk. A leaf.
+
+Its settings, directories, lock, passfile, log files and port mapper.
 """

@@ -1,4 +1,6 @@
-"""Named points at which a test may have a gateway kill itself, to see what a crash there leaves.
+"""Named points at which a test may have a gateway kill itself.
+
+The test then sees what a crash there leaves.
 
 Owns the hook, the names of all points, and how a test asks for one: by an environment variable for
 the whole life of the process, or by orders that it puts into a folder while the process runs.
@@ -71,7 +73,7 @@ STORE_POINTS: Final = (
     STORE_MID_BATCH,
     STORE_BEFORE_COMMIT,
     STORE_AFTER_COMMIT,
-    # It is durable, and nobody has been told: on the reactor's thread.
+    # It is durable, and no client has been told: on the reactor's thread.
     BROKER_BEFORE_RECEIPTS,
     # The RECEIPTs are written to the sockets' buffers, and not yet in the kernel.
     BROKER_AFTER_RECEIPTS,
@@ -95,8 +97,8 @@ LINK_POINTS: Final = (
     AFTER_BURY,
     # The target has been given the batch, and has not said that it is durable.
     AFTER_SEND,
-    # The batch is the target's for good, and the source has not been told. In a transaction nobody
-    # has anything for good before the decision.
+    # The batch is the target's for good, and the source has not been told. In a transaction neither
+    # side has anything for good before the decision.
     BEFORE_ACKNOWLEDGE,
     # The source has been told, and has not said that this is durable.
     AFTER_ACKNOWLEDGE,
@@ -117,7 +119,7 @@ ONCE_POINTS: Final = (
     AFTER_SEND,
     BEFORE_ACKNOWLEDGE,
     AFTER_ACKNOWLEDGE,
-    # Both branches are ended, and nobody has been asked to prepare.
+    # Both branches are ended, and no resource manager has been asked to prepare.
     AFTER_END,
     # One of the two resource managers has answered that its branch is prepared, then the other.
     # Both are asked at once.
@@ -125,7 +127,7 @@ ONCE_POINTS: Final = (
     AFTER_PREPARE_2,
     # Both are prepared, and the log does not have the decision.
     BEFORE_DECISION,
-    # The decision to commit is on the disk, and nobody has been told.
+    # The decision to commit is on the disk, and no resource manager has been told.
     AFTER_DECISION,
     # One of the two has answered that its branch is committed, then the other. Both are asked at
     # once.
@@ -166,7 +168,7 @@ def hit(point: str) -> None:
 
 
 def arm(points: Iterable[str], act: Callable[[str], None]) -> None:
-    """Call ``act`` with the name of each of these points whenever it is passed."""
+    """Call ``act`` with the name of each of these points when it is passed."""
     _armed.update(dict.fromkeys(points, act))
 
 
@@ -176,7 +178,9 @@ def disarm() -> None:
 
 
 def arm_as_asked(variable: str) -> bool:
-    """Arm the point that this variable of the environment asks for, and log a warning.
+    """Arm the point that this environment variable asks for.
+
+    Log a warning, too.
 
     :param variable: one of :data:`POINTS`. :returns: whether it asks for one.
     :raises ValueError: it asks for what there is not.
@@ -192,7 +196,7 @@ def arm_as_asked(variable: str) -> bool:
 
 
 def asked(variable: str, text: str) -> Callable[[str], None]:
-    """Return what is to be called at each point, where the variable has this value.
+    """Return what to call at each point, where the variable has this value.
 
     :raises ValueError: there is no such point, no such number, or no such folder.
     """
@@ -202,7 +206,9 @@ def asked(variable: str, text: str) -> Callable[[str], None]:
 
 
 def orders(variable: str, folder: Path) -> Callable[[str], None]:
-    """Follow the orders of a folder: look for one at each point, and do it when N points passed.
+    """Follow the orders of a folder.
+
+    Look for one at each point, and do it when N points passed.
 
     To *kill* is SIGKILL. To *hold* is that the call does not return until the order is taken away;
     :data:`HELD` is there meanwhile. Nothing else happens on that thread then, so that others can
@@ -245,7 +251,7 @@ def orders(variable: str, folder: Path) -> Callable[[str], None]:
 
 
 def _suicide(variable: str, text: str) -> Callable[[str], None]:
-    """Kill the process, by SIGKILL, when its point is passed for the N-th time."""
+    """Kill the process by SIGKILL at the N-th passing of its point."""
     name, left = _point(variable, POINTS[variable], text)
 
     def passed(point: str) -> None:
@@ -259,7 +265,10 @@ def _suicide(variable: str, text: str) -> Callable[[str], None]:
 
 
 def _point(asked: str, points: Sequence[str], text: str) -> tuple[str, int]:
-    """Return which point is meant, and the N. :param asked: where ``text`` is from."""
+    """Return which point is meant, and the N.
+
+    :param asked: where ``text`` is from.
+    """
     name, colon, times = text.partition(":")
     if name not in points:
         raise ValueError(f"{asked}={text}: expected one of {', '.join(points)}")

@@ -1,4 +1,6 @@
-"""Declarations of settings, the types of their values, and the catalogue in which a name is found.
+"""Declarations of settings, the types of their values, the catalogue.
+
+In the catalogue a setting is found by its name.
 
 Owns names (placeholders, reserved words, the known name nearest to an unknown one) and the spelling
 of values: each type reads the text that an operator wrote, or says what it expected. Knows no
@@ -55,7 +57,9 @@ class ValueType(ABC, Generic[T]):
 
     @abstractmethod
     def parse(self, text: str) -> T:
-        """The value that ``text`` spells. Blanks around it do not count, unless the type says so.
+        """Return the value that ``text`` spells.
+
+        Blanks around it do not count, unless the type says so.
 
         :raises ValueError: it spells none; the error's text is :attr:`expected`.
         """
@@ -66,14 +70,15 @@ class ValueType(ABC, Generic[T]):
 
     @property
     def unit(self) -> str:
-        """The unit of the number, in the plural; empty where there is none."""
+        """The unit of the number, in the plural; empty for no unit."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Boolean(ValueType[bool]):
-    """``true`` or ``false``, in any case. Anything else is refused, where the original took it for
-    false.
+    """``true`` or ``false``, in any case.
+
+    Anything else is refused, where the original took it for false.
     """
 
     name: ClassVar[str] = "Boolean"
@@ -100,7 +105,7 @@ class Integer(ValueType[int]):
 
     :param minimum: the smallest allowed; None is no bound.
     :param maximum: the largest allowed; None is no bound.
-    :param of: the unit, in the plural; empty where there is none.
+    :param of: the unit, in the plural; empty for no unit.
     """
 
     name: ClassVar[str] = "Integer"
@@ -125,7 +130,9 @@ class Integer(ValueType[int]):
 
 
 def Duration(of: str, minimum: int = 0, maximum: int | None = None) -> Integer:
-    """A whole number of the given unit; the value is that number, not converted.
+    """A whole number of the given unit.
+
+    The value is that number, not converted.
 
     :param of: ``milliseconds``, ``seconds``, ``minutes``, ``hours`` or ``days``.
     :param minimum: the shortest allowed, in that unit.
@@ -148,8 +155,10 @@ class Port(Integer):
 
 @dataclass(frozen=True, slots=True)
 class Octets(ValueType[int]):
-    """A size: a plain number is octets, and ``b``, ``k`` (1024), ``m`` (1024²) and ``g`` (1024³)
-    may follow, in any case.
+    """A size in octets.
+
+    A plain number is octets, and ``b``, ``k`` (1024), ``m`` (1024²) and ``g`` (1024³) may follow,
+    in any case.
 
     :param unlimited: whether ``-1`` is allowed, for no limit.
     :param minimum: the smallest size allowed, in octets.
@@ -238,8 +247,9 @@ class Text(ValueType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Words(ValueType[tuple[str, ...]]):
-    """Words separated by commas. Blanks around each are dropped, and so are empty ones and
-    repetitions.
+    """Words separated by commas.
+
+    Blanks around each are dropped, and so are empty ones and repetitions.
     """
 
     name: ClassVar[str] = "List"
@@ -259,7 +269,9 @@ class Words(ValueType[tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Choice(ValueType[str]):
-    """One of a few words, in any case; the value is the word as it was declared.
+    """One of a few words, in any case.
+
+    The value is the word as it was declared.
 
     :param options: the words allowed, in the order in which the reference lists them.
     :param aliases: other words that are taken, each for one of the options.
@@ -341,8 +353,9 @@ class Setting(Generic[T]):
         return prefix + name + suffix
 
     def matched(self, full_name: str) -> str | None:
-        """The name that stands for the placeholder in ``full_name``; None where this is not such a
-        setting's name.
+        """Return the name that stands for the placeholder in ``full_name``.
+
+        None where this is not such a setting's name.
         """
         if not self.is_named:
             return None
@@ -357,8 +370,10 @@ class Setting(Generic[T]):
         return name
 
     def resembling(self, full_name: str) -> str:
-        """This setting's name, its placeholder filled with what stands at that place in
-        ``full_name``; empty where nothing does.
+        """Return this setting's name with its placeholder filled.
+
+        It is filled with what stands at that place in ``full_name``; the name is empty where
+        nothing does.
         """
         if not self.is_named:
             return self.name
@@ -441,7 +456,9 @@ class Catalogue:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
-    """The known name that ``wanted`` may have been meant to be; empty where none comes near.
+    """Return the known name that ``wanted`` may have been meant to be.
+
+    It is empty where none comes near.
 
     The words that both begin with are no likeness: ``imq.foo`` is not near to ``imq.hostname``.
     """
@@ -461,7 +478,7 @@ def nearest(wanted: str, known: Iterable[str]) -> str:
 
 
 def is_of_a_bridge(full_name: str) -> bool:
-    """Whether the name is under ``imq.bridge.NAME.`` for a name that a bridge can have."""
+    """Whether the name is under ``imq.bridge.NAME.`` for a bridge's name."""
     if not full_name.startswith(BRIDGES):
         return False
     name, separator, _ = full_name[len(BRIDGES) :].partition(".")

@@ -1,4 +1,4 @@
-"""The files of one instance: where they are, how they are made, and the lock of its process.
+"""The files of one instance, how they are made, and its lock.
 
 Owns the paths below ``<varhome>``, and how a small file is replaced so that a crash leaves the old
 one or the new one whole. Of what the files hold it knows only the settings that a new instance
@@ -29,8 +29,9 @@ PRIVATE_DIRECTORY = 0o700
 
 
 def replace(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Make ``path`` a file with these contents, in one step: written beside it, synced, renamed
-    over it, the directory synced.
+    """Make ``path`` a file with these contents, in one step.
+
+    It is written beside it, synced, renamed over it, and the directory is synced.
 
     :param mode: the permissions it gets, whatever the umask and whatever those of a file it
         replaces.
@@ -128,15 +129,18 @@ class Layout:
         self.lib_ext = varhome / "lib" / "ext"
 
     def bridge(self, name: str) -> Path:
-        """The directory of the bridge called ``name``: its log files and its transaction log.
+        """Return the directory of the bridge called ``name``.
+
+        It has its log files and its transaction log.
 
         :raises InvalidName: ``name`` cannot be a directory's name.
         """
         return self.bridges / _checked("a bridge", name)
 
     def transaction_log(self, bridge: str) -> Path:
-        """Where the bridge called ``bridge`` keeps its decisions: ``txlog.BRIDGE`` in its
-        directory.
+        """Return where the bridge called ``bridge`` keeps its decisions.
+
+        It is ``txlog.BRIDGE`` in the bridge's directory.
 
         :raises InvalidName: ``bridge`` cannot be a directory's name.
         """
@@ -144,14 +148,16 @@ class Layout:
 
     @property
     def exists(self) -> bool:
-        """Whether the instance has its file of settings; something else of that name counts too,
-        and is refused where it is read.
+        """Whether the instance has its file of settings.
+
+        Something else of that name counts too, and is refused where it is read.
         """
         return self.settings.exists()
 
     def create(self, more: Sequence[tuple[str, str]] = ()) -> bool:
-        """Make what is missing: directories that only their owner may enter, and, for a new
-        instance, its file of settings.
+        """Make what is missing of the instance.
+
+        Directories that only their owner may enter, and, for a new instance, its file of settings.
 
         The file is written last and in one step, so an instance that has one is whole.
 
@@ -177,8 +183,9 @@ class Layout:
         return True
 
     def close_to_others(self) -> None:
-        """Take from everyone but the owner what may be done with the instance's directories that
-        are there; for one that is being made.
+        """Close the instance's directories to everyone except the owner.
+
+        For an instance that is being made; only directories that are there.
 
         What another user owns stays as it is, and is what :meth:`open_to_others` tells of.
 
@@ -189,8 +196,9 @@ class Layout:
                 directory.chmod(directory.stat().st_mode & PRIVATE_DIRECTORY)
 
     def open_to_others(self) -> int | None:
-        """The permissions of the instance's directory where others than its owner may use it; None
-        where all below it is its owner's alone.
+        """Return the directory's permissions where others may use it.
+
+        None where all below it is its owner's alone.
 
         :raises OSError: it cannot be looked at.
         """
@@ -198,8 +206,9 @@ class Layout:
         return mode if mode & 0o077 else None
 
     def lock(self) -> InstanceLock:
-        """Take the instance for this process, until :meth:`InstanceLock.release` or the process's
-        end, however it ends.
+        """Take the instance for this process.
+
+        Until :meth:`InstanceLock.release` or the process's end, however it ends.
 
         A process that was forked has the lock too, so taking it before going into the background is
         enough.
@@ -228,15 +237,19 @@ class Layout:
 
 
 class InstanceLock:
-    """The instance, held. Made by :meth:`Layout.lock`; a context manager that releases it."""
+    """The instance, held.
+
+    Made by :meth:`Layout.lock`; a context manager that releases it.
+    """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor: int | None = descriptor
 
     def write_pid(self) -> None:
-        """Write this process's pid into the lock file; to be called again by one that went into the
-        background.
+        """Write this process's pid into the lock file.
+
+        To be called again by a process that went into the background.
         """
         if self._descriptor is None:
             raise ValueError("the lock is released")
@@ -244,8 +257,9 @@ class InstanceLock:
         os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
 
     def release(self) -> None:
-        """Give the instance back. Once is enough; again does nothing. The file stays: to unlink it
-        would race with the next.
+        """Give the instance back. Idempotent.
+
+        The file stays: to unlink it would race with the next process.
         """
         if self._descriptor is None:
             return
@@ -266,8 +280,9 @@ class InstanceLock:
 
 
 def make_directory(directory: Path) -> None:
-    """Make ``directory`` and those above it that are missing, for their owner alone; those that are
-    there stay as they are.
+    """Make ``directory`` and those above it that are missing.
+
+    They are for their owner alone; those that are there stay as they are.
 
     :raises OSError: one could not be made, or is no directory.
     """

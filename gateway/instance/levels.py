@@ -1,5 +1,6 @@
-"""The levels of java.util.logging, by which operators of the original choose what a log holds, and
-how Twisted's map to them.
+"""The levels of java.util.logging, and how Twisted's map to them.
+
+By them operators of the original choose what a log holds.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from twisted.logger import LogLevel
 
 
 class Level(IntEnum):
-    """How much an event matters. A log set to one of these takes the events of that level and
-    above; ALL takes every one, OFF none.
+    """How much an event matters.
+
+    A log set to one of these takes the events of that level and above; ALL takes every one, OFF
+    none.
     """
 
     OFF = 2**31 - 1
@@ -59,8 +62,9 @@ closes, and of each connection that it makes.
 
 
 def level_of(event: dict[str, Any]) -> Level:
-    """The level of an event of :mod:`twisted.logger`: its own :data:`DETAIL`, or what Twisted's
-    level maps to.
+    """Return the level of an event of :mod:`twisted.logger`.
+
+    It is the event's own :data:`DETAIL`, or what Twisted's level maps to.
 
     What Twisted itself says without a level of its own choosing is FINE.
     """

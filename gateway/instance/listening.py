@@ -1,5 +1,6 @@
-"""Where the instance listens: on one address, or on every address of the machine, of IPv4 and IPv6
-alike.
+"""Where the instance listens: on one address, or on every address.
+
+Every address of the machine is of IPv4 and IPv6 alike.
 
 Owns the choice of the address family, and what the log says when the system lets no more
 connections be accepted. Knows nothing of what is served.
@@ -49,15 +50,20 @@ def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IS
 
 
 def peer_host(address: object) -> str:
-    """The IP address of a peer, that of IPv4 as such where it came to a socket of both families;
-    empty where it has none.
+    """Return the IP address of a peer.
+
+    That of IPv4 is given as such where it came to a socket of both families. It is empty where the
+    peer has none.
     """
     host = str(getattr(address, "host", ""))
     return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host
 
 
 def counted_address(host: str) -> str:
-    """What a peer is counted by: an address of IPv6 by its /64, which is what one machine has."""
+    """Return what a peer is counted by.
+
+    An address of IPv6 counts by its /64, which is what one machine has.
+    """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -89,7 +95,10 @@ class _Watched:
 
 
 class _WatchedSocket:
-    """A listening socket. :param short: told each time that a connection cannot be accepted."""
+    """A listening socket.
+
+    :param short: called each time that a connection cannot be accepted.
+    """
 
     def __init__(self, listening: socket.socket, short: Callable[[int], None]) -> None:
         self._socket = listening
@@ -108,8 +117,9 @@ class _WatchedSocket:
 
 
 class Shortage:
-    """Tells the log, at most once in :data:`REPORT_S` seconds, that connections to a port cannot be
-    accepted.
+    """Tells the log that connections to a port cannot be accepted.
+
+    At most once in :data:`REPORT_S` seconds.
 
     :param where: the port's address.
     """
@@ -158,8 +168,9 @@ def _why(number: int) -> str:
 
 @implementer(IStreamServerEndpoint)
 class _EveryAddress:
-    """One socket for both families. Twisted's own would have IPv4 as well, or not, by a setting of
-    the system.
+    """One socket for both families.
+
+    Twisted's own would have IPv4 as well, or not, by a setting of the system.
     """
 
     def __init__(self, reactor: Any, port: int, backlog: int) -> None:

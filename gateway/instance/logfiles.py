@@ -1,5 +1,6 @@
-"""A set of log files of which the newest is written, rotated as java.util.logging's FileHandler
-rotates its own.
+"""A set of log files, rotated as java.util.logging's FileHandler does.
+
+The newest is written.
 
 Owns the files. Knows nothing of events and levels.
 """
@@ -17,8 +18,9 @@ from gateway.instance.layout import PRIVATE_FILE, make_directory
 
 
 class LogFiles:
-    """Files by generation: 0 is the newest, and the only one written to. May be used from any
-    thread.
+    """Files by generation: 0 is the newest, and the only one written to.
+
+    May be used from any thread.
 
     What is there when they are opened is kept, and counts. After a line that reaches the limit,
     each file takes the next older one's name, the oldest of ``count`` is dropped, and generation 0
@@ -58,7 +60,7 @@ class LogFiles:
     def write(self, line: str) -> None:
         """Write ``line`` and a line feed, at once and not synced.
 
-        A log that cannot be written stops nobody: the first failure of a row of them is told on the
+        A log that cannot be written stops nothing: the first failure of a row of them is told on the
         standard error, with the line. What was written of it then stays a line of its own. After
         :meth:`close` nothing is written.
         """
@@ -79,7 +81,7 @@ class LogFiles:
                     )
 
     def reopen(self) -> None:
-        """Close and open generation 0, for the operator's own tool that has moved it away.
+        """Close and open generation 0, after the operator's tool has moved it.
 
         :raises OSError: it cannot be opened; then nothing is written until the next call.
         """
@@ -134,10 +136,11 @@ class LogFiles:
 
 
 def print_error(line: str) -> None:
-    """Write ``line`` to the standard error of the process, where there is one; never to what took
-    its place, which may be a log.
+    """Write ``line`` to the process's standard error, if it has one.
 
-    Who cannot be told is not: there is nobody else to tell.
+    Never to what took its place, which may be a log.
+
+    A failure is ignored: there is no other place to tell it.
     """
     stream = sys.__stderr__
     if stream is not None and not stream.closed:

@@ -34,7 +34,7 @@ _LONGEST = 16 * 1024
 """Characters of one line's text; what a peer sends must not fill the disk with one event."""
 
 ANNOUNCED = "announced"
-"""The field of an event that says that whoever started the instance has been told already."""
+"""The field of an event that says that the starter of the instance has been told already."""
 
 
 LINES = "lines"
@@ -52,7 +52,7 @@ class _Lines(Protocol):
 
 @implementer(ILogObserver)
 class Log:
-    """One log: an observer of events that writes those of its level and above, each as one line.
+    """One log: writes events of its level and above, each as one line.
 
     The three flags tell whether anybody would see an event, so that the hot path need not make it:
     ``if log.fine: log.logger.debug(...)``.
@@ -108,7 +108,10 @@ class Log:
             self._also(event)
 
     def reopen(self) -> None:
-        """Reopen the file, as when the operator's tool has moved it. :raises OSError: it cannot."""
+        """Reopen the file, as when the operator's tool has moved it.
+
+        :raises OSError: it cannot be opened.
+        """
         self._files.reopen()
 
     def close(self) -> None:
@@ -118,8 +121,9 @@ class Log:
 
 @implementer(ILogObserver)
 class StandardError:
-    """Shows events, each as one line, to whoever started the process; but for those that say that
-    they have been shown.
+    """Shows events, each as one line, to the starter of the process.
+
+    Not those that say that they have been shown.
     """
 
     def __init__(self, redaction: Redaction) -> None:
@@ -132,7 +136,7 @@ class StandardError:
 
 @implementer(ILogObserver)
 class Logs:
-    """All logs of an instance, and the way from an event of the process to the log it belongs to.
+    """All logs of an instance, and the way from an event to its log.
 
     An event goes to the bridge it names in its field ``bridge``, else to the one to which the
     longest beginning of its namespace is routed, else to the instance's log.
@@ -177,8 +181,9 @@ class Logs:
         count: int = 1,
         namespaces: Iterable[str] = (),
     ) -> Log:
-        """Open the log of the bridge called ``name``: ``bridges/NAME/NAME0.log``. Its warnings are
-        in the instance's log, too.
+        """Open the log of a bridge: ``bridges/NAME/NAME0.log``.
+
+        Its warnings are in the instance's log, too.
 
         :param limit: ``imq.bridge.NAME.logfile.limit``, in octets; 0 for none.
         :param count: ``imq.bridge.NAME.logfile.count``.
@@ -196,8 +201,9 @@ class Logs:
         return log
 
     def close_bridge(self, name: str) -> None:
-        """Close the log of a bridge that has stopped; what is still logged of it goes to the
-        instance's. One that is not open is no error.
+        """Close the log of a bridge that has stopped.
+
+        What is still logged of it goes to the instance's. One that is not open is no error.
         """
         log = self._bridges.pop(name, None)
         self._routes = {
@@ -207,7 +213,10 @@ class Logs:
             log.close()
 
     def bridge(self, name: str) -> Log | None:
-        """The log of a bridge, for its level at run time; None where it is not open."""
+        """Return the log of a bridge, for its level at run time.
+
+        None where it is not open.
+        """
         return self._bridges.get(name)
 
     def bridges(self) -> dict[str, Log]:
@@ -255,8 +264,9 @@ class Logs:
 
 
 def open_logs(layout: Layout, settings: Settings, *, shown: bool = False) -> Logs:
-    """The logs of an instance as its settings want them, with its passwords never in them, as far
-    as :func:`hidden_by_value` goes.
+    """Open the logs of an instance as its settings want them.
+
+    Its passwords are never in them, as far as :func:`hidden_by_value` goes.
 
     :param shown: whether warnings and worse go to the standard error as well.
     :raises OSError: the instance's log cannot be opened.
@@ -274,7 +284,9 @@ def open_logs(layout: Layout, settings: Settings, *, shown: bool = False) -> Log
 def open_bridge_log(
     logs: Logs, settings: Settings, name: str, namespaces: Iterable[str] = ()
 ) -> Log:
-    """The log of the bridge called ``name`` as its settings want it; see :meth:`Logs.open_bridge`.
+    """Open a bridge's log as its settings want it.
+
+    See :meth:`Logs.open_bridge`.
 
     :raises SettingsError: one of these settings is bad, so that the bridge must not start.
     :raises ValueError: it is open.
@@ -303,13 +315,17 @@ def set_levels(logs: Logs, settings: Settings) -> None:
 
 
 def instance_log(directory: Path, generation: int) -> Path:
-    """``log.txt``, and ``log_1.txt`` and so on for the older ones, as in the original."""
+    """Return ``log.txt``, or ``log_1.txt`` and so on for the older ones.
+
+    As in the original.
+    """
     return directory / (f"log_{generation}.txt" if generation else "log.txt")
 
 
 def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
-    """``2026-01-31T12:00:00.000Z LEVEL [namespace] text``: one line whatever the event holds, with
-    the secrets taken out.
+    """Return the line of an event, with the secrets taken out.
+
+    It is ``2026-01-31T12:00:00.000Z LEVEL [namespace] text``: one line whatever the event holds.
 
     A failure's traceback follows the text, its line ends written ``\\n``.
     """
@@ -317,8 +333,9 @@ def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
 
 
 def lines_of(texts: Iterable[str], event: LogEvent, level: Level, redaction: Redaction) -> str:
-    """The same for each of these texts, which are those of one event; with line ends between
-    them.
+    """Return a line for each of these texts, which are those of one event.
+
+    There are line ends between them.
     """
     beginning = _beginning(event, level)
     return redaction.text("\n".join([beginning + printable(_shortened(text)) for text in texts]))
@@ -350,8 +367,10 @@ _MOST_ADDRESSES: Final = 10_000
 
 
 class _Kind:
-    """The lines of one kind. ``second``: when the present second began. ``written``: lines in it.
-    ``more``: lines left out since the last report.
+    """The lines of one kind, in the present second and since the report.
+
+    ``second``: when the present second began. ``written``: lines in it. ``more``: lines left out
+    since the last report.
     """
 
     __slots__ = ("addresses", "more", "second", "written")

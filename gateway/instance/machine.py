@@ -1,4 +1,6 @@
-"""The memory of the machine: how much there is, who may have it, and how freed memory goes back.
+"""The memory of the machine.
+
+How much there is, who may have it, and how freed memory goes back.
 
 "The machine" is what the process may really use: the memory of the computer, or the limit of a
 control group around the process where that is lower, as in a container. Knows no settings; works
@@ -36,8 +38,9 @@ def memory(root: Path = Path("/")) -> int:
 
 
 def share(machine: int) -> int:
-    """The most bytes that the broker's budget and all Java heaps may take together, on a machine
-    with this much memory.
+    """Return the bytes that the budget and all Java heaps may take.
+
+    Together, at most, on a machine with this much memory.
     """
     return machine * SHARE_PERCENT // 100
 
@@ -56,8 +59,9 @@ def java_heaps(machine: int, budget: int) -> int:
 
 
 def cgroup_limits(root: Path = Path("/")) -> Iterator[int]:
-    """Each memory limit that control groups set for this process, in bytes. None where there are no
-    limits, or no control groups.
+    """Yield each memory limit that control groups set, in bytes.
+
+    There are none without limits or control groups.
     """
     mounts = _mounts(root)
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -83,8 +87,9 @@ def _limits(mount: Path, path: PurePosixPath, name: str) -> Iterator[int]:
 
 
 def _mounts(root: Path) -> dict[str, list[tuple[str, Path]]]:
-    """The mounted hierarchies by type (``cgroup``, ``cgroup2``): the group that is the root of
-    each, and where it is mounted.
+    """Return the mounted hierarchies by type (``cgroup``, ``cgroup2``).
+
+    Each is the group that is its root, and where it is mounted.
 
     Of version 1 only the one that has the memory controller.
     """
@@ -108,7 +113,7 @@ def _mounts(root: Path) -> dict[str, list[tuple[str, Path]]]:
 
 
 def _below(within: str, path: str) -> PurePosixPath:
-    """The path of a group below a mount point whose root is the group ``within``.
+    """Return a group's path below a mount whose root is ``within``.
 
     In a container the path may be the host's, or lead out of what is mounted; then the mount's own
     root is the group that counts.
@@ -124,7 +129,10 @@ def _below(within: str, path: str) -> PurePosixPath:
 
 
 def _read(path: Path) -> str:
-    """The text of a file; empty where it cannot be read, as without control groups."""
+    """Return the text of a file; empty where it cannot be read.
+
+    As without control groups.
+    """
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -142,14 +150,15 @@ _FALLING: Final = 1024 * 1024
 #: but not so late that so much goes back at once: threads that want memory wait for a trim, 0.1 to
 #: 0.2 ms for each MiB.
 _MUCH: Final = 256 * 1024 * 1024
-#: What is left over goes back after so many looks at which it did not fall, if it is so much.
+#: What is left over goes back after that many looks at which it did not fall, if it is that much.
 _QUIET: Final = 10
 _LITTLE: Final = 8 * 1024 * 1024
 
 
 def malloc_trim() -> Callable[[], object] | None:
-    """What gives freed memory back to the system; None where the C library has no such function, as
-    musl and macOS's.
+    """Return what gives freed memory back to the system.
+
+    None where the C library has no such function, as musl and macOS's.
     """
     try:
         found = ctypes.CDLL(None).malloc_trim

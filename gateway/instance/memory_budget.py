@@ -1,4 +1,6 @@
-"""The memory budget of the process: bytes that clients may make it hold, in all and in each state.
+"""The memory budget of the process, in all and in each state.
+
+It is in bytes that clients may make the process hold.
 
 Each connection counts what it holds in an :class:`Account`. Memory that is not taken yet, such as
 that of an announced body, is reserved first. Memory that is taken already, such as output, is
@@ -21,10 +23,10 @@ from twisted.logger import Logger
 
 #: Seconds between two looks at the line, since not everything that makes room tells so.
 _LOOK_S: Final = 0.1
-#: A reservation of so many bytes or fewer is small: it passes the large ones, and may use the last
+#: A reservation of that many bytes or fewer is small: it passes the large ones, and may use the last
 #: part of the budget, which they may not.
 _SMALL: Final = 1024 * 1024
-#: Of each limit one part in so many is for small reservations only.
+#: Of each limit one part in that many is for small reservations only.
 _KEPT_FOR_SMALL: Final = 16
 #: Seconds between two lines of the log that say how full memory is.
 _REPORT_S: Final = 60.0
@@ -55,15 +57,19 @@ class Holder(Protocol):
 
     @property
     def unacknowledged(self) -> int:
-        """Bytes of messages that it has and has not settled. Counted when it is asked for: the
-        broker counts them for all holders.
+        """Bytes of messages that it has and has not settled.
+
+        Counted when it is asked for: the broker counts them for all holders.
         """
 
     def memory_granted(self) -> None:
         """The reservation it waited for is counted now; it may go on."""
 
     def end_for_memory(self, reason: str) -> bool:
-        """End, because others wait for its memory. :returns: False if it is ending already."""
+        """End, because others wait for its memory.
+
+        :returns: False if it is ending already.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ class Account:
         self._closed = False
         #: Bytes by state. Changed by the methods only.
         self.held: Final = [0, 0, 0]
-        #: It is in the line, for so many more bytes in this state.
+        #: It is in the line, for that many more bytes in this state.
         self.is_waiting = False
         self._state = State.RECEIVING
         self._extra = 0
@@ -112,7 +118,9 @@ class Account:
         return 0 if self._closed else self._holder.unacknowledged
 
     def hold(self, state: State, octets: int) -> bool:
-        """Set the bytes held in this state; they are in memory already, or no longer.
+        """Set the bytes held in this state.
+
+        They are in memory already, or no longer.
 
         :returns: False if the budget is exceeded. Then the holder should take no more until
             :meth:`Holder.memory_granted`.
@@ -129,7 +137,7 @@ class Account:
         return True
 
     def reserve(self, state: State, octets: int) -> bool:
-        """Raise the bytes held in this state to ``octets``, before the memory is taken.
+        """Raise the bytes held in this state, before the memory is taken.
 
         :returns: False if there is no room yet. They are counted later, when
             :meth:`Holder.memory_granted` is called.
@@ -249,7 +257,10 @@ class MemoryBudget:
         )
 
     def left(self, state: State) -> int:
-        """Bytes that may be taken in this state; negative when there are too many already."""
+        """Return the bytes that may be taken in this state.
+
+        Negative when there are too many already.
+        """
         return min(self.limits[state] - self.used(state), self.total - self.in_all())
 
     def in_all(self) -> int:
@@ -270,8 +281,9 @@ class MemoryBudget:
         )
 
     def press(self) -> None:
-        """Something had to be taken although there was nothing left. If the budget stays exceeded,
-        the connection that holds most is ended.
+        """Note that something was taken although there was nothing left.
+
+        If the budget stays exceeded, the connection that holds most is ended.
         """
         if not self._pressed and self.in_all() > self.total:
             self._pressed = True
@@ -298,7 +310,10 @@ class MemoryBudget:
         return self.used(state) > self.limits[state] or self.in_all() > self.total
 
     def has_room(self, state: State, more: int) -> bool:
-        """Whether so much more may be held in this state, and no account waits for the same."""
+        """Whether that much more may be held in this state.
+
+        And no account waits for the same.
+        """
         return not self._lines[more > _SMALL, state] and self._has_room(state, more)
 
     def wait(self, account: Account, state: State, extra: int) -> None:
@@ -342,7 +357,10 @@ class MemoryBudget:
         return limit - limit // _KEPT_FOR_SMALL if more > _SMALL else limit
 
     def _serve(self) -> None:
-        """Grant what fits; if the line has stood still for too long, end the biggest holder."""
+        """Grant what fits.
+
+        If the line has stood still for too long, end the biggest holder.
+        """
         self._look = None
         now = self._clock.seconds()
         for line in self._lines.values():

@@ -1,4 +1,6 @@
-"""The names of Open MQ's broker properties, for the warning that one of them has no effect here.
+"""The names of Open MQ's broker properties.
+
+They are for the warning that one of them has no effect here.
 
 Owns the table, and what is said of the names that somebody might rely on. The table follows the
 alphabetical list of the original's broker properties reference and the names its instance files
@@ -98,7 +100,10 @@ _SAID_OF = {
 
 
 def said_of(name: str) -> str:
-    """What is to be said where this property of the original is given, to be read after it."""
+    """Return what to say where this property of the original is given.
+
+    It is read after the property.
+    """
     for pattern, sentence in _SAID_OF.items():
         if re.fullmatch(pattern, name):
             return sentence
@@ -106,7 +111,8 @@ def said_of(name: str) -> str:
 
 
 def is_of_the_original(name: str) -> bool:
-    """Whether Open MQ's broker, or the Java virtual machine that ran it, knows a property of this
-    name.
+    """Whether Open MQ's broker knows a property of this name.
+
+    Or the Java virtual machine that ran it does.
     """
     return _KNOWN.fullmatch(name) is not None

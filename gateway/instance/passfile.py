@@ -1,4 +1,6 @@
-"""The passfile: passwords in a file that only its owner may read, each a line ``name=value``.
+"""The passfile: passwords in a file that only its owner may read.
+
+Each is a line ``name=value``.
 
 Owns the file's syntax, its permissions and its replacement. Its names are the original's:
 ``imq.keystore.password``, ``imq.bridge.admin.password``, ``imq.imqcmd.password``,
@@ -43,7 +45,9 @@ class PassfileError(Exception):
 
 
 def read(path: Path) -> dict[str, str]:
-    """The passwords in the file, by name; of a name that comes twice, the later.
+    """Return the passwords in the file, by name.
+
+    Of a name that comes twice, the later counts.
 
     :raises PassfileError: it is missing, cannot be read, is not a file, may be read or written by
         others than its owner, or has a line that is not ``name=value``.
@@ -58,8 +62,9 @@ def read(path: Path) -> dict[str, str]:
 
 
 def update(path: Path, changes: Mapping[str, str | None]) -> None:
-    """Set passwords, and remove those whose value is None; comments and other lines stay. The file
-    is made if it is missing.
+    """Set passwords, and remove those whose value is None.
+
+    Comments and other lines stay. The file is made if it is missing.
 
     A crash leaves the old file or the new one.
 
@@ -79,15 +84,19 @@ def update(path: Path, changes: Mapping[str, str | None]) -> None:
 
 
 def location(settings: Settings, layout: Layout) -> Path | None:
-    """Where the settings say that the passfile is; None where they say that none is read."""
+    """Return where the settings say that the passfile is.
+
+    None where they say that none is read.
+    """
     if not settings[general.PASSFILE_ENABLED]:
         return None
     return Path(settings[general.PASSFILE_DIRPATH] or layout.etc) / settings[general.PASSFILE_NAME]
 
 
 def applied(settings: Settings, path: Path) -> Settings:
-    """``settings`` with the passwords of the file over those of the settings file, and under those
-    of ``-D``.
+    """Return the settings with the passwords of the file.
+
+    They are over those of the settings file, and under those of ``-D``.
 
     Names in the passfile that are no setting are for the commands, and are left out.
 
@@ -102,8 +111,9 @@ def applied(settings: Settings, path: Path) -> Settings:
 
 
 def unknown(settings: Settings, path: Path) -> list[Problem]:
-    """Warnings of the names in the file for which nobody looks: a misspelt one would leave a
-    password away without a word.
+    """Return warnings of the names in the file that have no use here.
+
+    A misspelled one would leave a password away without a word.
 
     A name that is not known is not shown: without its ``=`` a line's password is part of it.
 

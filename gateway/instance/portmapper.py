@@ -1,5 +1,4 @@
-"""The port mapper: tells any client that connects which services the instance has, and on which
-ports.
+"""The port mapper: tells clients the instance's services and ports.
 
 Owns the table and the text protocol of the original. Knows none of the services; each registers
 itself and is given the means to leave.
@@ -169,7 +168,10 @@ class PortMapper:
         return endpoint.listen(_Connections(self)).addCallback(listening)
 
     def connection(self) -> _Connection | None:
-        """The protocol of one more client; None where there are as many as there may be."""
+        """Return the protocol of one more client.
+
+        None where there are as many as there may be.
+        """
         if len(self._connected) >= self._limit:
             return None
         connection = _Connection(self, self._reactor, self._timeout)
@@ -204,8 +206,10 @@ class _Connections(Factory):
 
 @implementer(IHalfCloseableProtocol)
 class _Connection(Protocol):
-    """One client: waits for a line or the time-out, answers, closes its side, and waits for the
-    client to close the other.
+    """One client.
+
+    It waits for a line or the timeout, answers, closes its side, and waits for the client to close
+    the other.
 
     Were the socket closed while something the client sent is unread, the reset would overtake the
     answer.

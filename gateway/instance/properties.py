@@ -1,5 +1,6 @@
-"""The syntax of Java's .properties files, in UTF-8: comments, continuation lines, separators and
-escapes.
+"""The syntax of Java's .properties files, in UTF-8.
+
+Comments, continuation lines, separators and escapes.
 
 Owns the syntax in both directions. Knows neither settings nor files: it is given bytes and gives
 entries.
@@ -47,7 +48,9 @@ class Malformed:
 
 
 def parse(data: bytes) -> tuple[list[Entry], list[Malformed]]:
-    """Read a whole file, in the order of its lines; a name that comes twice is there twice.
+    """Read a whole file, in the order of its lines.
+
+    A name that comes twice is there twice.
 
     Never raises: what cannot be read is in the second list, and the lines after it are read all the
     same.
@@ -68,7 +71,9 @@ def parse(data: bytes) -> tuple[list[Entry], list[Malformed]]:
 
 
 def line(name: str, value: str) -> str:
-    """The line, without its end, that :func:`parse` reads as ``name`` and ``value``.
+    """Return the line that :func:`parse` reads as ``name`` and ``value``.
+
+    It is without its end.
 
     :raises ValueError: one of them has half a surrogate pair, which no UTF-8 file can hold.
     """
@@ -84,7 +89,9 @@ def line(name: str, value: str) -> str:
 
 
 def rewritten(data: bytes, changes: Mapping[str, str | None]) -> bytes:
-    """A file with some entries changed and all else, comments and malformed lines too, as it was.
+    """Return a file with some entries changed and all else as it was.
+
+    Comments and malformed lines stay, too.
 
     A new value takes the place of the first entry of that name, further ones of that name go; new
     names come at the end.
@@ -116,8 +123,9 @@ def rewritten(data: bytes, changes: Mapping[str, str | None]) -> bytes:
 
 
 def _logical_lines(text: str) -> list[tuple[int, int, str]]:
-    """Lines without comments and blank ones, continuations joined, each with the numbers of its
-    first and its last line.
+    """Return lines without comments and blank ones, continuations joined.
+
+    Each is with the numbers of its first and its last line.
     """
     lines: list[tuple[int, int, str]] = []
     pending: list[str] = []

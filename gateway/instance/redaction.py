@@ -44,8 +44,9 @@ _STRONG = 8
 
 
 def hidden_by_value(secrets: Iterable[str], names: Iterable[str]) -> Iterator[str]:
-    """Those of the configured ``secrets`` that are to be given to a :class:`Redaction`: all but
-    what is a user's name, or may be any word.
+    """Return the configured ``secrets`` to be given to a :class:`Redaction`.
+
+    They are all except those that are a user's name, or may be any word.
 
     :param names: of users, of the same configuration. A secret that equals one is left out; so is
         one of fewer than eight characters that are all letters, such as ``wrong``.
@@ -71,7 +72,10 @@ class Redaction:
             self.add(secret)
 
     def add(self, secret: str) -> None:
-        """Take ``secret`` out from now on, wherever it stands; an empty one is none."""
+        """Take ``secret`` out of all text from now on.
+
+        An empty one is ignored.
+        """
         if secret:
             self._secrets.add(secret)
             # The longest first: one secret may begin another.
@@ -117,8 +121,9 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _inside(value: Any) -> Any:
-    """Headers and the like: a mapping's values under a secret name, and pairs that begin with
-    one.
+    """Clean headers and the like.
+
+    They are a mapping's values under a secret name, and pairs that begin with one.
     """
     if isinstance(value, Mapping):
         return {key: HIDDEN if _is_secret_name(key) else inner for key, inner in value.items()}

@@ -1,4 +1,6 @@
-"""Settings: a file of them and the command line, read against the declarations.
+"""Settings, read from a file and the command line.
+
+They are checked against the declarations.
 
 Owns values, sources, severities, and the sentence that operators see of a problem. Each package
 declares its own settings beside its code; this module knows none of them, and opens no file but the
@@ -129,7 +131,9 @@ class Problem:
 
 
 class SettingsError(Exception):
-    """The settings cannot be used. ``str`` is one line for each problem, errors before warnings.
+    """The settings cannot be used.
+
+    ``str`` is one line for each problem, errors before warnings.
 
     :param problems: all that was found wrong, at least one of it an error or a bridge's failure.
     """
@@ -140,8 +144,9 @@ class SettingsError(Exception):
 
 
 def printable(text: str) -> str:
-    """``text`` with what could end a line, move a cursor or reverse its direction written as an
-    escape.
+    """Return ``text`` with what is not printable written as an escape.
+
+    That could end a line, move a cursor or reverse its direction.
     """
     if text.isprintable():
         return text
@@ -170,7 +175,9 @@ class _Given:
 
 
 class Settings:
-    """The values of all declared settings: those given, and the defaults of the others. Immutable.
+    """The values of all declared settings. Immutable.
+
+    They are those given, and the defaults of the others.
 
     Made by :func:`read`.
     """
@@ -202,8 +209,9 @@ class Settings:
         return self._value(setting, setting.name)
 
     def named(self, setting: Setting[T], name: str) -> T:
-        """The value of ``setting`` for the bridge or destination called ``name``; its default where
-        none is given for that name.
+        """Return the value of ``setting`` for that bridge or destination.
+
+        Its default where none is given for that name.
 
         :raises SettingsError: as :meth:`__getitem__`.
         :raises KeyError: it was not among the declared ones.
@@ -211,8 +219,9 @@ class Settings:
         return self._value(setting, setting.full_name(name))
 
     def names(self, setting: Setting[Any]) -> list[str]:
-        """The names for which ``setting``, one with a placeholder, is given, in the order in which
-        they came.
+        """Return the names for which a setting with a placeholder is given.
+
+        They are in the order in which they came.
         """
         self._declared.require(setting)
         found: list[str] = []
@@ -251,8 +260,9 @@ class Settings:
         severity: Severity = Severity.ERROR,
         value: str | None = None,
     ) -> Problem:
-        """A problem with the value of ``setting`` that only a look at the world could find, such as
-        a certificate that is not there.
+        """Return a problem with a value that only a look at the world shows.
+
+        Such as a certificate that is not there.
 
         :param expected: what was expected, to be read after "expected".
         :param value: the value to show, if not the one given.
@@ -282,15 +292,17 @@ class Settings:
         )
 
     def bridge_problems(self, name: str) -> list[Problem]:
-        """The bad values given under ``imq.bridge.NAME.``, for which that bridge must not start;
-        none is a list without any.
+        """Return the bad values given under ``imq.bridge.NAME.``.
+
+        For them that bridge must not start; the list may be empty.
         """
         prefix = f"{BRIDGES}{name}."
         return [problem for full_name, problem in self._bad.items() if full_name.startswith(prefix)]
 
     def given(self) -> Iterator[tuple[str, str, str]]:
-        """Each setting that was given: its full name, its value as it was written (secrets hidden),
-        and its source.
+        """Yield each setting that was given.
+
+        Its full name, its value as it was written (secrets hidden), and its source.
         """
         for full_name, given in self._given.items():
             match = self._declared.find(full_name)
@@ -302,8 +314,9 @@ class Settings:
         return self._declared.secret_names()
 
     def secrets(self) -> list[str]:
-        """The values of the secret settings that are given, for the guard that keeps them out of
-        the logs.
+        """Return the values of the secret settings that are given.
+
+        They are for the guard that keeps them out of the logs.
         """
         matches = (
             (self._declared.find(full_name), given) for full_name, given in self._given.items()
@@ -425,7 +438,10 @@ def _from_command_line(
 
 
 def _judged(declared: Catalogue, given: Mapping[str, _Given]) -> tuple[Settings, list[Problem]]:
-    """The settings, and errors and warnings; bad values of bridges stay in the settings."""
+    """Return the settings, and errors and warnings.
+
+    Bad values of bridges stay in the settings.
+    """
     values: dict[str, Any] = {}
     bad: dict[str, Problem] = {}
     problems: list[Problem] = []
@@ -493,8 +509,9 @@ def _unknown(declared: Catalogue, full_name: str, entry: _Given) -> Problem:
 
 
 def _sounds_secret(full_name: str) -> bool:
-    """Whether a word of the name is, or was meant to be, one for a secret: what is misspelt is
-    unknown, and would be shown.
+    """Whether a word of the name is, or was meant to be, one for a secret.
+
+    A misspelled name is unknown, and its value would be shown.
     """
     words = re.split(r"[^a-z]+", full_name.lower())
     return any(

@@ -1,5 +1,6 @@
-"""The settings of the instance itself and those that every bridge has: one declaration each, from
-which the reference is made.
+"""The settings of the instance itself and those of every bridge.
+
+There is one declaration each, from which the reference is made.
 
 Owns these declarations. The settings of STOMP, of links and of the broker are declared beside their
 code.
@@ -42,7 +43,10 @@ _BRIDGE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class BridgeNames(ValueType[tuple[str, ...]]):
-    """Names that bridges can have, separated by commas; ``stomp`` in any case is ``stomp``."""
+    """Names that bridges can have, separated by commas.
+
+    ``stomp`` in any case is ``stomp``.
+    """
 
     name: ClassVar[str] = "List"
 
@@ -68,8 +72,9 @@ class BridgeNames(ValueType[tuple[str, ...]]):
 
 
 def is_bridge_name(text: str) -> bool:
-    """Whether a bridge of a type other than STOMP may be called so: its name is that of a
-    directory, too.
+    """Whether a bridge of another type than STOMP may have this name.
+
+    Its name is that of a directory, too.
     """
     return _BRIDGE_NAME.fullmatch(text) is not None and text.lower() not in (
         *RESERVED_BRIDGE_NAMES,
@@ -334,8 +339,9 @@ def make_memory_budget(
 
 
 def bridge_type(settings: Settings, name: str) -> str:
-    """The type of the bridge called ``name``: ``JMS`` or ``STOMP``. That of ``stomp`` need not be
-    given.
+    """Return the type of a bridge: ``JMS`` or ``STOMP``.
+
+    That of ``stomp`` need not be given.
 
     :raises SettingsError: it is not given, or is not one that a bridge of this name can have; that
         bridge must not start.

@@ -1,1 +1,4 @@
-"""What happened to messages, as lines in files: written here, read by whoever wants to know."""
+"""The journal: what happened to messages, as lines in files.
+
+The lines are written here; any reader of files can read them.
+"""

@@ -1,6 +1,6 @@
 """Headers and bodies of messages as the journal has them, where it is to.
 
-Owns their texts. Called on the journal's thread: it only reads what nobody changes any more.
+Owns their texts. Called on the journal's thread: it only reads what no longer changes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from gateway.messaging.message import DeliveryMode, Message
 
 
 def headers(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Of each message what its producer and the broker say of it, by JMS's names, as texts; with
-    their types they are in :data:`HEAD`.
+    """Return what producer and broker say of each message, as texts.
+
+    By JMS's names; with their types they are in :data:`HEAD`.
     """
     return [_headers(message) for message in messages]
 

@@ -1,4 +1,4 @@
-"""The journal as those see it who have something to tell: on the reactor's thread, without waiting.
+"""The journal on the reactor's thread, where nothing waits for it.
 
 Owns the level and what an operator's log is told. The thread is :mod:`gateway.journal.writer`'s,
 the files are :mod:`gateway.journal.segments`'s.
@@ -85,8 +85,9 @@ class Journal:
         self._writer.start()
 
     def add(self, fields: dict[str, object], octets: int = 0) -> None:
-        """Take one line. Never blocks, never raises. Lines are written in the order in which they
-        were taken.
+        """Take one line. Never blocks, never raises.
+
+        Lines are written in the order in which they were taken.
 
         :param fields: by the names of :data:`~gateway.journal.schema.FIELDS`, without ``v``,
             ``run``, ``line`` and ``instance``; ``time`` is set to now if it is missing. Also what
@@ -99,16 +100,18 @@ class Journal:
         self._writer.add(fields, octets)
 
     def written(self) -> Deferred[None]:
-        """Fires when all that was taken until now is with the kernel, or lost because the journal
-        has stopped.
+        """Wait until all that was taken until now is with the kernel.
+
+        Or lost because the journal has stopped.
         """
         done: Deferred[None] = Deferred()
         self._writer.after(lambda: self._reactor.callFromThread(done.callback, None))
         return done
 
     def close(self) -> Deferred[None]:
-        """Write what waits, and make the last segment whole; fires when that is done, or cannot
-        be.
+        """Write what waits, and make the last segment whole.
+
+        Fires when that is done, or cannot be.
         """
         done: Deferred[None] = Deferred()
         self._writer.end(lambda: self._reactor.callFromThread(done.callback, None))

@@ -5,7 +5,7 @@ by one. Runs on the journal's thread; knows nothing of files.
 
 Beside the names of :data:`~gateway.journal.schema.FIELDS` a writer may use one more: ``numbers``,
 with ``prefix``, is what becomes ``runs``. A value that is callable is called, so that what takes
-long is done here. ``sizes`` and ``timestamps`` that are all the same become the field of the
+long is done here. ``sizes`` and ``timestamps`` that are equal become the field of the
 singular.
 """
 
@@ -32,8 +32,9 @@ _ENDS: Final = re.compile(rf"(?<![0-9])(?:0|[1-9][0-9]{{0,{_DIGITS - 1}}})\Z")
 
 
 def runs_of(numbers: Sequence[int]) -> list[list[int]]:
-    """The numbers, in their order, as arithmetic progressions ``[first, count, step]``; that of a
-    single number has the step 1.
+    """Return the numbers, in their order, as arithmetic progressions.
+
+    Each is ``[first, count, step]``; that of a single number has the step 1.
 
     >>> runs_of([4, 5, 6, 20, 10, 15, 20])
     [[4, 3, 1], [20, 2, -10], [15, 2, 5]]
@@ -63,8 +64,9 @@ def runs_of(numbers: Sequence[int]) -> list[list[int]]:
 
 
 def numbered(ids: Sequence[str]) -> tuple[str, list[int]] | None:
-    """What all of the ids begin with, and the number that each ends in: nearly all brokers number
-    what a connection sends. None where they are not like that.
+    """Return what all of the ids begin with, and the numbers they end in.
+
+    Nearly all brokers number what a connection sends. None where they are not like that.
 
     >>> numbered(["ID:host-4000-1:2:1:9", "ID:host-4000-1:2:1:10"])
     ('ID:host-4000-1:2:1:', [9, 10])
@@ -102,7 +104,7 @@ class Lines:
         """One line, with its line feed.
 
         :param fields: ``time`` among them.
-        :raises TypeError, ValueError: a value is none of JSON's. What a callable raises goes
+        :raises TypeError, ValueError: JSON has no such value. What a callable raises goes
             through.
         """
         said: dict[str, object] = {}

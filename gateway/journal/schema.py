@@ -1,5 +1,6 @@
-"""The journal's format, the one place that defines it: for those who write it and for those who
-read it.
+"""The journal's format, for writers and readers.
+
+This is the one place that defines it.
 
 Owns names, types and versions. Opens no file.
 
@@ -10,7 +11,7 @@ A journal is a folder of *segments*. A segment is a text file in UTF-8 of lines 
 line feed; each line is one JSON object. It is called ``RUN-NUMBER.jsonl``: the run of the gateway
 that wrote it (:func:`run_name`), and its number within the run from 1 on in ten digits. It appears
 under that name whole, by a rename, and is never changed afterwards, until it is removed when it is
-too old. What is still being written is called ``RUN-NUMBER.jsonl.open``; whoever reads must not
+too old. What is still being written is called ``RUN-NUMBER.jsonl.open``; readers must not
 look at it. One that a crash has left is completed, and renamed, at the next start; a line that was
 cut short by the crash is not in it.
 
@@ -70,7 +71,7 @@ class Step(StrEnum):
     ROUTED = "routed"
     #: It was handed to a consumer for the first time.
     DELIVERED = "delivered"
-    #: It was handed to a consumer again; ``attempts`` says for the how manieth time.
+    #: It was handed to a consumer again; ``attempts`` has the number of the delivery attempt.
     REDELIVERED = "redelivered"
     #: A consumer gave it back: by a NACK, by a rollback, or by going away.
     RETURNED = "returned"
@@ -80,7 +81,7 @@ class Step(StrEnum):
     #: The acknowledgement is safe, and its consumer was told so (a RECEIPT), or its transaction is
     #: committed.
     ACKNOWLEDGEMENT_CONFIRMED = "acknowledgement confirmed"
-    #: It is there no longer: nobody else is owed it. Of a topic: this subscription is not.
+    #: It is no longer there: no other consumer is owed it. Of a topic: this subscription is not.
     DELETED = "deleted"
     #: Its time to live was over.
     EXPIRED = "expired"
@@ -253,8 +254,9 @@ FIELDS: Final = (
 
 
 def run_name(store_id: str, started_us: int) -> str:
-    """The name of a run of the gateway: whose it is, and since when. Runs of one gateway sort by
-    their age.
+    """Return the name of a run of the gateway: whose it is, and since when.
+
+    Runs of one gateway sort by their age.
 
     :param store_id: what the broker's message ids have in them. :param started_us: microseconds
         since the epoch.
@@ -268,8 +270,9 @@ def segment_name(run: str, number: int) -> str:
 
 
 def segment_of(name: str) -> tuple[str, int] | None:
-    """The run and the number of the segment with this file name; None where it is no whole
-    segment.
+    """Return the run and the number of the segment with this file name.
+
+    None where it is not that of a whole segment.
     """
     found = _NAME.fullmatch(name)
     return None if found is None else (found["run"], int(found["number"]))

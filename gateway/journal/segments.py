@@ -1,5 +1,6 @@
-"""The journal's files: segments that grow, roll, appear by a rename, and are removed when they are
-too old.
+"""The journal's files: segments that grow, roll, and are removed.
+
+They appear by a rename, and are removed when they are too old.
 
 Owns names, permissions, syncs and renames. Knows nothing of what a line says, and of no thread: its
 methods block, and one thread calls them.
@@ -49,7 +50,7 @@ class Bounds:
 
 
 class Segments:
-    """The segments of one run of the gateway, and the whole ones of those before it.
+    """The segments of one run, and the whole ones of those before it.
 
     :param folder: the journal's, which must be there. :param monotonic: the clock for ages of open
         segments, in seconds.
@@ -76,8 +77,9 @@ class Segments:
     # --- writing
 
     def write(self, data: bytes) -> None:
-        """Hand whole lines to the kernel, in the open segment, which is made if there is none; then
-        roll it if it is large or old.
+        """Hand whole lines to the kernel, in the open segment.
+
+        The segment is made if it is missing. It is rolled afterwards if it is large or old.
 
         :raises CutShort: as much as its ``kept`` says is there, and nothing is open any more.
         :raises OSError: nothing of it is.
@@ -113,8 +115,11 @@ class Segments:
         self._size = 0
 
     def _cut(self, error: OSError, data: bytes, done: int) -> CutShort:
-        """A write has failed after so many octets: leave whole lines, as a whole segment if that is
-        possible.
+        """Leave whole lines after a write that failed.
+
+        As a whole segment if that is possible.
+
+        :param done: bytes that were written.
         """
         kept = data.rfind(b"\n", 0, done) + 1
         try:
@@ -127,7 +132,10 @@ class Segments:
         return CutShort(error, kept)
 
     def due_in(self) -> float | None:
-        """Seconds until :meth:`roll_if_old` has something to do; None when nothing is open."""
+        """Return the seconds until :meth:`roll_if_old` has something to do.
+
+        None when nothing is open.
+        """
         return (
             None
             if self._descriptor < 0
@@ -135,13 +143,17 @@ class Segments:
         )
 
     def roll_if_old(self) -> None:
-        """Roll the open segment if it is old enough. :raises OSError: as :meth:`roll`."""
+        """Roll the open segment if it is old enough.
+
+        :raises OSError: as :meth:`roll`.
+        """
         if self._descriptor >= 0 and self.due_in() == 0:
             self.roll()
 
     def roll(self) -> None:
-        """The open segment, if there is one, is whole from now on: synced, renamed, and the name
-        synced.
+        """Make the open segment whole, if there is one.
+
+        It is synced and renamed, and the name is synced.
 
         :raises OSError: it could not be, and stays as it is for :meth:`complete`.
         """
@@ -171,8 +183,9 @@ class Segments:
     # --- what others have left
 
     def complete(self) -> list[str]:
-        """Complete the segments that were left open, by an earlier run or by this one: cut off a
-        line that is not whole, sync, rename.
+        """Complete the segments that were left open.
+
+        By an earlier run or by this one: cut off a line that is not whole, sync, rename.
 
         Not while one is open. One without a whole line is removed.
 
@@ -185,8 +198,7 @@ class Segments:
         return completed
 
     def remove_old(self, now: float) -> list[str]:
-        """Remove whole segments that are older than they are kept, and the oldest of those that are
-        too many.
+        """Remove whole segments that are too old, and the oldest of too many.
 
         :param now: seconds since the epoch. :returns: their names. :raises OSError: one could not
             be removed.
@@ -235,7 +247,7 @@ def _complete(path: Path) -> bool:
 
 
 def _end_of_lines(descriptor: int) -> int:
-    """The place after the last line feed of a file; 0 where there is none."""
+    """Return the place after the last line feed of a file; else 0."""
     end = os.fstat(descriptor).st_size
     while end:
         start = max(0, end - _BLOCK)

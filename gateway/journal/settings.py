@@ -1,4 +1,4 @@
-"""The journal's settings, declared here once; the reference page is made from them."""
+"""The journal's settings, from which the reference page is made."""
 
 from __future__ import annotations
 

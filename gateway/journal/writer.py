@@ -1,4 +1,6 @@
-"""The journal's thread: takes what was handed over, makes lines of it, and has them written.
+"""The journal's thread: makes lines of what it is given.
+
+It has them written.
 
 Owns the bound of what waits, the numbers of lines, and what happens when the disk takes no more:
 the journal stops, and tries again by itself. A line that is lost, for lack of memory or of disk,
@@ -33,7 +35,10 @@ _SWEEP: Final = 600.0
 
 
 class News(Enum):
-    """What an operator is to know; ``str.format`` is given ``error``, ``lost`` and ``names``."""
+    """What an operator is to know.
+
+    ``str.format`` is given ``error``, ``lost`` and ``names``.
+    """
 
     STOPPED = "the journal has stopped, and lines are lost: {error}; it tries again each minute"
     RESUMED = "the journal goes on; {lost} lines were lost"
@@ -105,8 +110,9 @@ class Writer:
         self._thread.start()
 
     def add(self, fields: Mapping[str, object], octets: int) -> None:
-        """Take a line. Called by one thread only. :param octets: what it holds in memory while it
-        waits, beside :data:`OVERHEAD`.
+        """Take a line. Called by one thread only.
+
+        :param octets: what it holds in memory while it waits, beside :data:`OVERHEAD`.
         """
         self._number = number = self._number + 1
         weight = octets + OVERHEAD
@@ -130,8 +136,9 @@ class Writer:
             self._wake.set()
 
     def after(self, done: Callable[[], None]) -> None:
-        """Call ``done`` when all that was taken until now is written, or lost; on the journal's
-        thread, or here when that has ended.
+        """Call ``done`` when all taken until now is written, or lost.
+
+        It is called on the journal's thread, or here when that has ended.
         """
         if self._ended:
             done()
@@ -143,8 +150,9 @@ class Writer:
             self._finish()
 
     def end(self, done: Callable[[], None]) -> None:
-        """Write what waits, make the last segment whole, and end the thread; then call ``done``, on
-        that thread, or here when that has ended.
+        """Write what waits, make the last segment whole, and end the thread.
+
+        Then call ``done``, on that thread, or here when that has ended.
         """
         self._at_end.append(done)
         if self._ended:
@@ -182,7 +190,7 @@ class Writer:
             self._tell_end()
 
     def _finish(self) -> None:
-        """Nobody writes any more: tell those who wait all the same."""
+        """Call those who wait, though nothing is written any more."""
         for waiting in _taken_out(self._queue):
             if callable(waiting):
                 waiting()
