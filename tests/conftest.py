@@ -54,13 +54,21 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, meaning in tiers.MARKS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     worker = getattr(config, "workerinput", None)
-    config.stash[_QUICK] = (
-        config.args_source is not pytest.Config.ArgsSource.ARGS and not config.getoption("--long")
-        if worker is None
-        else worker["quick"]
-    )
+    config.stash[_QUICK] = _names_nothing(config) if worker is None else worker["quick"]
     profile = "long" if config.getoption("--long") else "small" if config.stash[_QUICK] else "usual"
     settings.load_profile(profile)
+
+
+def _names_nothing(config: pytest.Config) -> bool:
+    return config.args_source is not pytest.Config.ArgsSource.ARGS and not config.getoption(
+        "--long"
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Share the quick tier out; a test that is named runs in this process, for the debugger."""
+    return tiers.QUICK_WORKERS if _names_nothing(config) else 0
 
 
 @pytest.hookimpl(optionalhook=True)

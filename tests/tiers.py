@@ -57,6 +57,8 @@ FIXTURES: Final = {
     "spark": SPARK,
     "start_gateway": PROCESS,
 }
+#: Workers of the quick tier. Some of its tests wait for a moment, so two cores have time for three.
+QUICK_WORKERS: Final = 3
 #: Tests with these marks share one worker, as what they need is slow to start and is shared.
 _SHARING: Final = (SPARK, BROKERS)
 #: What Python's audit events say of a test that is not quick.

@@ -29,6 +29,8 @@ from pipeline.report.page import MOST_ROWS, page, write_page
 from pipeline.summary import Chart, Summary, Table
 from tests.pipeline.report.samples import HOSTILE, START, WHEN, summaries
 
+pytestmark = pytest.mark.slow
+
 KINDS = tuple(summaries())
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 

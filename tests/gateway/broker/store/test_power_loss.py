@@ -25,6 +25,8 @@ from gateway.broker.store.interface import StoreDamaged
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import History, QueueReactor, contents
 
+pytestmark = pytest.mark.slow
+
 PAGE: Final = opening.PAGE_SIZE
 #: What systems write at once, whatever SQLite's pages are.
 BLOCK: Final = 4096
