@@ -48,6 +48,7 @@ MODULES = [
     "gateway/broker/journal_lines.py",
     "gateway/broker/journey.py",
     "gateway/broker/sessions/ledger.py",
+    "gateway/broker/sessions/routing.py",
     "gateway/broker/durability/numbering.py",
     "gateway/broker/durability/rows.py",
     "gateway/broker/sessions/session.py",

@@ -114,10 +114,8 @@ CIRCLES = frozenset(
         frozenset(
             f"gateway.broker.{name}"
             for name in [
-                "sessions.connection",
                 "sessions.consumer",
                 "sessions.session",
-                "xa.resource",
             ]
         ),
     }

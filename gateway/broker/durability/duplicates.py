@@ -3,7 +3,7 @@ destination, is taken and dropped.
 
 Owns which ids are remembered, for how long, and their rows; and the numbers of destinations that
 went although ids of theirs are remembered. The accepting side, a session or a branch, asks for the
-order that it needs: the repeats are sifted out by ``connection.route``, before limits count them;
+order that it needs: the repeats are sifted out by ``Routing.route``, before limits count them;
 when the others were numbered, they are remembered in the batch that stores them. Who sends a repeat
 waits for its original to be durable. Knows nothing of where messages wait.
 

@@ -195,7 +195,7 @@ def producers(provider: EmbeddedProvider) -> Counter[Destination]:
 def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) -> Iterator[None]:
     """The same as :func:`producers`, added to ``counts`` in short steps."""
     for connection in list(provider.connections):
-        known = iter(list(connection.producible.values()))
+        known = iter(list(connection.routing.producible.values()))
         while part := list(islice(known, PART)):
             counts.update([physical.destination for physical in part if not physical.removed])
             yield
@@ -390,10 +390,12 @@ def connection(
         session="" if client is None else client.session,
         holder=holder,
         since_ms=connection.since_ms,
-        producers=sum([not physical.removed for physical in connection.producible.values()]),
+        producers=sum(
+            [not physical.removed for physical in connection.routing.producible.values()]
+        ),
         consumers=len(every),
-        sent=connection.sent,
-        delivered=connection.delivered,
+        sent=connection.routing.sent,
+        delivered=connection.routing.delivered,
         unacknowledged=sum([consumer.outstanding for consumer in every]),
     )
 

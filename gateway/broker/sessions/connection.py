@@ -1,27 +1,25 @@
-"""A connection of the embedded broker (``messaging.provider.Connection``): who the user is and what
-that user may do.
+"""A connection of the embedded broker (``messaging.provider.Connection``).
 
-Owns access decisions, the connection's sessions, its client identifier and its temporary
-destinations.
+Owns its sessions, its client identifier, what its consumers subscribe to and its temporary
+destinations. What its user may do is :mod:`gateway.broker.sessions.routing`'s to decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from gateway.broker.core.limits import LimitBehavior
 from gateway.broker.core.memory import of_consumer, of_destination, of_subscription
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue, QueueBrowser
 from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.durability.duplicates import Sifted, check_id
 from gateway.broker.journal_lines import Origin
 from gateway.broker.security.access import AccessRules, Operation
-from gateway.broker.security.users import ADMIN_GROUP, Principal
+from gateway.broker.security.users import Principal
 from gateway.broker.sessions.consumer import EmbeddedConsumer
+from gateway.broker.sessions.routing import Routing
 from gateway.broker.sessions.session import EmbeddedSession
 from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.store.interface import StoreError
@@ -30,68 +28,21 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
     ClientIdRequired,
-    DestinationFull,
-    DestinationStopped,
     DurableInUse,
     InvalidDestination,
-    MessageRejected,
-    MessageTooLarge,
     MessagingError,
-    NoRoom,
-    ProviderUnavailable,
     SelectorTooCostly,
     StorageFailed,
     UnknownSubscription,
 )
-from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import DUPLICATE_ID, Deliver, Mode, Session, Subscription, XASession
+from gateway.messaging.provider import Deliver, Mode, Subscription, XASession
 from gateway.messaging.selector.selector import Selector, parse
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
-    from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.durability.duplicates import Arrivals, Before
-    from gateway.broker.operator.limit_reports import LimitReports
 
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"
-
-#: Destinations that a connection knows before those that went are looked for.
-_SWEEP: Final = 1000
-
-
-def admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReports) -> None:
-    """Whether there is room for all of these.
-
-    :param messages: those that were asked about, in order: the arrivals, and maybe others between.
-    :param reports: told of a destination that refuses. :raises MessageRejected: for the first that
-        there is no room for; its place is the one in ``messages``.
-    """
-    sums: dict[Destination, tuple[int, int]] = {}
-    for physical, run in arrivals:
-        if (
-            not physical.properties.bounded
-            or physical.properties.limit_behavior is not LimitBehavior.REJECT_NEWEST
-        ):
-            continue
-        count, octets = sums.get(physical.destination, (0, 0))
-        octets += sum([message.size for message in run])
-        count += len(run)
-        try:
-            physical.admit(count, octets)
-        except DestinationFull:
-            count -= len(run)
-            octets -= sum([message.size for message in run])
-            for message in run:
-                count += 1
-                octets += message.size
-                try:
-                    physical.admit(count, octets)
-                except DestinationFull as error:
-                    reports.refusing(physical, error)
-                    place = next(index for index, asked in enumerate(messages) if asked is message)
-                    raise MessageRejected(place, error) from error
-        sums[physical.destination] = (count, octets)
 
 
 class EmbeddedConnection:
@@ -117,30 +68,18 @@ class EmbeddedConnection:
         ended: Callable[[EmbeddedConnection], None],
     ) -> None:
         self.broker = broker
-        self.address = address
-        self.principal = principal
-        self.user = principal.name
         self.client_id = client_id
         self.number = number
-        self.origin = Origin(number, principal.name, address)
+        self.user = principal.name
+        self.routing = Routing(broker, principal, rules, Origin(number, principal.name, address))
         self._random_name = random_name
         self._ended = ended
-        self._rules = rules
         self._lost: Callable[[MessagingError], None] | None = lost
         self._error: MessagingError | None = None
         self.sessions: dict[EmbeddedSession, None] = {}
         self._temporary: set[Destination] = set()
-        #: Destinations this user may send to, as long as neither they nor the rules change.
-        self.producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
-        self._sweep_at = _SWEEP
-        #: Of the messages that were routed last: what was found about their duplicate ids; None
-        #: when none has one.
-        self.sifted: Sifted | None = None
-        self._epoch = rules.epoch
-        #: Epoch milliseconds of its beginning; messages it has sent, and those delivered to it.
+        #: Epoch milliseconds of its beginning.
         self.since_ms = broker.turn.refresh()
-        self.sent = 0
-        self.delivered = 0
 
     @property
     def product(self) -> str:
@@ -148,144 +87,26 @@ class EmbeddedConnection:
 
     @property
     def administers(self) -> bool:
-        return ADMIN_GROUP in self.principal.groups
+        return self.routing.administers
+
+    @property
+    def principal(self) -> Principal:
+        return self.routing.principal
 
     # --- sessions
 
     def session(self, mode: Mode) -> EmbeddedSession:
         self.check_open()
-        session = EmbeddedSession(self, mode)
+        session = EmbeddedSession(self.routing, mode, self.sessions, self._attach)
         self.sessions[session] = None
         return session
 
     def xa_session(self) -> XASession:
-        return EmbeddedXASession(self.session(Mode.TRANSACTED))
-
-    def own_session(self, session: Session) -> EmbeddedSession | None:
-        """The session, if it is one of this connection's."""
-        for own in self.sessions:
-            if own is session:
-                return own
-        return None
-
-    def forget(self, session: EmbeddedSession) -> None:
-        self.sessions.pop(session, None)
-
-    # --- sending
-
-    def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
-        """Where messages go, in runs of one destination, if all of them may; without those whose
-        duplicate ids are known, see :attr:`sifted`.
-
-        :param before: see :meth:`~gateway.broker.durability.duplicates.DuplicateIds.sift`.
-        :raises MessageRejected: for the first that may not.
-        """
-        if self._epoch != self._rules.epoch:
-            self.producible.clear()
-            self._epoch = self._rules.epoch
-        broken = self.broker.commits.broken
-        fits = self.broker.store.largest - self.broker.commits.octets_without_room
-        identified = False
-        checked: Headers | None = None
-        arrivals: Arrivals = []
-        most = self.broker.options.max_size
-        start = 0
-        index = 0
-        destination = messages[0].headers.destination
-        physical: PhysicalQueue | PhysicalTopic | None = None
-        try:
-            for index, message in enumerate(messages):
-                headers = message.headers
-                if headers.destination is not destination and headers.destination != destination:
-                    assert physical is not None
-                    arrivals.append((physical, messages[start:index]))
-                    start = index
-                    destination = headers.destination
-                    physical = None
-                if physical is None:
-                    physical = self.producible.get(destination)
-                    if physical is None or physical.removed or physical.damaged:
-                        physical = self._find_producible(destination)
-                    limit = physical.properties.max_bytes_per_msg
-                if headers is not checked:
-                    checked = headers
-                    if DUPLICATE_ID in headers.properties:
-                        check_id(headers.properties[DUPLICATE_ID])
-                        identified = True
-                message.size = size = len(message.body) + headers.octets
-                if size > most >= 0:
-                    raise MessageTooLarge(destination, size, "imq.message.max_size", most)
-                if size > limit >= 0:
-                    raise MessageTooLarge(destination, size, "maxBytesPerMsg", limit)
-                if (
-                    (size > fits or broken is not None)
-                    and headers.persistent
-                    and not self.broker.duplicates.repeats(physical, headers)
-                ):
-                    if broken is not None:
-                        raise StorageFailed(str(broken))
-                    self.broker.check_fits([(physical, (message,))])
-        except MessagingError as error:
-            raise MessageRejected(index, error) from error
-        assert physical is not None
-        arrivals.append((physical, messages[start:] if start else messages))
-        self.sifted = None
-        if identified:
-            arrivals, self.sifted = self.broker.duplicates.sift(arrivals, before)
-        for physical, _ in arrivals:
-            if physical.properties.bounded:
-                admit(arrivals, messages, self.broker.limit_reports)
-                break
-        return arrivals
-
-    def _find_producible(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
-        if is_wild(destination.name) and destination.kind is Kind.TOPIC:
-            raise InvalidDestination(
-                destination, "a message cannot be sent to a name with wildcards"
-            )
-        physical = self._usable(destination, Operation.PRODUCE)
-        if len(self.producible) >= self._sweep_at:
-            # It must not keep destinations that went long ago.
-            for gone in [each for each, there in self.producible.items() if there.removed]:
-                del self.producible[gone]
-            self._sweep_at = max(_SWEEP, 2 * len(self.producible))
-        self.producible[destination] = physical
-        return physical
-
-    def _usable(
-        self, destination: Destination, operation: Operation
-    ) -> PhysicalQueue | PhysicalTopic:
-        """The physical destination, made if need be and the user may.
-
-        :raises AccessDenied, InvalidDestination:
-        """
-        physical = self.broker.find(destination)
-        auto_created = physical.auto_created if physical is not None else not destination.temporary
-        if physical is None and destination in self.broker.configured:
-            auto_created = False
-        if not self._rules.allows(self.principal, operation, destination, auto_created):
-            raise AccessDenied(self.user, operation.value, destination)
-        if physical is not None and physical.removed:
-            raise InvalidDestination(destination, "an administrator is removing it")
-        if physical is not None and physical.damaged:
-            raise DestinationStopped(destination)
-        if physical is None:
-            if destination.temporary:
-                raise InvalidDestination(
-                    destination, "the temporary destination is gone, or never was"
-                )
-            if not self.broker.creatable(destination):
-                raise InvalidDestination(
-                    destination, "there is no such destination, and none is created automatically"
-                )
-            self._check_room(destination, "destination", of_destination(destination.name))
-            physical = self.broker.create(destination)
-            self.broker.use_reports.made(destination, self.user)
-        return physical
+        return EmbeddedXASession(self.session(Mode.TRANSACTED), self.broker.branches)
 
     # --- receiving
 
-    def attach(
+    def _attach(
         self,
         session: EmbeddedSession,
         spec: Subscription,
@@ -304,7 +125,7 @@ class EmbeddedConnection:
                 "only the connection that created a temporary destination may consume from it",
             )
         weight = of_consumer("" if selector is None else selector.text)
-        self._check_room(destination, "consumer", weight)
+        self.routing.check_room(destination, "consumer", weight)
         if destination.kind is Kind.TOPIC:
             consumer = self._attach_topic(session, spec, selector, deliver, failed)
         else:
@@ -315,15 +136,6 @@ class EmbeddedConnection:
             consumer.weight = weight
             self.broker.memory.stand(weight)
         return consumer
-
-    def _check_room(self, destination: Destination, what: str, octets: int) -> None:
-        """:raises NoRoom: a client is to make something of so many octets for which there is no
-        memory; administrators and links may.
-        """
-        memory = self.broker.memory
-        if not memory.has_room_for(octets) and self.address and not self.administers:
-            self.broker.limit_reports.no_room(memory.standing, memory.standing_most)
-            raise NoRoom(destination, what, memory.standing, memory.standing_most)
 
     def _attach_queue(
         self,
@@ -336,7 +148,9 @@ class EmbeddedConnection:
         destination = spec.destination
         if spec.durable_name is not None:
             raise InvalidDestination(destination, "only topics have durable subscriptions")
-        queue = self._usable(destination, Operation.BROWSE if spec.browse else Operation.CONSUME)
+        queue = self.routing.usable(
+            destination, Operation.BROWSE if spec.browse else Operation.CONSUME
+        )
         assert isinstance(queue, PhysicalQueue)
         if spec.browse:
             browser = QueueBrowser(queue)
@@ -376,12 +190,12 @@ class EmbeddedConnection:
         if pattern.temporary and spec.durable_name is not None:
             raise InvalidDestination(pattern, "a temporary topic has no durable subscriptions")
         if is_wild(pattern.name):
-            if not self._rules.allows(self.principal, Operation.CONSUME, pattern, False):
+            if not self.routing.may_consume(pattern):
                 raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
         else:
-            self._usable(pattern, Operation.CONSUME)
+            self.routing.usable(pattern, Operation.CONSUME)
         if spec.durable_name is None:
-            self._check_room(
+            self.routing.check_room(
                 pattern, "subscription", of_subscription("" if selector is None else selector.text)
             )
             subscription = TopicSubscription(
@@ -392,7 +206,7 @@ class EmbeddedConnection:
                 no_local=spec.no_local,
                 origin=self.number if spec.no_local else 0,
             )
-            subscription.covers = self._may_consume
+            subscription.covers = self.routing.may_consume
             self.broker.subscribe(subscription)
         else:
             subscription = self._durable(spec.durable_name, spec, selector)
@@ -422,12 +236,12 @@ class EmbeddedConnection:
                 and same_text
                 and existing.no_local == spec.no_local
             ):
-                existing.covers = self._may_consume
+                existing.covers = self.routing.may_consume
                 if spec.no_local:
                     existing.origin = self.number
                 return existing
         if existing is None:
-            self._check_room(
+            self.routing.check_room(
                 spec.destination,
                 "subscription",
                 of_subscription("" if selector is None else selector.text),
@@ -448,7 +262,7 @@ class EmbeddedConnection:
             client_id=self.client_id,
             name=name,
         )
-        subscription.covers = self._may_consume
+        subscription.covers = self.routing.may_consume
         broker.durables[key] = subscription
         broker.subscribe(subscription)
         broker.store_subscription(subscription)
@@ -465,15 +279,12 @@ class EmbeddedConnection:
             user=self.user,
         )
 
-    def _may_consume(self, topic: Destination) -> bool:
-        return self._rules.allows(self.principal, Operation.CONSUME, topic, False)
-
     # --- the rest of the seam
 
     def temporary(self, kind: Kind) -> Destination:
         self.check_open()
         destination = Destination(kind, self._random_name(), True)
-        self._check_room(destination, "destination", of_destination(destination.name))
+        self.routing.check_room(destination, "destination", of_destination(destination.name))
         self.broker.create(destination)
         self._temporary.add(destination)
         self.broker.log.debug(
@@ -514,7 +325,7 @@ class EmbeddedConnection:
         if self._lost is None and self._error is None:
             return succeed(None)
         self._lost = None
-        self._end()
+        self._end("the connection is closed")
         done: Deferred[None] = Deferred()
         self.broker.soon(lambda: done.callback(None))
         return done
@@ -524,23 +335,21 @@ class EmbeddedConnection:
         if self._error is None and self._lost is not None:
             self._error = error
             lost, self._lost = self._lost, None
-            self._end()
+            self._end(error.told(str))
             self.broker.soon(lambda: lost(error))
 
     def readmitted(self, principal: Principal) -> None:
         """The user is still one, maybe in other groups."""
         if principal != self.principal:
-            self.principal = principal
-            self.producible.clear()
+            self.routing.principal = principal
+            self.routing.producible.clear()
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""
-        if self._lost is None:
-            raise ProviderUnavailable(
-                self._error.told(str) if self._error else "the connection is closed"
-            )
+        self.routing.check_open()
 
-    def _end(self) -> None:
+    def _end(self, why: str) -> None:
+        self.routing.ended = self.routing.ended or why
         for session in list(self.sessions):
             session.close()
         for destination in self._temporary:
@@ -549,5 +358,5 @@ class EmbeddedConnection:
                 self.broker.remove(physical)
         self._temporary.clear()
         # Whoever still refers to this connection must not keep destinations that go.
-        self.producible.clear()
+        self.routing.producible.clear()
         self._ended(self)

@@ -78,13 +78,13 @@ class EmbeddedConsumer:
         #: closed.
         self.weight = 0
         self.mode = session.mode
-        self.origin: Origin = session.connection.origin
+        self.origin: Origin = session.routing.origin
         self._deliver = deliver
         self._failed = failed
         self._ledger: Ledger = (
             IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
         )
-        self._memory = session.connection.broker.memory
+        self._memory = session.routing.broker.memory
         #: Octets of what it has and has not settled, overhead included; what was acknowledged in a
         #: transaction is that one's.
         self.unsettled = 0
@@ -107,7 +107,7 @@ class EmbeddedConsumer:
             and (self.octets is None or self.octets > 0)
             and (
                 self.unsettled <= _FREE
-                or self.session.connection.broker.unacknowledged.may_have_more(self)
+                or self.session.routing.broker.unacknowledged.may_have_more(self)
             )
         )
 
@@ -120,7 +120,7 @@ class EmbeddedConsumer:
         first = self._next
         self._next = first + len(run)
         self.credit -= len(run)
-        self.session.connection.delivered += len(run)
+        self.session.routing.delivered += len(run)
         if self.octets is not None:
             self.octets -= sum([len(message.body) for message in run])
         self._ledger.add(first, run)
@@ -296,7 +296,7 @@ class EmbeddedConsumer:
         self._memory.unacknowledged -= less
 
     def _settle(self, messages: Sequence[Message]) -> None:
-        broker = self.session.connection.broker
+        broker = self.session.routing.broker
         inserted = broker.commits.inserted
         if broker.journey is None:
             self.source.settle(messages)
@@ -313,7 +313,7 @@ class EmbeddedConsumer:
             if self.session.gate is not None:
                 self.session.gate("acknowledgement")
             return self.session
-        joined = self.session.connection.own_session(within)
+        joined = self.session.sibling(within)
         if joined is None or joined.mode is not Mode.TRANSACTED:
             raise ProviderUnavailable(
                 "an acknowledgement can only join a transacted session of its own connection"

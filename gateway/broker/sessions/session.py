@@ -26,11 +26,11 @@ from gateway.messaging.errors import (
     TransactionTooLarge,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Mode, Subscription
+from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
 
 if TYPE_CHECKING:
     from gateway.broker.journey import Unconfirmed
-    from gateway.broker.sessions.connection import EmbeddedConnection
+    from gateway.broker.sessions.routing import Routing
 
 
 class _Rejected(NamedTuple):
@@ -41,21 +41,36 @@ class _Rejected(NamedTuple):
 
 
 class EmbeddedSession:
-    """One session. Made by its connection."""
+    """One session. Made by its connection.
 
-    def __init__(self, connection: EmbeddedConnection, mode: Mode) -> None:
-        self.connection = connection
+    :param siblings: the open sessions of the connection; it removes itself when it closes.
+    :param attach: makes a consumer of this session.
+    """
+
+    def __init__(
+        self,
+        routing: Routing,
+        mode: Mode,
+        siblings: dict[EmbeddedSession, None],
+        attach: Callable[
+            [EmbeddedSession, Subscription, Deliver, Callable[[MessagingError], None]],
+            EmbeddedConsumer,
+        ],
+    ) -> None:
+        self.routing = routing
         self.mode = mode
-        self._broker = connection.broker
-        self._commits = connection.broker.commits
+        self._siblings = siblings
+        self._attach = attach
+        self._broker = routing.broker
+        self._commits = routing.broker.commits
         self._consumers: dict[EmbeddedConsumer, None] = {}
         self._closed = False
         self._promises = Promises(self._commits, self._broker.soon)
         self._holding_back = HoldingBack(
-            connection.broker.turn,
-            connection.broker.schedule,
+            routing.broker.turn,
+            routing.broker.schedule,
             self._commits,
-            connection.broker.memory,
+            routing.broker.memory,
             self._promises.wait_for_room,
             self._promises.release_held,
         )
@@ -84,18 +99,20 @@ class EmbeddedSession:
         if self.mode is Mode.TRANSACTED:
             self._send_in_transaction(messages)
             return
-        arrivals = self.connection.route(messages)
-        sifted = self.connection.sifted
-        self.connection.sent += len(messages)
+        arrivals = self.routing.route(messages)
+        sifted = self.routing.sifted
+        self.routing.sent += len(messages)
         commits = self._commits
         before, inserted = commits.changes, commits.inserted
         commits.begin()
         try:
-            self._broker.numbering.give(messages, self.connection.user, self.connection.number)
+            self._broker.numbering.give(
+                messages, self.routing.origin.user, self.routing.origin.number
+            )
             if sifted is not None:
                 self._broker.duplicates.remember(arrivals)
             if self._broker.journey is not None:
-                self._broker.journey.sent(self, self.connection.origin, arrivals)
+                self._broker.journey.sent(self, self.routing.origin, arrivals)
             for physical, run in arrivals:
                 physical.arrive(run, physical.keep(run))
                 self._holding_back.fast = physical if isinstance(physical, PhysicalQueue) else None
@@ -114,7 +131,7 @@ class EmbeddedSession:
     def _send_in_transaction(self, messages: Sequence[Message]) -> None:
         if self.gate is not None:
             self.gate("send")
-        self.connection.route(messages)
+        self.routing.route(messages)
         options = self._broker.options
         octets = sum([message.size for message in messages])
         if len(self._sends) + len(messages) > options.transaction_messages:
@@ -152,7 +169,7 @@ class EmbeddedSession:
     ) -> EmbeddedConsumer:
         self.check_open()
         before = self._commits.changes
-        consumer = self.connection.attach(self, spec, deliver, failed)
+        consumer = self._attach(self, spec, deliver, failed)
         self._promises.touch_since(before)
         self._consumers[consumer] = None
         return consumer
@@ -188,7 +205,7 @@ class EmbeddedSession:
     def completion(self, done: Done) -> None:
         self.check_open()
         if self._broker.journey is not None:
-            done = self._broker.journey.confirming(self, self.connection.origin, done)
+            done = self._broker.journey.confirming(self, self.routing.origin, done)
         promise = self._promises.make(done)
         if self._holding_back.blocked:
             promise.held = True
@@ -227,7 +244,7 @@ class EmbeddedSession:
 
     def _hold(self, octets: int) -> None:
         """Count what the open transaction has in memory."""
-        if not self.connection.address:
+        if not self.routing.origin.address:
             self._held += octets
             self._broker.memory.transactions += octets
 
@@ -245,7 +262,7 @@ class EmbeddedSession:
         try:
             if self._acknowledged_count > most:
                 raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
-            arrivals = self.connection.route(self._sends) if self._sends else []
+            arrivals = self.routing.route(self._sends) if self._sends else []
             self._broker.check_fits(arrivals)
         except MessagingError as error:
             self._undo()
@@ -253,9 +270,9 @@ class EmbeddedSession:
             self._promises.keep_soon(promise, cause)
             return
         sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
-        sifted = self.connection.sifted if sends else None
+        sifted = self.routing.sifted if sends else None
         self._forget_transaction()
-        self.connection.sent += len(sends)
+        self.routing.sent += len(sends)
         commits = self._commits
         taken = [
             (consumer, [message for _, message in deliveries])
@@ -267,7 +284,7 @@ class EmbeddedSession:
 
         def outcome(error: StoreError | None) -> None:
             if error is None and journey is not None:
-                journey.confirmed(self.connection.origin, arrivals)
+                journey.confirmed(self.routing.origin, arrivals)
                 for consumer, messages in taken:
                     journey.taken(consumer, consumer.source, messages)
             for physical, place, kept in places:
@@ -285,11 +302,11 @@ class EmbeddedSession:
 
         commits.begin()
         try:
-            self._broker.numbering.give(sends, self.connection.user, self.connection.number)
+            self._broker.numbering.give(sends, self.routing.origin.user, self.routing.origin.number)
             if sifted is not None:
                 self._broker.duplicates.remember(arrivals)
             if journey is not None:
-                journey.produced(self.connection.origin, arrivals)
+                journey.produced(self.routing.origin, arrivals)
             for physical, run in arrivals:
                 places.append((physical, physical.hold_place(run), physical.keep(run)))
             for consumer, messages in taken:
@@ -393,10 +410,17 @@ class EmbeddedSession:
         self._holding_back.close()
         self._closed = True
         self._promises.break_held(ProviderUnavailable("the session was closed"))
-        self.connection.forget(self)
+        self._siblings.pop(self, None)
+
+    def sibling(self, session: Session) -> EmbeddedSession | None:
+        """The session, if it is an open one of the same connection."""
+        for own in self._siblings:
+            if own is session:
+                return own
+        return None
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: it is closed, or its connection is."""
         if self._closed:
             raise ProviderUnavailable("the session is closed")
-        self.connection.check_open()
+        self.routing.check_open()

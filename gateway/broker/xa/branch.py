@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gateway.broker.durability.duplicates import Arrivals, Before, Sifted
 
 
-class BranchConnection(Protocol):
-    """A connection, as a branch needs it: it says what its user may send."""
+class BranchRouting(Protocol):
+    """Where the messages of one connection go."""
 
     origin: Origin
     #: Messages it has sent.
@@ -45,7 +45,7 @@ class BranchSession(Confirmable, Protocol):
     """A session that takes part in branches."""
 
     @property
-    def connection(self) -> BranchConnection: ...
+    def routing(self) -> BranchRouting: ...
 
     @property
     def consumers(self) -> Sequence[BranchConsumer]:

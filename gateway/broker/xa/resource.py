@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.xa.branch import Branch, State
-from gateway.broker.xa.registry import collect, doomed
+from gateway.broker.xa.registry import Branches, collect, doomed
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import (
@@ -45,11 +45,11 @@ class EmbeddedXAResource:
     session.
     """
 
-    def __init__(self, session: EmbeddedSession) -> None:
+    def __init__(self, session: EmbeddedSession, known: Branches) -> None:
         self.session = session
         #: Branches that it has begun or joined, and that are neither prepared nor over.
         self.branches: dict[Branch, None] = {}
-        self._known = session.connection.broker.branches
+        self._known = known
         self._current: Branch | None = None
         session.gate = self._check_inside
         session.closing = self._closed
@@ -63,7 +63,7 @@ class EmbeddedXAResource:
     def prepare(self, xid: Xid) -> Deferred[Vote]:
         if (closed := self._unusable()) is not None:
             return fail(closed)
-        return self._known.prepare(xid, self.session.connection.user)
+        return self._known.prepare(xid, self.session.routing.origin.user)
 
     def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
         if (closed := self._unusable()) is not None:
@@ -190,9 +190,9 @@ class EmbeddedXASession:
     :param session: of mode TRANSACTED, nobody else's.
     """
 
-    def __init__(self, session: EmbeddedSession) -> None:
+    def __init__(self, session: EmbeddedSession, known: Branches) -> None:
         self._session = session
-        self._resource = EmbeddedXAResource(session)
+        self._resource = EmbeddedXAResource(session, known)
 
     def resource(self) -> XAResource:
         return self._resource

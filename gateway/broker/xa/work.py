@@ -33,8 +33,8 @@ from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import (
     Branch,
-    BranchConnection,
     BranchConsumer,
+    BranchRouting,
     BranchSession,
     Part,
     Taken,
@@ -145,7 +145,7 @@ class BranchWork:
         def outcome(error: StoreError | None) -> None:
             if error is None and self.journey is not None:
                 for each in sent:
-                    self.journey.confirmed(each.session.connection.origin, each.arrivals)
+                    self.journey.confirmed(each.session.routing.origin, each.arrivals)
                 for consumer, messages in taken:
                     self.journey.taken(consumer, consumer.source, messages)
             for session, physical, place, kept in places:
@@ -246,16 +246,16 @@ class BranchWork:
                 "imq.transaction.consumer.maxNumMsgs", options.transaction_acknowledgements
             )
         # By connection, as each says what it may send.
-        sends: dict[BranchConnection, tuple[BranchSession, list[Message]]] = {}
+        sends: dict[BranchRouting, tuple[BranchSession, list[Message]]] = {}
         for part in parts:
             if part.sends:
-                sends.setdefault(part.session.connection, (part.session, []))[1].extend(part.sends)
+                sends.setdefault(part.session.routing, (part.session, []))[1].extend(part.sends)
         sent: list[_Sent] = []
         before: Before = set()
         try:
-            for connection, (session, messages) in sends.items():
-                arrivals = connection.route(messages, before)
-                sent.append(_Sent(session, messages, arrivals, connection.sifted))
+            for routing, (session, messages) in sends.items():
+                arrivals = routing.route(messages, before)
+                sent.append(_Sent(session, messages, arrivals, routing.sifted))
                 for physical, run in arrivals:
                     physical.hold(len(run), _octets(run))
             everything = [arrival for each in sent for arrival in each.arrivals]
@@ -281,12 +281,12 @@ class BranchWork:
                     physical.let_go(len(run), _octets(run))
             raise
         for each in sent:
-            each.session.connection.sent += len(each.messages)
+            each.session.routing.sent += len(each.messages)
         return sent
 
     def _number(self, sent: _Sent) -> None:
         """Accept it with the batch that gathers."""
-        origin = sent.session.connection.origin
+        origin = sent.session.routing.origin
         self._numbering.give(sent.messages, origin.user, origin.number)
         if sent.sifted is not None:
             self._duplicates.remember(sent.arrivals)

@@ -1,0 +1,232 @@
+"""Where the messages of one connection go, and what its user may do there.
+
+Owns access decisions, the destinations that the user may send to, and what a message is checked for
+before it is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gateway.broker.core.limits import LimitBehavior
+from gateway.broker.core.memory import of_destination
+from gateway.broker.core.names import is_wild
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.durability.duplicates import Sifted, check_id
+from gateway.broker.journal_lines import Origin
+from gateway.broker.security.access import AccessRules, Operation
+from gateway.broker.security.users import ADMIN_GROUP, Principal
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import (
+    AccessDenied,
+    DestinationFull,
+    DestinationStopped,
+    InvalidDestination,
+    MessageRejected,
+    MessageTooLarge,
+    MessagingError,
+    NoRoom,
+    ProviderUnavailable,
+    StorageFailed,
+)
+from gateway.messaging.message import Headers, Message
+from gateway.messaging.provider import DUPLICATE_ID
+
+if TYPE_CHECKING:
+    from gateway.broker.broker import Broker
+    from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.durability.duplicates import Arrivals, Before
+    from gateway.broker.operator.limit_reports import LimitReports
+
+#: Destinations that a connection knows before those that went are looked for.
+_SWEEP: Final = 1000
+
+
+class Routing:
+    """The routing of one connection, which its sessions share."""
+
+    def __init__(
+        self, broker: Broker, principal: Principal, rules: AccessRules, origin: Origin
+    ) -> None:
+        self.broker = broker
+        self.principal = principal
+        self.origin = origin
+        self._rules = rules
+        #: Why the connection has ended; None while it is open.
+        self.ended: str | None = None
+        #: Destinations this user may send to, as long as neither they nor the rules change.
+        self.producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
+        self._sweep_at = _SWEEP
+        #: Of the messages that were routed last: what was found about their duplicate ids; None
+        #: when none has one.
+        self.sifted: Sifted | None = None
+        self._epoch = rules.epoch
+        #: Messages the connection has sent, and those delivered to it.
+        self.sent = 0
+        self.delivered = 0
+
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: the connection is closed or was lost."""
+        if self.ended is not None:
+            raise ProviderUnavailable(self.ended)
+
+    @property
+    def administers(self) -> bool:
+        return ADMIN_GROUP in self.principal.groups
+
+    def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
+        """Where messages go, in runs of one destination, if all of them may; without those whose
+        duplicate ids are known, see :attr:`sifted`.
+
+        :param before: see :meth:`~gateway.broker.durability.duplicates.DuplicateIds.sift`.
+        :raises MessageRejected: for the first that may not.
+        """
+        if self._epoch != self._rules.epoch:
+            self.producible.clear()
+            self._epoch = self._rules.epoch
+        broken = self.broker.commits.broken
+        fits = self.broker.store.largest - self.broker.commits.octets_without_room
+        identified = False
+        checked: Headers | None = None
+        arrivals: Arrivals = []
+        most = self.broker.options.max_size
+        start = 0
+        index = 0
+        destination = messages[0].headers.destination
+        physical: PhysicalQueue | PhysicalTopic | None = None
+        try:
+            for index, message in enumerate(messages):
+                headers = message.headers
+                if headers.destination is not destination and headers.destination != destination:
+                    assert physical is not None
+                    arrivals.append((physical, messages[start:index]))
+                    start = index
+                    destination = headers.destination
+                    physical = None
+                if physical is None:
+                    physical = self.producible.get(destination)
+                    if physical is None or physical.removed or physical.damaged:
+                        physical = self._find_producible(destination)
+                    limit = physical.properties.max_bytes_per_msg
+                if headers is not checked:
+                    checked = headers
+                    if DUPLICATE_ID in headers.properties:
+                        check_id(headers.properties[DUPLICATE_ID])
+                        identified = True
+                message.size = size = len(message.body) + headers.octets
+                if size > most >= 0:
+                    raise MessageTooLarge(destination, size, "imq.message.max_size", most)
+                if size > limit >= 0:
+                    raise MessageTooLarge(destination, size, "maxBytesPerMsg", limit)
+                if (
+                    (size > fits or broken is not None)
+                    and headers.persistent
+                    and not self.broker.duplicates.repeats(physical, headers)
+                ):
+                    if broken is not None:
+                        raise StorageFailed(str(broken))
+                    self.broker.check_fits([(physical, (message,))])
+        except MessagingError as error:
+            raise MessageRejected(index, error) from error
+        assert physical is not None
+        arrivals.append((physical, messages[start:] if start else messages))
+        self.sifted = None
+        if identified:
+            arrivals, self.sifted = self.broker.duplicates.sift(arrivals, before)
+        for physical, _ in arrivals:
+            if physical.properties.bounded:
+                _admit(arrivals, messages, self.broker.limit_reports)
+                break
+        return arrivals
+
+    def _find_producible(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
+        if is_wild(destination.name) and destination.kind is Kind.TOPIC:
+            raise InvalidDestination(
+                destination, "a message cannot be sent to a name with wildcards"
+            )
+        physical = self.usable(destination, Operation.PRODUCE)
+        if len(self.producible) >= self._sweep_at:
+            # It must not keep destinations that went long ago.
+            for gone in [each for each, there in self.producible.items() if there.removed]:
+                del self.producible[gone]
+            self._sweep_at = max(_SWEEP, 2 * len(self.producible))
+        self.producible[destination] = physical
+        return physical
+
+    def usable(
+        self, destination: Destination, operation: Operation
+    ) -> PhysicalQueue | PhysicalTopic:
+        """The physical destination, made if need be and the user may.
+
+        :raises AccessDenied, InvalidDestination:
+        """
+        physical = self.broker.find(destination)
+        auto_created = physical.auto_created if physical is not None else not destination.temporary
+        if physical is None and destination in self.broker.configured:
+            auto_created = False
+        if not self._rules.allows(self.principal, operation, destination, auto_created):
+            raise AccessDenied(self.origin.user, operation.value, destination)
+        if physical is not None and physical.removed:
+            raise InvalidDestination(destination, "an administrator is removing it")
+        if physical is not None and physical.damaged:
+            raise DestinationStopped(destination)
+        if physical is None:
+            if destination.temporary:
+                raise InvalidDestination(
+                    destination, "the temporary destination is gone, or never was"
+                )
+            if not self.broker.creatable(destination):
+                raise InvalidDestination(
+                    destination, "there is no such destination, and none is created automatically"
+                )
+            self.check_room(destination, "destination", of_destination(destination.name))
+            physical = self.broker.create(destination)
+            self.broker.use_reports.made(destination, self.origin.user)
+        return physical
+
+    def check_room(self, destination: Destination, what: str, octets: int) -> None:
+        """:raises NoRoom: a client is to make something of so many octets for which there is no
+        memory; administrators and links may.
+        """
+        memory = self.broker.memory
+        if not memory.has_room_for(octets) and self.origin.address and not self.administers:
+            self.broker.limit_reports.no_room(memory.standing, memory.standing_most)
+            raise NoRoom(destination, what, memory.standing, memory.standing_most)
+
+    def may_consume(self, topic: Destination) -> bool:
+        return self._rules.allows(self.principal, Operation.CONSUME, topic, False)
+
+
+def _admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReports) -> None:
+    """Whether there is room for all of these.
+
+    :param messages: those that were asked about, in order: the arrivals, and maybe others between.
+    :param reports: told of a destination that refuses. :raises MessageRejected: for the first that
+        there is no room for; its place is the one in ``messages``.
+    """
+    sums: dict[Destination, tuple[int, int]] = {}
+    for physical, run in arrivals:
+        if (
+            not physical.properties.bounded
+            or physical.properties.limit_behavior is not LimitBehavior.REJECT_NEWEST
+        ):
+            continue
+        count, octets = sums.get(physical.destination, (0, 0))
+        octets += sum([message.size for message in run])
+        count += len(run)
+        try:
+            physical.admit(count, octets)
+        except DestinationFull:
+            count -= len(run)
+            octets -= sum([message.size for message in run])
+            for message in run:
+                count += 1
+                octets += message.size
+                try:
+                    physical.admit(count, octets)
+                except DestinationFull as error:
+                    reports.refusing(physical, error)
+                    place = next(index for index, asked in enumerate(messages) if asked is message)
+                    raise MessageRejected(place, error) from error
+        sums[physical.destination] = (count, octets)
