@@ -36,14 +36,25 @@ def test_without_a_limit_one_file_grows(named: Callable[[int], Path]) -> None:
     assert stat.S_IMODE(named(0).stat().st_mode) == 0o600
 
 
-def test_the_newest_is_generation_zero_and_the_oldest_is_dropped(
-    named: Callable[[int], Path],
+@pytest.mark.parametrize(
+    ("limit", "count", "lines", "left"),
+    [
+        pytest.param(
+            4, 3, ["aaa", "bbb", "ccc", "d"], ["d\n", "ccc\n", "bbb\n"], id="the oldest is dropped"
+        ),
+        pytest.param(4, 1, ["aaa", "b"], ["b\n"], id="a count of one begins the file anew"),
+        pytest.param(5, 2, ["éé"], ["", "éé\n"], id="bytes count and not characters"),
+        pytest.param(0, 1, ["a\ud83db"], ["a\\ud83db\n"], id="half a surrogate pair is escaped"),
+    ],
+)
+def test_what_is_left_of_lines(
+    named: Callable[[int], Path], limit: int, count: int, lines: list[str], left: list[str]
 ) -> None:
-    log = LogFiles(named, limit=4, count=3)
-    for text in ("aaa", "bbb", "ccc", "d"):
-        log.write(text)
+    log = LogFiles(named, limit, count)
+    for line in lines:
+        log.write(line)
     log.close()
-    assert contents(named) == ["d\n", "ccc\n", "bbb\n"]
+    assert contents(named) == left
 
 
 def test_it_rotates_after_the_line_that_reaches_the_limit(named: Callable[[int], Path]) -> None:
@@ -55,14 +66,6 @@ def test_it_rotates_after_the_line_that_reaches_the_limit(named: Callable[[int],
     log.close()
 
 
-def test_a_count_of_one_begins_the_file_anew(named: Callable[[int], Path]) -> None:
-    log = LogFiles(named, limit=4, count=1)
-    log.write("aaa")
-    log.write("b")
-    log.close()
-    assert contents(named) == ["b\n"]
-
-
 def test_what_is_there_is_kept_and_counts(named: Callable[[int], Path]) -> None:
     first = LogFiles(named, limit=8, count=2)
     first.write("aaa")
@@ -72,20 +75,6 @@ def test_what_is_there_is_kept_and_counts(named: Callable[[int], Path]) -> None:
     second.write("c")
     second.close()
     assert contents(named) == ["c\n", "aaa\nbbb\n"]
-
-
-def test_octets_count_and_not_characters(named: Callable[[int], Path]) -> None:
-    log = LogFiles(named, limit=5, count=2)
-    log.write("éé")
-    log.close()
-    assert contents(named) == ["", "éé\n"]
-
-
-def test_half_a_surrogate_pair_is_written_as_an_escape(named: Callable[[int], Path]) -> None:
-    log = LogFiles(named)
-    log.write("a\ud83db")
-    log.close()
-    assert contents(named) == ["a\\ud83db\n"]
 
 
 @given(st.lists(st.integers(0, 30), max_size=30), st.integers(1, 40), st.integers(1, 4))
