@@ -69,6 +69,21 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+class LineError(Exception):
+    """A file of the instance cannot be used.
+
+    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param
+        what: what is wrong, and what was expected.
+    """
+
+    def __init__(self, file: Path, line: int, what: str) -> None:
+        where = f"{file}:{line}" if line else str(file)
+        super().__init__(f"{where}: {what}")
+        self.file = file
+        self.line = line
+        self.what = what
+
+
 class LayoutError(Exception):
     """The instance's files cannot be had."""
 

@@ -35,6 +35,7 @@ from typing import Final
 
 from gateway.broker.security.users import Principal
 from gateway.instance import properties
+from gateway.instance.layout import LineError
 from gateway.messaging.destination import Destination, Kind
 
 VERSION: Final = "JMQFileAccessControlModel/100"
@@ -89,19 +90,8 @@ class Operation(Enum):
     CREATE = "create"
 
 
-class AccessError(Exception):
-    """The access control file cannot be used.
-
-    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param
-        what: what is wrong, and what was expected.
-    """
-
-    def __init__(self, file: Path, line: int, what: str) -> None:
-        where = f"{file}:{line}" if line else str(file)
-        super().__init__(f"{where}: {what}")
-        self.file = file
-        self.line = line
-        self.what = what
+class AccessError(LineError):
+    """The access control file cannot be used."""
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ from gateway.broker.security.passcodes import (
     is_hash,
 )
 from gateway.instance import passfile
-from gateway.instance.layout import Layout, make_directory, replace
+from gateway.instance.layout import Layout, LineError, make_directory, replace
 from gateway.instance.listening import counted_address
 from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
 from gateway.messaging.errors import AuthenticationFailed
@@ -90,19 +90,8 @@ class User:
         return f"User({self.name!r}, {sorted(self.groups)}, active={self.active}, loopback={self.loopback})"
 
 
-class UsersError(Exception):
-    """The users file cannot be used.
-
-    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param
-        what: what is wrong, and what was expected.
-    """
-
-    def __init__(self, file: Path, line: int, what: str) -> None:
-        where = f"{file}:{line}" if line else str(file)
-        super().__init__(f"{where}: {what}")
-        self.file = file
-        self.line = line
-        self.what = what
+class UsersError(LineError):
+    """The users file cannot be used."""
 
 
 class Users:
