@@ -44,7 +44,7 @@ MODULES = [
     "gateway/broker/durability/commit.py",
     "gateway/broker/sessions/consumer.py",
     "gateway/broker/durability/batch.py",
-    "gateway/broker/sessions/holding_back.py",
+    "gateway/broker/sessions/flow.py",
     "gateway/broker/journal_lines.py",
     "gateway/broker/journey.py",
     "gateway/broker/sessions/ledger.py",

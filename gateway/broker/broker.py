@@ -32,7 +32,7 @@ from gateway.broker.durability.rows import Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.operator.limit_reports import LimitReports, UseReports
 from gateway.broker.schedule import Schedule
-from gateway.broker.sessions.unacknowledged import Unacknowledged
+from gateway.broker.sessions.flow import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.store.interface import (
     DestinationRow,

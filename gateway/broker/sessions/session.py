@@ -15,7 +15,7 @@ from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.promises import Promises, storage_failed
 from gateway.broker.sessions.consumer import EmbeddedConsumer
-from gateway.broker.sessions.holding_back import HoldingBack
+from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.store.interface import StoreError
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import (
@@ -66,7 +66,7 @@ class EmbeddedSession:
         self._consumers: dict[EmbeddedConsumer, None] = {}
         self._closed = False
         self._promises = Promises(self._commits, self._broker.soon)
-        self._holding_back = HoldingBack(
+        self._backpressure = Backpressure(
             routing.broker.turn,
             routing.broker.schedule,
             self._commits,
@@ -115,8 +115,8 @@ class EmbeddedSession:
                 self._broker.journey.sent(self, self.routing.origin, arrivals)
             for physical, run in arrivals:
                 physical.arrive(run, physical.keep(run))
-                self._holding_back.fast = physical if isinstance(physical, PhysicalQueue) else None
-                self._holding_back.look(physical)
+                self._backpressure.fast = physical if isinstance(physical, PhysicalQueue) else None
+                self._backpressure.look(physical)
             if sifted is not None and sifted.repeats:
                 # Their originals may not be durable yet.
                 self._promises.touch(inserts=True)
@@ -153,14 +153,14 @@ class EmbeddedSession:
         self._hold(sum([message.weight for message in messages]))
 
     def writable(self) -> bool:
-        return self._holding_back.writable()
+        return self._backpressure.writable()
 
     def on_writable(self, resume: Callable[[], None]) -> None:
-        self._holding_back.on_writable(resume)
+        self._backpressure.on_writable(resume)
 
     def hold_back(self, physical: Physical) -> None:
         """What it has sent there in a branch counts by now: it waits where that is at its limit."""
-        self._holding_back.look(physical)
+        self._backpressure.look(physical)
 
     # --- receiving
 
@@ -207,7 +207,7 @@ class EmbeddedSession:
         if self._broker.journey is not None:
             done = self._broker.journey.confirming(self, self.routing.origin, done)
         promise = self._promises.make(done)
-        if self._holding_back.blocked:
+        if self._backpressure.blocked:
             promise.held = True
         else:
             self._promises.ask(promise)
@@ -289,7 +289,7 @@ class EmbeddedSession:
                     journey.taken(consumer, consumer.source, messages)
             for physical, place, kept in places:
                 physical.fill_place(place, kept if error is None else ())
-                self._holding_back.look(physical)
+                self._backpressure.look(physical)
             if error is None:
                 for consumer, messages in taken:
                     consumer.source.settled(messages)
@@ -407,7 +407,7 @@ class EmbeddedSession:
         for consumer in list(self._consumers):
             consumer.close()
         self._consumers.clear()
-        self._holding_back.close()
+        self._backpressure.close()
         self._closed = True
         self._promises.break_held(ProviderUnavailable("the session was closed"))
         self._siblings.pop(self, None)

@@ -1,29 +1,44 @@
-"""What holds one sender back: destinations at their limits, a crowded or full disk, full memory,
-and consumers that it outruns.
+"""Flow control: senders that are held back, and consumers that get no more for the moment.
 
-Owns which of them do, and who is told when none does any more.
+A sender is held back by destinations at their limits, a crowded or full disk, full memory, and
+consumers that it outruns.
+
+A consumer gets more while what it has not acknowledged is less than what is left for all consumers.
+So one that acknowledges nothing cannot have more than half, and there is always some left for the
+others. A consumer that has nothing gets a message in any case, however large.
+
+Owns who is held back, when to look again, and what the log says. What a consumer has is its own to
+count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from twisted.logger import Logger
 
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
 
 if TYPE_CHECKING:
     from gateway.broker.core.memory import Memory
+    from gateway.broker.core.source import Source
     from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.journal_lines import Origin
     from gateway.broker.schedule import Schedule
+    from gateway.messaging.provider import Subscription
     from gateway.messaging.turn import Turn
 
-#: Milliseconds between two looks whether memory has room again.
+#: Milliseconds between two looks at those who are held back: memory is counted at each message, and
+#: does not tell.
 _MOMENT_MS: Final = 50
+#: Milliseconds between two lines of the log.
+_REPORT_MS: Final = 60_000
 
 
-class HoldingBack:
-    """Of one session.
+class Backpressure:
+    """What holds the sender of one session back.
 
     :param waits_for_room: whether something that it has sent waits for room on the disk.
     :param released: called when no destination holds it back any more.
@@ -122,3 +137,79 @@ class HoldingBack:
         self.blocked.clear()
         self._resume.clear()
         self._closed = True
+
+
+class Holder(Protocol):
+    """A consumer that has messages it has not acknowledged."""
+
+    spec: Subscription
+    source: Source
+    origin: Origin
+    closed: bool
+    #: Bytes of memory that those take.
+    unsettled: int
+
+    @property
+    def outstanding(self) -> int:
+        """How many those are."""
+
+
+class Unacknowledged:
+    """The consumers of one broker that are held back."""
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, memory: Memory, schedule: Schedule) -> None:
+        self._memory: Final = memory
+        self._schedule: Final = schedule
+        self._held_back: Final[dict[Holder, None]] = {}
+        self._looking = False
+        self._quiet = False
+
+    @property
+    def held_back(self) -> int:
+        """How many consumers are held back."""
+        return len(self._held_back)
+
+    def may_have_more(self, consumer: Holder) -> bool:
+        """Whether there is memory for more deliveries. A consumer for which there is none gets them
+        later.
+        """
+        if consumer.unsettled < self._memory.left():
+            return True
+        if consumer not in self._held_back:
+            self._held_back[consumer] = None
+            self._report(consumer)
+            if not self._looking:
+                self._looking = True
+                self._schedule.after(_MOMENT_MS, self._look)
+        return False
+
+    def _look(self) -> None:
+        left = self._memory.left()
+        for consumer in [each for each in self._held_back if each.closed or each.unsettled < left]:
+            del self._held_back[consumer]
+            consumer.source.mark()
+        self._looking = bool(self._held_back)
+        if self._looking:
+            self._schedule.after(_MOMENT_MS, self._look)
+
+    def _report(self, consumer: Holder) -> None:
+        if self._quiet:
+            return
+        self._quiet = True
+        self._schedule.after(_REPORT_MS, self._speak_again)
+        origin, spec = consumer.origin, consumer.spec
+        self._log.warn(
+            "subscription '{name}' of user '{user}' from {address} has not acknowledged {count} messages of {source}, {octets} bytes in memory, "
+            "and there is no room for more; it gets no more until it acknowledges some or others do (imq.memory.unacknowledged)",
+            name=spec.durable_name or spec.name,
+            user=origin.user,
+            address=origin.address or "this process",
+            count=consumer.outstanding,
+            source=str(consumer.source),
+            octets=consumer.unsettled,
+        )
+
+    def _speak_again(self) -> None:
+        self._quiet = False
