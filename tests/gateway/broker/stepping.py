@@ -153,9 +153,11 @@ class Stepped:
             self.store.step()
             self.turns()
 
-    def later(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.settle()
+    def later(self, seconds: float, times: int = 1) -> None:
+        """Let so many seconds pass, so many times over, and settle after each."""
+        for _ in range(times):
+            self.clock.advance(seconds)
+            self.settle()
 
     @property
     def now_ms(self) -> int:

@@ -38,11 +38,6 @@ def stepped(tmp_path: Path) -> Stepped:
     return Stepped(tmp_path, BrokerOptions(reap_time=10))
 
 
-@pytest.fixture
-def admin(stepped: Stepped) -> BrokerAdministration:
-    return administration(stepped)
-
-
 # --- creating
 
 

@@ -14,7 +14,7 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import administration, destinations, outcome, with_messages
+from tests.gateway.broker.administering import destinations, outcome, with_messages
 from tests.gateway.broker.brokers import with_properties
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -25,11 +25,6 @@ T = Topic("t.a")
 @pytest.fixture(params=["in memory", "in the store"])
 def stepped(request: pytest.FixtureRequest, tmp_path: Path) -> Stepped:
     return with_messages(request.param, tmp_path)
-
-
-@pytest.fixture
-def admin(stepped: Stepped) -> BrokerAdministration:
-    return administration(stepped)
 
 
 def dead(stepped: Stepped) -> list[Message]:

@@ -34,11 +34,6 @@ def stepped(tmp_path: Path) -> Stepped:
     return Stepped(tmp_path, BrokerOptions(reap_time=0))
 
 
-@pytest.fixture
-def admin(stepped: Stepped) -> BrokerAdministration:
-    return administration(stepped)
-
-
 # --- queues
 
 
@@ -422,8 +417,7 @@ def test_a_topic_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
     with monkeypatch.context() as patched:
         patched.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
         admin.destroy("topic", "t.a").addBoth(told.append)
-        for _ in range(130):
-            stepped.later(1)
+        stepped.later(1, times=130)
     stepped.broker.schedule._next_step(lambda: False)
     stepped.settle()
     assert told == [None]

@@ -30,11 +30,6 @@ def stepped(request: pytest.FixtureRequest, tmp_path: Path) -> Stepped:
     return with_messages(request.param, tmp_path)
 
 
-@pytest.fixture
-def admin(stepped: Stepped) -> BrokerAdministration:
-    return administration(stepped)
-
-
 def coloured(destination: Destination, count: int) -> list[Message]:
     """Messages by turns red and blue."""
     return [
@@ -351,15 +346,13 @@ def test_a_queue_is_not_reaped_while_it_is_purged(
     with monkeypatch.context() as patched:
         patched.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
         admin.purge("queue", "q").addBoth(told.append)
-        for _ in range(130):
-            stepped.later(1)
+        stepped.later(1, times=130)
         assert len(stepped.bodies) == 1_600
         assert stepped.broker.find(Q) is not None
     stepped.broker.schedule._next_step(lambda: False)
     stepped.settle()
     assert told == [1_600]
-    for _ in range(130):
-        stepped.later(1)
+    stepped.later(1, times=130)
     assert stepped.broker.find(Q) is None
     assert (stepped.empty, stepped.disk.destinations) == (True, {})
 
@@ -380,14 +373,12 @@ def test_a_topic_stays_while_what_a_durable_subscription_had_is_given_up(
         connection.unsubscribe("d").addBoth(told.append)
         if how == "destroyed":
             admin.destroy("topic", "t.a").addBoth(told.append)
-        for _ in range(130):
-            stepped.later(1)
+        stepped.later(1, times=130)
         assert [row.name for row in stepped.disk.destinations.values()] == ["t.a"]
         assert told == []
     stepped.broker.schedule._next_step(lambda: False)
     stepped.settle()
     assert told == [None] * (2 if how == "destroyed" else 1)
-    for _ in range(130):
-        stepped.later(1)
+    stepped.later(1, times=130)
     assert stepped.broker.find(T) is None
     assert (stepped.empty, stepped.disk.destinations) == (True, {})

@@ -25,11 +25,6 @@ from tests.gateway.broker.stepping import Stepped, Told, texts
 Q = Queue("q")
 
 
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
 @pytest.fixture(name="lines")
 def logged_lines() -> Iterator[list[str]]:
     """What the broker says to the log."""

@@ -30,11 +30,6 @@ def little() -> Memory:
 
 
 @pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
-@pytest.fixture
 def small(tmp_path: Path) -> Stepped:
     return Stepped(tmp_path, memory=little())
 

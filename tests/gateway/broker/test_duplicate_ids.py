@@ -24,11 +24,6 @@ OTHER = Queue("other")
 DMQ = Queue("mq.sys.dmq")
 
 
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
 # --- at once
 
 

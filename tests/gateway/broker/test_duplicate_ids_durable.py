@@ -4,8 +4,6 @@ was full.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gateway.messaging.destination import Kind, Queue
@@ -14,11 +12,6 @@ from tests.gateway.broker.bearing import Q, bearing, rest, told
 from tests.gateway.broker.stepping import Stepped
 
 OTHER = Queue("other")
-
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
 
 
 # --- restarts

@@ -27,11 +27,6 @@ from tests.gateway.broker.test_journey import each, record
 Q, OUT, T = Queue("q"), Queue("out"), Topic("t")
 
 
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
 def fill(stepped: Stepped) -> None:
     """The batch on its way to the disk does not fit; what needs no room is done."""
     stepped.turns()
@@ -415,8 +410,7 @@ def test_a_queue_that_is_destroyed_stays_until_its_dead_are_stored(
         fill(stepped)
     answers: list[object] = []
     administration(stepped).destroy("queue", "q", use_dmq=use_dmq).addBoth(answers.append)
-    for _ in range(5):
-        stepped.later(1)
+    stepped.later(1, times=5)
     assert (len(stepped.bodies), answers) == (2 if use_dmq else 1, [])
     if then == "crash":
         stepped.restart()
@@ -460,8 +454,7 @@ def test_a_queue_is_reaped_once_its_dead_are_stored(tmp_path: Path) -> None:
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
     inbox.consumer.close()
     fill(stepped)
-    for _ in range(130):
-        stepped.later(1)
+    stepped.later(1, times=130)
     assert stepped.bodies == ["x"]
     assert len(stepped.disk.destinations) == 2
     make_room(stepped)

@@ -66,11 +66,6 @@ def record(stepped: Stepped, level: Level = Level.ALL, **options: bool) -> Recor
 
 
 @pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
-@pytest.fixture
 def journal(stepped: Stepped) -> Recorded:
     return record(stepped)
 

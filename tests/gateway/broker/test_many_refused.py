@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue
@@ -15,11 +11,6 @@ from tests.gateway.broker.stepping import Stepped, texts
 Q = Queue("q")
 DMQ = Queue("mq.sys.dmq")
 COUNT = 4 * BLOCK
-
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
 
 
 def test_many_refused_for_good_are_buried_in_slices(stepped: Stepped) -> None:

@@ -29,11 +29,6 @@ from tests.gateway.broker.stepping import Stepped, Told, texts
 Q = Queue("q")
 
 
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
 def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
     session = stepped.session()
     for number in range(30):

@@ -30,11 +30,6 @@ from tests.gateway.broker.stepping import Stepped, Told, texts
 Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")
 
 
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
 def limited(folder: Path, behavior: LimitBehavior, most: int = 3) -> Stepped:
     properties = DestinationProperties(max_num_msgs=most, limit_behavior=behavior)
     return Stepped(folder, BrokerOptions(reap_time=0, destinations=((LIMITED, properties),)))

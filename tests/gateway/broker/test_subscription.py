@@ -26,11 +26,6 @@ def little() -> Memory:
 
 
 @pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
-
-
-@pytest.fixture
 def small(tmp_path: Path) -> Stepped:
     return Stepped(tmp_path, memory=little())
 
@@ -123,8 +118,7 @@ def test_subscriptions_that_end_wait_for_the_commits_of_others(small: Stepped) -
     assert small.store.asked == 1
     assert small.broker.commits.number <= small.broker.commits.durable + 3
     small.later(0.01)
-    for _ in range(100):
-        small.later(0.01)
+    small.later(0.01, times=100)
     assert small.empty
 
 

@@ -35,11 +35,6 @@ def stepped(tmp_path: Path) -> Stepped:
     return branched(tmp_path)
 
 
-@pytest.fixture
-def xa(stepped: Stepped) -> Branching:
-    return Branching(stepped)
-
-
 def test_the_life_of_a_branch_by_its_codes(stepped: Stepped, xa: Branching) -> None:
     one, resource = xid(1), xa.resource
     for ask in (

@@ -33,11 +33,6 @@ def stepped(tmp_path: Path) -> Stepped:
     return branched(tmp_path)
 
 
-@pytest.fixture
-def xa(stepped: Stepped) -> Branching:
-    return Branching(stepped)
-
-
 def test_limits_leave_room_for_what_is_prepared(stepped: Stepped, xa: Branching) -> None:
     xa.sends(xid(1), SMALL, range(2))
     xa.prepare(xid(1))
@@ -109,8 +104,7 @@ def test_the_limits_of_transactions_are_those_of_branches(stepped: Stepped, xa: 
 
 
 def pass_time(stepped: Stepped, seconds: int) -> None:
-    for _ in range(0, seconds, 5):
-        stepped.later(5)
+    stepped.later(5, times=seconds // 5)
 
 
 def test_a_branch_with_work_times_out(stepped: Stepped, xa: Branching) -> None:

@@ -195,12 +195,10 @@ def test_a_destination_of_a_prepared_branch_is_not_reaped(tmp_path: Path) -> Non
     xa.sends(xid(1), Q, ["x"])
     xa.prepare(xid(1))
     stepped.restart()
-    for _ in range(5):
-        stepped.later(11)
+    stepped.later(11, times=5)
     assert stepped.broker.find(Q) is not None
     Branching(stepped).rollback(xid(1))
-    for _ in range(5):
-        stepped.later(11)
+    stepped.later(11, times=5)
     assert stepped.broker.find(Q) is None
 
 

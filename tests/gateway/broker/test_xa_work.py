@@ -35,11 +35,6 @@ def stepped(tmp_path: Path) -> Stepped:
     return branched(tmp_path)
 
 
-@pytest.fixture
-def xa(stepped: Stepped) -> Branching:
-    return Branching(stepped)
-
-
 def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
     fill(stepped, 2)
     inbox = xa.consume(Q)

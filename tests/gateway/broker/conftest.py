@@ -1,0 +1,30 @@
+"""What most tests of the broker begin with; a module whose broker has other options overrides it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.operator.commands import BrokerAdministration
+from tests.gateway.broker.administering import administration
+from tests.gateway.broker.branching import Branching
+from tests.gateway.broker.stepping import Stepped
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    """A broker with the options that :class:`Stepped` gives it, over an empty disk."""
+    return Stepped(tmp_path)
+
+
+@pytest.fixture
+def admin(stepped: Stepped) -> BrokerAdministration:
+    """The administration of that broker."""
+    return administration(stepped)
+
+
+@pytest.fixture
+def xa(stepped: Stepped) -> Branching:
+    """A session of that broker, whose work is that of branches."""
+    return Branching(stepped)
