@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from gateway.broker.core.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue
@@ -14,11 +12,6 @@ from tests.gateway.broker.bearing import Q, bearing, rest
 from tests.gateway.broker.stepping import Stepped
 
 DAY = 86_400
-
-
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path)
 
 
 def limited(
@@ -30,6 +23,16 @@ def limited(
             reap_time=reap_time, duplicate_count=count, duplicate_total=total, duplicate_age=age
         ),
     )
+
+
+def gone(folder: Path, age: int = DAY, persistent: bool = True) -> Stepped:
+    """A broker whose queue had a message with the id ``a``, and is gone since nobody used it."""
+    stepped = limited(folder, age=age, reap_time=60)
+    stepped.session().send([bearing("a", persistent=persistent)])
+    assert rest(stepped) == ["a"]
+    stepped.later(100)
+    assert stepped.broker.find(Q) is None
+    return stepped
 
 
 def known(stepped: Stepped, ids: Sequence[str], destination: Destination = Q) -> list[str]:
@@ -117,9 +120,7 @@ def test_none_is_remembered_for_ever(tmp_path: Path) -> None:
 def test_those_forgotten_may_be_sent_again(tmp_path: Path) -> None:
     stepped = limited(tmp_path, age=160)
     stepped.session().send([bearing("a")])
-    stepped.later(10)
-    for _ in range(20):
-        stepped.later(10)
+    stepped.later(10, times=21)
     stepped.session().send([bearing("a")])
     stepped.settle()
     assert rest(stepped) == ["a", "a"]
@@ -128,8 +129,7 @@ def test_those_forgotten_may_be_sent_again(tmp_path: Path) -> None:
 def test_many_are_forgotten_in_slices(tmp_path: Path) -> None:
     stepped = limited(tmp_path, age=160)
     stepped.session().send([bearing(str(number)) for number in range(3500)])
-    for _ in range(30):
-        stepped.later(10)
+    stepped.later(10, times=30)
     assert stepped.broker.duplicates.count == 0
     assert not stepped.disk.duplicates
 
@@ -154,11 +154,7 @@ def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(stepped: Steppe
 
 
 def test_a_destination_goes_and_its_ids_stay(tmp_path: Path) -> None:
-    stepped = limited(tmp_path, age=1600, reap_time=60)
-    stepped.session().send([bearing("a")])
-    assert rest(stepped) == ["a"]
-    stepped.later(100)
-    assert stepped.broker.find(Q) is None
+    stepped = gone(tmp_path, age=1600)
     assert stepped.disk.destinations, "its ids need the row"
     for restarted in (False, True):
         if restarted:
@@ -168,8 +164,7 @@ def test_a_destination_goes_and_its_ids_stay(tmp_path: Path) -> None:
         assert rest(stepped) == [f"new {restarted}"]
         stepped.later(100)
         assert stepped.broker.find(Q) is None
-    for _ in range(20):
-        stepped.later(100)
+    stepped.later(100, times=20)
     assert not stepped.disk.destinations
     assert not stepped.disk.duplicates
     assert stepped.broker.duplicates.count == stepped.broker.duplicates.octets == 0
@@ -178,10 +173,7 @@ def test_a_destination_goes_and_its_ids_stay(tmp_path: Path) -> None:
 
 
 def test_a_destination_that_only_repetitions_came_to_goes(tmp_path: Path) -> None:
-    stepped = limited(tmp_path, reap_time=60)
-    stepped.session().send([bearing("a")])
-    assert rest(stepped) == ["a"]
-    stepped.later(100)
+    stepped = gone(tmp_path)
     stepped.session().send([bearing("a")])
     stepped.settle()
     assert stepped.broker.find(Q) is not None
@@ -192,11 +184,7 @@ def test_a_destination_that_only_repetitions_came_to_goes(tmp_path: Path) -> Non
 def test_one_that_goes_with_ids_of_messages_that_are_not_stored_leaves_no_row(
     tmp_path: Path,
 ) -> None:
-    stepped = limited(tmp_path, age=1600, reap_time=60)
-    stepped.session().send([bearing("a", persistent=False)])
-    assert rest(stepped) == ["a"]
-    stepped.later(100)
-    assert stepped.broker.find(Q) is None
+    stepped = gone(tmp_path, age=1600, persistent=False)
     stepped.session().send([bearing("a", persistent=False)])
     assert rest(stepped) == []
     assert not stepped.disk.destinations
@@ -205,11 +193,8 @@ def test_one_that_goes_with_ids_of_messages_that_are_not_stored_leaves_no_row(
 def test_one_that_comes_again_takes_a_number_of_its_own_after_its_ids_were_forgotten(
     tmp_path: Path,
 ) -> None:
-    stepped = limited(tmp_path, age=1600, reap_time=60)
-    stepped.session().send([bearing("a")])
-    assert rest(stepped) == ["a"]
-    for _ in range(20):
-        stepped.later(100)
+    stepped = gone(tmp_path, age=1600)
+    stepped.later(100, times=19)
     stepped.session().send([bearing("b")])
     stepped.settle()
     stepped.restart()
@@ -217,10 +202,7 @@ def test_one_that_comes_again_takes_a_number_of_its_own_after_its_ids_were_forgo
 
 
 def test_an_administrator_who_makes_it_again_finds_its_ids(tmp_path: Path) -> None:
-    stepped = limited(tmp_path, reap_time=60)
-    stepped.session().send([bearing("a")])
-    assert rest(stepped) == ["a"]
-    stepped.later(100)
+    stepped = gone(tmp_path)
     stepped.broker.create(Q)
     stepped.session().send([bearing("b")])
     assert rest(stepped) == ["b"]
@@ -260,8 +242,7 @@ def test_a_lower_bound_at_a_restart_does_not_lose_the_destination_of_a_later_id(
     stepped.settle()
     rest(stepped)
     rest(stepped, other)
-    for _ in range(20):
-        stepped.later(1)
+    stepped.later(1, times=20)
     assert stepped.broker.find(Q) is None
     # The first id is forgotten while they are restored, and the destination has none until the last
     # is.
