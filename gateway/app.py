@@ -135,7 +135,7 @@ class Gateway(Service):
     def __init__(self, reactor: Any, configuration: Configuration) -> None:
         self.configuration = configuration
         self.exit_code = 0
-        #: Shows a line to whoever started the gateway, where somebody is there.
+        #: Shows a line to the starter of the gateway, if that still reads.
         self.announce: Callable[..., None] | None = None
         #: Called once when :meth:`startService` is done, with the reason if it was refused.
         self.started: Callable[[StartRefused | None], None] | None = None
@@ -363,7 +363,7 @@ class Gateway(Service):
         self._end(EXIT_REFUSED)
 
     def _end(self, exit_code: int) -> None:
-        """End the process with this code, whoever runs the reactor."""
+        """End the process with this code, under twistd, too."""
         self.exit_code = exit_code
         # twistd has no way to be told a code: registered now, this runs after all its own clearing
         # up.
@@ -385,7 +385,7 @@ class Gateway(Service):
         These are users, access rules, certificates and the levels of the logs. What cannot be used
         stays as it was.
 
-        Connections stay, but for those of users who may no longer connect and of clients whose
+        Connections stay, except those of users who may no longer connect and of clients whose
         certificates are revoked.
         """
         logs = self._logs

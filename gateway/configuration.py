@@ -47,8 +47,8 @@ class Configuration:
     :param broker: the broker's options. :param stomp: the STOMP bridge's, None when the bridge is
         not to run.
     :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for
-        the log and for whoever starts it.
-    :param notes: for the log and for whoever started a new instance. :param made_admin: the user
+        the log and for the starter.
+    :param notes: for the log and for the starter of a new instance. :param made_admin: the user
         ``admin`` is new, with a password in the instance's passfile. :param overrides: settings of
         the command line.
     :param passfile: the one that the command line gave; None where the settings say which one there
@@ -149,8 +149,8 @@ def settings_now(configuration: Configuration) -> Settings:
 
     For a bridge that is started or reloaded. The command line stays over both.
 
-    :raises SettingsError: with everything that would be wrong at the next start, but for other
-        bridges.
+    :raises SettingsError: with everything that would be wrong at the next start, except of
+        other bridges.
     :raises PassfileError: the passfile cannot be used.
     """
     settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides)

@@ -1,1 +1,4 @@
-"""The broker behind the seam: connections, sessions, consumers, and what holds senders back."""
+"""The broker behind the seam: connections, sessions and consumers.
+
+And what holds senders back.
+"""

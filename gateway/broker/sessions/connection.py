@@ -113,7 +113,10 @@ class EmbeddedConnection:
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
     ) -> EmbeddedConsumer:
-        """A new consumer of one of this connection's sessions; see ``Session.consumer``."""
+        """Make a consumer of one of this connection's sessions.
+
+        See ``Session.consumer``.
+        """
         destination = spec.destination
         selector: Selector | None = None
         if spec.selector is not None and spec.selector.strip():
@@ -331,7 +334,10 @@ class EmbeddedConnection:
         return done
 
     def fail(self, error: MessagingError) -> None:
-        """The connection ends because of the broker: its user is told in another turn."""
+        """End the connection because of the broker.
+
+        Its user is told in another turn.
+        """
         if self._error is None and self._lost is not None:
             self._error = error
             lost, self._lost = self._lost, None

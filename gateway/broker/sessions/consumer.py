@@ -1,5 +1,6 @@
-"""A consumer of the embedded broker: credit, delivery numbers, and what is outstanding
-(``messaging.provider.Consumer``).
+"""A consumer of the embedded broker.
+
+Its credit, delivery numbers, and what is outstanding (``messaging.provider.Consumer``).
 
 Owns the deliveries of one consumer until they are settled or given back. Where they came from and
 what settling them means is its source's business; when an acknowledgement takes effect is its
@@ -151,7 +152,10 @@ class EmbeddedConsumer:
             failed(error)
 
     def stop_for_good(self, error: MessagingError) -> None:
-        """Its source gives nothing more. What it has and has not settled goes back there."""
+        """Take nothing more from its source.
+
+        What it has and has not settled goes back there.
+        """
         if not self.closed:
             failed = self._failed
             self.close()
@@ -159,8 +163,9 @@ class EmbeddedConsumer:
 
     @property
     def gone(self) -> bool:
-        """Whether it is closed and its session has forgotten it, so that nothing can be outstanding
-        with it.
+        """Whether it is closed and forgotten by its session.
+
+        Then nothing can be outstanding.
         """
         return self.closed and not self.session.has(self)
 
@@ -268,7 +273,10 @@ class EmbeddedConsumer:
         self._take_on([message for _, message in deliveries])
 
     def _take_on(self, messages: Sequence[Message]) -> None:
-        """Count messages that it has from now on; one that others have too is in memory once."""
+        """Count messages that it has from now on.
+
+        One that others have too is in memory once.
+        """
         if self.mode is Mode.AUTO:
             return
         own = more = 0
