@@ -1,5 +1,6 @@
-"""What a running JMS bridge consists of, made from its configuration: connection factories,
-connections, dead message queues and links.
+"""The parts of a running JMS bridge, made from its configuration.
+
+They are connection factories, connections, dead message queues and links.
 
 Owns their making, and their exchange when the configuration becomes another. When they are started
 and stopped is :mod:`bridge.jms_bridge`'s business.
@@ -37,8 +38,9 @@ LoadTransformer = Callable[[str, str], MessageTransformer]
 
 
 class DeadMessages:
-    """The dead message queues that are in force. Links keep this one while the queues behind it are
-    exchanged.
+    """The dead message queues in force.
+
+    Links keep this object while the queues behind it are exchanged.
     """
 
     def __init__(self, queues: DeadMessageQueues) -> None:
@@ -53,8 +55,9 @@ class DeadMessages:
         return self._queues.status()
 
     def replace(self, queues: DeadMessageQueues) -> None:
-        """Give the next dead message to these. Those before are stopped by
-        :meth:`stop_replaced`.
+        """Give the next dead message to these queues.
+
+        :meth:`stop_replaced` stops those before.
         """
         self._replaced.append(self._queues)
         self._queues = queues
@@ -114,8 +117,9 @@ class Parts:
         self._prepared: DeadMessageQueues | None = None
 
     def prepare_dead_messages(self, config: model.Bridge) -> None:
-        """Make the dead message queues of another configuration, for :meth:`replace` to put in
-        force. Raises what they cannot be made for.
+        """Make another configuration's dead message queues for :meth:`replace`.
+
+        Raises what prevents making them.
         """
         self._prepared = self._queues(config)
 
@@ -148,9 +152,7 @@ class Parts:
         return fresh
 
     def resource_managers(self) -> Sequence[AdministeredFactory]:
-        """The connection factories of the file that can be made, of which some may have XA resource
-        managers.
-        """
+        """Return the file's connection factories that may have resource managers."""
         made = []
         for config in self.config.connection_factories:
             try:
@@ -205,13 +207,17 @@ class Parts:
 
 
 def refusal_of(link: JMSLink | RefusedLink) -> str:
-    """Why the link cannot be started though it is enabled; "" where it can, or is disabled."""
+    """Return why an enabled link cannot be started; "" if it can.
+
+    Also "" where it is disabled.
+    """
     return link.reason if isinstance(link, RefusedLink) and link.config.enabled else ""
 
 
 def credentials_of(settings: Settings, name: str) -> Credentials:
-    """As whom the bridge is at the broker of this instance. :raises SettingsError: it is not
-    said.
+    """Return the bridge's user at the broker of this instance.
+
+    :raises SettingsError: it is not configured.
     """
     expected = {
         general.BRIDGE_ADMIN_USER: f"the user as whom bridge {name} uses the broker of this instance",

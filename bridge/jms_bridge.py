@@ -135,7 +135,7 @@ class JMSBridge:
     def links(self) -> Sequence[JMSLink | RefusedLink]:
         """Its links in the order of its file, the disabled ones too.
 
-        There are none where it is stopped.
+        Empty while it is stopped.
         """
         return () if self._parts is None else tuple(self._parts.links.values())
 
@@ -489,7 +489,7 @@ class _Steps:
 
     It waits for all at once, with a timeout, and logs what failed or is late.
 
-    :param state: the state of the link of that name; None where there is none.
+    :param state: the state of the link of that name; None without one.
     """
 
     def __init__(self, reactor: Any, log: Logger, state: Callable[[str], LinkState | None]) -> None:

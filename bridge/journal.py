@@ -1,4 +1,4 @@
-"""The journal's lines about messages on links, one for each step of a batch.
+"""The journal's lines about messages on links, for each step of a batch.
 
 An observer of the link's batch record (:class:`bridge.link.batch.BatchObserver`): the pump tells it
 each step, and this makes lines of them. Owns what a line contains and the numbers of transfers.
@@ -86,7 +86,7 @@ class _Numbers:
         self._next = 1
 
     def take(self, count: int) -> int:
-        """The first of the next so many."""
+        """Reserve that many numbers, and return the first."""
         first = self._next
         self._next += count
         return first
@@ -111,8 +111,11 @@ class BridgeLines:
         target: AdministeredFactory,
         transforms: bool,
     ) -> LinkLines:
-        """Those of one link. :param source: the source's connection factory. :param target:
-        likewise. :param transforms: whether it has a transformer.
+        """Return the lines of one link.
+
+        :param source: the source's connection factory.
+        :param target: likewise.
+        :param transforms: whether it has a transformer.
         """
         name = f"{bridge}/{link}"
         numbers = self._numbers.setdefault(name, _Numbers())
@@ -159,8 +162,7 @@ class LinkLines:
 
 
 class BatchLines:
-    """The messages of a batch, and what the journal is told of them. Made by
-    :meth:`LinkLines.received`.
+    """A batch's messages and their lines. Made by :meth:`LinkLines.received`.
 
     A message is named by its place in the batch. What is told is as the journal's level was when
     the batch was received.
@@ -215,8 +217,9 @@ class BatchLines:
     # --- the steps
 
     def judged(self, items: Sequence[Item]) -> None:
-        """The transformer has had all of them that it is to have, in the order of the batch. May be
-        called again when there are more.
+        """Note that the transformer had these, in the order of the batch.
+
+        May be called again when there are more.
         """
         begin, self._judged = self._judged, len(items)
         if not self.everything or not self._lines.transforms:
@@ -231,8 +234,9 @@ class BatchLines:
         self._tell((Step.TRANSFORMED, Step.NOT_TRANSFERRED), dropped)
 
     def sent(self, items: Sequence[Item], messages: Sequence[Message]) -> None:
-        """These are handed to the target. :param messages: as sent, one for each; the target does
-        not have them yet.
+        """Note messages handed to the target, which does not have them yet.
+
+        :param messages: as sent, one for each.
         """
         if not self.everything:
             return
@@ -258,14 +262,17 @@ class BatchLines:
     def arrived(
         self, items: Sequence[Item], messages: Sequence[Message], remembered: bool = False
     ) -> None:
-        """The target has these. :param messages: as sent. :param remembered: it keeps of several
-        with one duplicate id one.
+        """Note messages that the target has.
+
+        :param messages: as sent.
+        :param remembered: it keeps only one message with the same duplicate id.
         """
         self._arrived((Step.ARRIVED,), items, messages, DUPLICATE_ID if remembered else "")
 
     def committed(self, items: Sequence[Item]) -> None:
-        """The target has these, and the source has forgotten all of the batch. :param items: those
-        that were sent.
+        """Note that the target has these, and the source has forgotten the batch.
+
+        :param items: those that were sent.
         """
         if not self.everything:
             return
@@ -285,8 +292,9 @@ class BatchLines:
         self._tell((Step.ROLLED_BACK,), places, reason=_reason_of(error), comment=comment)
 
     def given_back(self, items: Sequence[Item], reason: str) -> None:
-        """The source gives all of them out again; those that may have arrived all the same are not
-        told of.
+        """Note that the source delivers all again.
+
+        Those that may have arrived anyway are not reported.
         """
         gone = {item.place for item in items if item.sent or item.doubtful}
         places = [place for place in range(len(self._messages)) if place not in gone]
@@ -317,8 +325,9 @@ class BatchLines:
             )
 
     def written(self) -> Deferred[None] | None:
-        """Fires when the kernel has the lines that tell what was received and sent, or the journal
-        has stopped; None where that is so already.
+        """Fire when the kernel has the lines of what was received and sent.
+
+        Also when the journal has stopped; None where that is so already.
         """
         if not self.everything:
             return None
@@ -331,8 +340,9 @@ class BatchLines:
     def _tell(
         self, steps: tuple[str, ...], places: Places, whole: bool = False, **said: str
     ) -> None:
-        """Lines of the source's side. :param whole: of the level ``dead``, and with headers and
-        bodies where these are wanted.
+        """Write lines of the source's side.
+
+        :param whole: of the level ``dead``, and with headers and bodies where these are wanted.
         """
         if not places or not (self.everything or whole):
             return
@@ -385,7 +395,10 @@ class BatchLines:
         return messages if len(places) == len(messages) else [messages[place] for place in places]
 
     def _whole(self, fields: dict[str, object], messages: list[Message]) -> int:
-        """Headers and bodies, where these are wanted. :returns: octets that they hold."""
+        """Add headers and bodies, where these are wanted.
+
+        :returns: the bytes that they hold.
+        """
         journal = self._journal
         if journal.headers:
             fields["headers"] = partial(contents.headers, messages)
@@ -429,8 +442,9 @@ def _reason_of(error: BaseException) -> str:
 
 
 class BatchContents:
-    """A batch as it was received. Keeps hold of what its messages have now: a provider may change
-    what it was given.
+    """A batch as it was received.
+
+    Keeps its messages' content, since a provider may change what it was given.
     """
 
     __slots__ = ("_hashes", "_messages", "_named", "octets", "said")
@@ -492,8 +506,9 @@ class BatchContents:
     def sent_bodies(
         self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]
     ) -> list[str]:
-        """Hashes of bodies as sent. :param given: the headers that they are sent with, which say
-        what kind of body that is.
+        """Return hashes of bodies as sent.
+
+        :param given: the headers that they are sent with, which say what kind of body that is.
         """
         octets, received, known = self.octets, self.said, self.bodies(range(len(self.octets)))
         return [
@@ -518,7 +533,7 @@ class BatchContents:
 
 
 def target_ids(messages: Sequence[Message]) -> list[str] | None:
-    """The ids that messages have at the target; None where it does not tell them."""
+    """Return the messages' ids at the target; None if it does not say."""
     ids = [message.message_id for message in messages]
     return ids if any(ids) else None
 

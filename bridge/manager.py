@@ -159,7 +159,7 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """The error, each line with the bridge's name; none where there is none."""
+        """The error, each line with the bridge's name; empty without one."""
         return [] if self.error is None else error_lines(self.bridge.name, self.error)
 
 
@@ -194,7 +194,7 @@ class BridgeServiceManager:
     def matching(self, name: str | None = None, type: str | None = None) -> list[Bridge]:
         """The bridges of a name, of a type in any case, of both, or all.
 
-        :raises UnknownType: there is no such type. :raises UnknownBridge: there is none of that
+        :raises UnknownType: there is no such type. :raises UnknownBridge: there is no bridge of that
             name. :raises OtherType: it is of another type.
         """
         wanted = None if type is None else type.upper()
@@ -230,7 +230,7 @@ class BridgeServiceManager:
     async def reload(self, name: str) -> Changes:
         """Have one bridge read its configuration again.
 
-        :raises UnknownBridge: there is none of that name. Fails as :meth:`Bridge.reload`, too.
+        :raises UnknownBridge: there is no bridge of that name. Fails as :meth:`Bridge.reload`, too.
         """
         bridge = self.find(name)
         self._log.info("BridgeManager: reload {type} bridge {name}", type=bridge.type, name=name)

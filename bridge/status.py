@@ -1,4 +1,4 @@
-"""What an operator is told of bridges and links: states, counters, and what went wrong last.
+"""What an operator sees of bridges and links: states, counters, errors.
 
 Owns these words and values. Who is in which state, and why, is known elsewhere.
 """
@@ -12,7 +12,7 @@ from gateway.messaging.dead import BridgeDeadReason
 
 
 class BridgeState(Enum):
-    """What a bridge is doing; the words are those of ``imqbridgemgr list bridge``."""
+    """What a bridge is doing, in the words of ``imqbridgemgr list bridge``."""
 
     STOPPED = "STOPPED"
     STARTING = "STARTING"
@@ -48,8 +48,9 @@ class LinkState(Enum):
 
 
 class Doing(Enum):
-    """What the batch under way on a link waits for, so that one which looks well and moves nothing
-    can be told.
+    """What the batch under way on a link waits for.
+
+    So that a link which looks well and moves nothing can be recognised.
     """
 
     NOTHING = "nothing"
@@ -123,7 +124,7 @@ class LinkStatus:
     :param source: ``CFREF:KIND:queue:NAME``; KIND is D, P or S, and empty until connected. :param
         target: the same, or ``CFREF:KIND:AS_SOURCE``.
     :param since_ms: when it entered its state, epoch milliseconds, as all that end in ``_ms``.
-    :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when
+    :param last_error: the last failure's text, "" without one. :param last_error_ms: when
         that was, 0 for never.
     :param attempt: how many attempts in a row have failed. :param next_try_ms: when the next one is
         made, 0 if none is due.
@@ -136,7 +137,7 @@ class LinkStatus:
     :param received_rate: messages a second over the last minute. :param sent_rate: likewise.
     :param once_by: what a transacted link relies on; None until it has connected, and of other
         links.
-    :param transaction: the id of the transaction under way, "" if there is none. :param
+    :param transaction: the id of the transaction under way, "" without one. :param
         transaction_state: a word of :class:`bridge.xa.status.TransactionState`, or "".
     """
 

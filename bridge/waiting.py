@@ -34,7 +34,7 @@ def gather(
     seconds: float,
     late: Callable[[str, Failure], None],
 ) -> Deferred[Gathered]:
-    """Wait until all have ended, at most so many seconds.
+    """Wait until all have ended, at most that many seconds.
 
     :param clock: the reactor. :param awaited: by name; nothing else may wait for them. :param late:
         called for each that fails after the waiting ended.

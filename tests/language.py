@@ -49,7 +49,7 @@ ROOMS: Final = ("gateway", "bridge", "certs", "pipeline", "benchmarks", "tests",
 ALLOWED: Final[dict[str, tuple[int, int, int]]] = {
     # begin
     "gateway": (122, 420, 259),
-    "bridge": (71, 244, 149),
+    "bridge": (2, 0, 0),
     "certs": (5, 4, 2),
     "pipeline": (0, 0, 0),
     "benchmarks": (0, 0, 0),

@@ -30,7 +30,7 @@ LARGEST: Final = 4 * 1024 * 1024
 """The most octets a document may have: some ten thousand links."""
 
 _MOST_SYNTAX_ERRORS: Final = 10
-#: Of the document's form; nobody reads more, and finding the nearest known name takes time.
+#: Of the document's form; more would not be read, and finding the nearest known name takes time.
 _MOST_PROBLEMS: Final = 1000
 _ATTRIBUTES: Final = etree.XPath("@*")
 _UNDEFINED: Final = ("ERR_UNDECLARED_ENTITY", "WAR_UNDECLARED_ENTITY", "ERR_ENTITY_IS_EXTERNAL")
@@ -41,7 +41,7 @@ _LIMITS: Final = ("ERR_RESOURCE_LIMIT", "ERR_ENTITY_LOOP", "ERR_INTERNAL_ERROR")
 class Attribute:
     """What the DTD says of an attribute.
 
-    :param default: the value where it is not written; None is none.
+    :param default: the value where it is not written; None without a default.
     :param choices: the allowed values; empty allows any text.
     """
 

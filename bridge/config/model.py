@@ -77,7 +77,7 @@ class ConnectionFactory:
     :param password: given where ``username`` is; never in ``repr``.
     :param properties: the JNDI environment, or what else its provider wants to know. They may hold
         secrets, and are not in ``repr``.
-    :param line: the line of the XML file; 0 where there is none.
+    :param line: the line of the XML file; 0 without one.
     """
 
     ref_name: str
@@ -114,7 +114,7 @@ class Destination:
         it has been looked up.
     :param lookup_name: what the provider finds it by.
     :param properties: the JNDI environment. They may hold secrets, and are not in ``repr``.
-    :param line: the line of the XML file; 0 where there is none.
+    :param line: the line of the XML file; 0 without one.
     """
 
     ref_name: str
@@ -166,7 +166,7 @@ class Target:
     :param stay_connected: whether the connection is the link's own, and stays.
     :param clientid: the client identifier of the connection, which then is the link's own.
     :param retain_replyto: whether JMSReplyTo is kept.
-    :param message_transformer_class: the class that each message passes through; None is none.
+    :param message_transformer_class: the class that each message passes through; None for no transformer.
     :param consume_no_transfer_on_transform_error: whether a message on which the transformer fails
         is dead; if not, the link stops.
     :param properties: for the transformer.
@@ -201,7 +201,7 @@ class Link:
     :param add_message_id_in_header: whether the message's id is appended to its property
         ``HORNETQ_BRIDGE_MSG_ID_LIST``.
     :param loop_guard: whether a message that comes back to this link is dead.
-    :param line: the line of the XML file; 0 where there is none.
+    :param line: the line of the XML file; 0 without one.
     """
 
     name: str
@@ -254,9 +254,9 @@ class Dmq:
     :param time_to_live_ms: milliseconds that a dead message is kept; 0 is for ever.
     :param send_attempts: how often it is tried to send one message there, at least 1.
     :param send_attempt_interval_s: seconds between these attempts.
-    :param message_transformer_class: the class that each dead message passes through; None is none.
+    :param message_transformer_class: the class that each dead message passes through; None for no transformer.
     :param properties: for the transformer.
-    :param line: the line of the XML file; 0 where there is none.
+    :param line: the line of the XML file; 0 without one.
     """
 
     name: str
@@ -296,7 +296,7 @@ class Bridge:
     :param message_transfer_tag_bridge_name: whether each message gets the property
         ``JMS_SUN_JMSBRIDGE_NAME``.
     :param log_message_transfer: whether each transfer is a line of level INFO in the bridge's log.
-    :param origin: the file or URL it was read from; empty where there is none.
+    :param origin: the file or URL it was read from; empty without one.
     """
 
     name: str

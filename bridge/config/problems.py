@@ -43,8 +43,9 @@ class Problem:
         return f"{self.origin}:{self.line}" if self.line else self.origin
 
     def __str__(self) -> str:
-        """``FILE:LINE: ELEMENT, attribute NAME="VALUE": expected EXPECTED; the nearest known name is NEAREST``,
-        always one line.
+        """Return the problem in one line.
+
+        ``FILE:LINE: ELEMENT, attribute NAME="VALUE": expected EXPECTED; the nearest known name is NEAREST``
         """
         parts = [self.element] if self.element else []
         if self.attribute:

@@ -77,8 +77,8 @@ _NUMBERS: Final[Mapping[str, tuple[str, ValueType[int]]]] = {
 #: Numbers outside of the range that are allowed, too, by attribute.
 _BESIDES: Final = {"max-batch-time": -1}
 
-#: Bounds on the search for the nearest known name, which takes time: among so many names, and for
-#: so many problems.
+#: Bounds on the search for the nearest known name, which takes time: among this many names, and for
+#: that many problems.
 _MOST_COMPARED: Final = 1000
 _MOST_GUESSES: Final = 100
 #: Lines that one problem names besides its own.
@@ -169,7 +169,7 @@ class _Values:
         return None
 
     def text(self, element: Element, attribute: str) -> str | None:
-        """Return a text that is not blank; None where there is none.
+        """Return a text that is not blank; None without one.
 
         A password may be blank.
         """
@@ -180,7 +180,7 @@ class _Values:
             return self._resolved(element, attribute, is_secret=True)
         if not value.strip():
             self._report.add(
-                element, attribute, "a text that is not blank; without the attribute there is none"
+                element, attribute, "a text that is not blank; leave the attribute out for none"
             )
             return None
         return value

@@ -1,5 +1,6 @@
-"""A connection factory as it is used: JMS's administered object (JMS 1.1, section 2.3), with the
-provider behind it.
+"""A connection factory in use, with the provider behind it.
+
+JMS's administered object (JMS 1.1, section 2.3).
 
 It connects, with the right credentials and client identifier, and finds the destinations of the
 bridge's file. Knows neither which kinds of providers there are
@@ -49,13 +50,14 @@ class FactoryError(MessagingError):
 
 
 class AdministeredFactory:
-    """One ``connection-factory`` element with the provider behind it. Made by
-    :class:`~bridge.connections.factories.Factories`.
+    """One ``connection-factory`` element with its provider.
+
+    Made by :class:`~bridge.connections.factories.Factories`.
 
     :param config: the element. :param provider: what it connects to. :param credentials: who
         connects.
     :param kind: ``embedded``, ``jms``, ``stomp``, or the name of an installed provider.
-    :param client_id: the client identifier that the element configures; None is none, or that of
+    :param client_id: the client identifier that the element configures; None for no identifier, or that of
         the provider's own configuration.
     :param client_id_known: whether there is no other; if not, the provider's own configuration has
         the say, which is known with the first connection.

@@ -28,7 +28,7 @@ properties are those of
 :class:`bridge.providers.stomp.options.StompOptions`, and ``client-id``.
 
 *A JMS provider*, if it is anything else: the name of the connection factory in JNDI, whose
-environment the properties are, but for :data:`JMS_PROPERTIES`.
+environment the properties are, except :data:`JMS_PROPERTIES`.
 
 A kind of provider is imported when the first factory of that kind is made: most installations have
 neither Java nor another broker.
@@ -319,7 +319,7 @@ def _client_id(config: model.ConnectionFactory, name: str) -> str | None:
     if value is not None and not value.strip():
         raise FactoryError(
             config.ref_name,
-            "expected a client identifier; without the property there is none",
+            "expected a client identifier; leave the property out for none",
             f"property '{name}'",
         )
     return value
@@ -368,7 +368,7 @@ _JMS_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "imq.jms.closeTimeout": ("close_timeout_s", _seconds),
     # The provider's own acknowledge mode for acknowledgement one by one.
     "imq.jms.individualAcknowledge": ("individual_acknowledge", _mode),
-    # The queue to which the provider's dead messages go; empty is none.
+    # The queue to which the provider's dead messages go; empty for no queue.
     "imq.jms.deadQueue": ("dead_queue", str.strip),
 }
 JMS_PROPERTIES: Final = tuple(_JMS_FIELDS)

@@ -60,10 +60,11 @@ class Lease:
         self._ending: Deferred[None] | None = None
 
     def give_back(self, broken: bool = False) -> Deferred[None]:
-        """Return the connection: its sessions are closed, and ``lost`` is not called any more.
-        Idempotent.
+        """Return the connection. Idempotent.
 
-        :param broken: nobody is to get this connection again.
+        Its sessions are closed, and ``lost`` is not called any more.
+
+        :param broken: this connection must not be used again.
         :returns: fires, never with an error, when the connection is closed if this closes it, else
             at once.
         """
@@ -200,7 +201,7 @@ class Pool:
         self.what: Final = f"connection of connection-factory {factory.config.ref_name}"
         self._client_id: Final = client_id
         self._linger_s: Final = linger_s
-        #: Why there are no more connections.
+        #: Why no connection can be had any longer.
         self._closed: ProviderUnavailable | None = None
         #: Those that are open, that given back last at the end.
         self._opened: Final[dict[Opened, None]] = {}
@@ -247,7 +248,7 @@ class Pool:
     # --- lending
 
     def borrow(self, lost: Lost, source: object) -> Deferred[Lease]:
-        """As :meth:`~bridge.connections.connections.ConnectionSource.borrow`. :param source: for :meth:`dismiss`."""
+        """Lend a connection. :param source: for :meth:`dismiss`."""
         if self._closed is not None:
             return failed(self._closed)
         found = self._available()
@@ -345,7 +346,9 @@ class Pool:
         if opened in self._opened:
             if idle:
                 self.log.info(
-                    "{what}: lost while nobody had it: {error}", what=self.what, error=opened.error
+                    "{what}: lost while it was not in use: {error}",
+                    what=self.what,
+                    error=opened.error,
                 )
             # What the provider still keeps of it goes with this.
             self._close(opened)

@@ -37,8 +37,9 @@ _LINE: Final = 12_000
 
 
 class NotBuried(MessagingError):
-    """No queue has taken a dead message, or the chain was stopped before its end. The source must
-    keep the message.
+    """No queue has taken a dead message; the source must keep it.
+
+    Or the chain was stopped before its end.
 
     :param message_id: of the original. :param failures: of each queue that did not take it. :param
         taken_by: queues that have it nevertheless.

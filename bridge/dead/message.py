@@ -76,8 +76,9 @@ class Body(NamedTuple):
 
 
 def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
-    """Return the properties of seed table 12-1, which say why and from where it came. Unknown ones
-    are left out.
+    """Return the properties of seed table 12-1: why and from where it came.
+
+    Unknown ones are left out.
 
     :param now_ms: epoch milliseconds now.
     """

@@ -73,7 +73,7 @@ class DmqStatus:
     :param embedded: whether it is at the broker of this instance.
     :param sent: messages it has taken. :param not_taken: messages given up after all attempts.
     :param failed_attempts: attempts that failed, also where a later one succeeded.
-    :param last_error: the last failure's text, "" if there was none. :param last_error_ms: when
+    :param last_error: the last failure's text, "" without one. :param last_error_ms: when
         that was, epoch milliseconds; 0 for never.
     :param kind: of its connections; None until it is known.
     :param failed: whether it cannot work as it is configured; no attempts are made then.
@@ -102,7 +102,7 @@ class DeadMessageQueue:
     not hold up the others.
 
     :param reactor: its clock. :param transformer: of the queue's ``message-transformer-class``;
-        None where there is none.
+        None without one.
     :param log: the bridge's.
     """
 
@@ -136,7 +136,7 @@ class DeadMessageQueue:
         #: Why it cannot work; "" as long as it may.
         self._final = ""
         #: Messages that are being sent, also those that wait between attempts; and what fires
-        #: when there are none.
+        #: when it is empty.
         self._under_way = 0
         self._idle: Deferred[None] | None = None
         #: Pauses between attempts, which are cancelled when the queue is closed.
@@ -237,8 +237,9 @@ class DeadMessageQueue:
     # --- inside
 
     def _factory_and_connections(self) -> tuple[AdministeredFactory, ConnectionSource]:
-        """The connection factory and the source of its connections, from the first use on. :raises
-        FactoryError:
+        """Return the connection factory and its connections, made at first use.
+
+        :raises FactoryError:
         """
         if self._factory is None or self._connection_source is None:
             config = self.config.connection_factory

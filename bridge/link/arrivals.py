@@ -1,4 +1,4 @@
-"""What a link's source has delivered and nobody has taken yet, handed out in batches.
+"""Messages that a link's source has delivered, handed out in batches.
 
 Owns when a batch is complete: it is full, or its first message has waited as long as it may, or
 nothing more has come for a while. Knows no connection.
@@ -49,7 +49,7 @@ class Arrivals:
         self._alone: Final = alone
         self._buffer: deque[Received] = deque()
         self._octets = 0
-        #: Messages of a whole batch, as whoever waits wants it.
+        #: Messages of a whole batch, as the waiting caller wants it.
         self._size = 1
         #: Fires with whether there may be a batch; False is an interruption.
         self._waiting: Deferred[bool] | None = None
@@ -70,8 +70,9 @@ class Arrivals:
     def put(
         self, first: int, messages: Sequence[Message], attempts: Sequence[int] | None = None
     ) -> None:
-        """These have come; ``first`` is the number of the first delivery. :param attempts: as of
-        :class:`~gateway.messaging.provider.Deliver`.
+        """Add messages; ``first`` is the number of the first delivery.
+
+        :param attempts: as of :class:`~gateway.messaging.provider.Deliver`.
         """
         was_empty = not self._buffer
         for number, message in enumerate(messages, first):
@@ -87,7 +88,7 @@ class Arrivals:
             self._wake()
 
     async def batch(self, size: int) -> Sequence[Received]:
-        """The next messages, in order: ``size`` of them, or those that came within their time.
+        """Return the next ``size`` messages, or those that came within their time.
 
         :returns: empty once :meth:`interrupt` was called while waiting. :raises: what :meth:`fail`
             was given.
@@ -102,8 +103,9 @@ class Arrivals:
         return self.take(size)
 
     def take(self, size: int) -> Sequence[Received]:
-        """The next messages that are here, ``size`` at most, also none. :raises: what :meth:`fail`
-        was given.
+        """Return the next messages that are here, ``size`` at most, also none.
+
+        :raises: what :meth:`fail` was given.
         """
         if self._error is not None:
             raise self._error
@@ -126,11 +128,11 @@ class Arrivals:
         return batch
 
     def interrupt(self) -> None:
-        """Have whoever waits go on without a batch; what has come stays for the next who asks."""
+        """End a wait without a batch; what has come stays for the next caller."""
         self._wake(False)
 
     def fail(self, error: Exception) -> None:
-        """What has come is void, and whoever waits or asks gets this error, until :meth:`clear`."""
+        """Drop what has come, and fail every wait until :meth:`clear`."""
         self.clear()
         self._error = error
         self._wake()

@@ -1,6 +1,6 @@
-"""The attempts of one link to connect: when to try again, and when to give up.
+"""A link's attempts to connect: when to try again, when to give up.
 
-Owns how long to wait after so many failures, what counts as a failed attempt, and what ends a row
+Owns how long to wait after a number of failures, what counts as a failed attempt, and what ends a row
 of them. The link waits and reports.
 
 An operator who says how often or how long gets exactly that: a number of attempts, or a link's own
@@ -48,8 +48,9 @@ class Retries:
 
     @classmethod
     def of_factory(cls, factory: ConnectionFactory) -> Retries:
-        """As ``connect-attempts`` and ``connect-attempt-interval-in-seconds`` say (seed table
-        12-8).
+        """Return the attempts that the factory configures (seed table 12-8).
+
+        By ``connect-attempts`` and ``connect-attempt-interval-in-seconds``.
         """
         return cls(
             factory.connect_attempts,
@@ -59,8 +60,9 @@ class Retries:
 
     @classmethod
     def of_link(cls, link: Link, factory: ConnectionFactory) -> Retries:
-        """The link's ``max-retries`` and ``failure-retry-interval`` win over the factory's attempts
-        (HornetQ, section 33.1).
+        """Return the link's attempts; its own settings win over the factory's.
+
+        These are ``max-retries`` and ``failure-retry-interval`` (HornetQ, section 33.1).
 
         ``max-retries`` counts the attempts after the first, or after a connection was lost.
         """
@@ -75,7 +77,7 @@ class Retries:
         return retries
 
     def wait_s(self, failures: int) -> float | None:
-        """Seconds to wait after that many failures in a row, at least one; None to give up."""
+        """Return seconds to wait after that many failures; None to give up."""
         if self.attempts != FOR_EVER and failures >= max(1, self.attempts):
             return None
         if not self.grows:
@@ -122,8 +124,9 @@ class Attempts:
         self._batches_then = self._counters.batches
 
     def wait_s(self, error: MessagingError) -> float | None:
-        """This has ended an attempt, or what went on since one: seconds until the next; None to
-        give up.
+        """Return seconds until the attempt after this error; None to give up.
+
+        It has ended an attempt, or what went on since one.
         """
         retries = self._target if isinstance(error, TargetLost) else self._source
         connected_at, self._connected_at = self._connected_at, None

@@ -1,4 +1,4 @@
-"""The batch under way on a link, and how far each of its messages has come.
+"""The batch under way on a link, and how far each message has come.
 
 Owns these values and what follows from them. What is done with a message is
 :mod:`bridge.link.transfer`'s to say, in which order :mod:`bridge.link.pump`'s.
@@ -38,7 +38,7 @@ class Item:
     #: The message that was handed to the target last; it is the provider's, so each attempt has one
     #: of its own.
     outgoing: Message | None = None
-    #: That the target may have it, and nobody knows.
+    #: The target may or may not have it.
     doubtful: bool = False
     #: That the target has it, for good.
     sent: bool = False
@@ -52,13 +52,13 @@ class Item:
 
     @property
     def current(self) -> Destination | None:
-        """Where it is going, after AS_SOURCE or ``branch_to``; None where that is not known."""
+        """Return where it goes, after AS_SOURCE or ``branch_to``; None if unknown."""
         return (
             self.outcome.message.headers.destination if isinstance(self.outcome, ToSend) else None
         )
 
     def again(self, message: Message) -> Message:
-        """A message to hand to the target: ``message`` itself at first, one alike from then on."""
+        """Return a message to hand to the target: itself at first, then a copy."""
         self.outgoing = (
             message
             if self.outgoing is None
@@ -85,11 +85,15 @@ class Item:
 
 
 class BatchObserver(Protocol):
-    """Is told the steps of one batch, such as the journal. None of it waits or fails."""
+    """Observes the steps of one batch, such as the journal.
+
+    None of it waits or fails.
+    """
 
     def judged(self, items: Sequence[Item]) -> None:
-        """The sequence has had these, in the order of the batch; called again with more items
-        where it was interrupted.
+        """Note that the sequence had these, in the order of the batch.
+
+        Called again with more items where it was interrupted.
         """
 
     def sent(self, items: Sequence[Item], messages: Sequence[Message]) -> None:
@@ -99,17 +103,17 @@ class BatchObserver(Protocol):
         """
 
     def arrived(self, items: Sequence[Item], messages: Sequence[Message], remembered: bool) -> None:
-        """The target has these. :param messages: as sent. :param remembered: it keeps only one
-        message with the same duplicate id.
+        """Note messages that the target has.
+
+        :param messages: as sent.
+        :param remembered: it keeps only one message with the same duplicate id.
         """
 
     def settled(self) -> None:
         """The source has forgotten the batch."""
 
     def committed(self, items: Sequence[Item]) -> None:
-        """A transaction is committed: the target has these, and the source has forgotten the
-        batch.
-        """
+        """Note a committed transaction: the source has forgotten the batch."""
 
     def rolled_back(self, items: Iterable[Item] | None, error: BaseException, comment: str) -> None:
         """What was handed over of these never took effect, because of ``error``.
@@ -118,8 +122,9 @@ class BatchObserver(Protocol):
         """
 
     def given_back(self, items: Sequence[Item], reason: str) -> None:
-        """The source delivers the batch again. Of ``items``, those that may have arrived are not
-        reported.
+        """Note that the source delivers the batch again.
+
+        Of ``items``, those that may have arrived are not reported.
 
         :param reason: :data:`SOURCE_LOST` or :data:`STOPPED`.
         """
@@ -131,7 +136,8 @@ class BatchObserver(Protocol):
         """It has expired, and no dead message queue has it."""
 
     def written(self) -> Deferred[None] | None:
-        """Fires when what was received and sent is recorded, whatever becomes of this process;
+        """Fire when what was received and sent is recorded, even after a crash.
+
         None where it is already.
         """
 

@@ -1,5 +1,4 @@
-"""Both ends of a link, from the first connection to the last: connecting what is missing, pumping
-between them, letting go.
+"""Both ends of a link: connecting what is missing, pumping, letting go.
 
 Owns the connections of one run of a link, from its start to its stop, and which of them is missing.
 When to try again is :mod:`bridge.link.link`'s to say.
@@ -52,8 +51,9 @@ _LASTING: Final = (
 
 
 class SourceNotConnected(SourceLost):
-    """Connecting the source has failed; ``cause`` is why. The sentence names the end and its
-    connection factory.
+    """Connecting the source has failed; ``cause`` is why.
+
+    The sentence names the end and its connection factory.
     """
 
     def __init__(self, ref_name: str, cause: MessagingError) -> None:
@@ -62,8 +62,9 @@ class SourceNotConnected(SourceLost):
 
 
 class TargetNotConnected(TargetLost):
-    """Connecting the target has failed; ``cause`` is why. The sentence names the end and its
-    connection factory.
+    """Connecting the target has failed; ``cause`` is why.
+
+    The sentence names the end and its connection factory.
     """
 
     def __init__(self, ref_name: str, cause: MessagingError) -> None:
@@ -136,8 +137,9 @@ class LinkEndpoints:
 
     @property
     def held_ms(self) -> int:
-        """The timestamp of the oldest message that is in flight, epoch milliseconds; 0 when none
-        is, -1 when unknown.
+        """Return the timestamp of the oldest message in flight.
+
+        In epoch milliseconds; 0 when none is, -1 when unknown.
         """
         times = [] if self._pump is None else self._pump.times()
         if self._source is not None:
@@ -146,17 +148,17 @@ class LinkEndpoints:
 
     @property
     def source_connection(self) -> Connection | None:
-        """The connection to the source; None while there is none."""
+        """The connection to the source; None while not connected."""
         return None if self._source is None else self._source.connection
 
     @property
     def source_accepted(self) -> bool:
-        """Whether the source's provider has accepted what the link asks for, at least once."""
+        """Whether the source has ever accepted what the link asks for."""
         return self._accepted or (self._source is not None and self._source.accepted)
 
     @property
     def doing(self) -> tuple[Doing, int]:
-        """What the batch under way waits for, and since when, in epoch milliseconds."""
+        """Return what the batch waits for, and since when, epoch milliseconds."""
         return (
             (Doing.NOTHING, 0)
             if self._pump is None
@@ -165,14 +167,15 @@ class LinkEndpoints:
 
     @property
     def once_by(self) -> OnceBy | None:
-        """What is relied on to transfer each message once; None where nothing is, and until that is
-        known.
+        """Return what makes each message be transferred once; None if nothing.
+
+        Also None until that is known.
         """
         return None if self._pump is None else self._pump.delivery.once_by
 
     @property
     def transaction(self) -> tuple[str, str]:
-        """The id and the state of the transaction under way; empty if there is none."""
+        """Return id and state of the transaction under way; empty without one."""
         transaction = None if self._pump is None else self._pump.delivery.transaction
         return (
             ("", "")
@@ -183,7 +186,7 @@ class LinkEndpoints:
     # --- connecting
 
     def connect(self) -> Deferred[None]:
-        """Connect what is not connected; one who asks while that is under way waits for the same.
+        """Connect what is not connected; concurrent callers share the attempt.
 
         :returns: fails with :class:`SourceNotConnected` or :class:`TargetNotConnected`, or with
             :class:`~bridge.link.errors.SourceLost` where the source was lost while the target was
@@ -280,8 +283,9 @@ class LinkEndpoints:
     # --- pumping
 
     async def run(self) -> None:
-        """Have messages moved until the pump is halted. One at a time; nothing else uses the ends
-        meanwhile.
+        """Move messages until the pump is halted.
+
+        One at a time; nothing else uses the ends meanwhile.
 
         :raises MessagingError: of :meth:`Pump.run`.
         """
@@ -312,15 +316,16 @@ class LinkEndpoints:
             self._pump.release()
 
     def halt(self) -> None:
-        """Begin no other batch; :meth:`run` returns when the one under way is done with."""
+        """Begin no other batch; :meth:`run` returns after the one under way."""
         if self._pump is not None:
             self._pump.halt()
 
     # --- the end
 
     async def close(self, seconds: float) -> None:
-        """Let the batch under way be finished, give back what is not begun, and close the
-        connections.
+        """Finish the batch under way, and close the connections.
+
+        What is not begun goes back.
 
         :param seconds: that either step may take; then the connections are closed over the batch,
             or abandoned.
@@ -364,8 +369,10 @@ class LinkEndpoints:
 
 
 def worth_a_retry(error: MessagingError, was_connected: bool) -> bool:
-    """Whether trying again can help. :param was_connected: the end that has failed was connected
-    before, and accepted what the link asks for.
+    """Whether trying again can help.
+
+    :param was_connected: the end that has failed was connected before, and accepted what the link
+        asks for.
 
     A refusal of the link's very first connection is most likely a mistake in the configuration; a
     provider that comes back may refuse for a while what it will take again.

@@ -9,7 +9,9 @@ from gateway.messaging.errors import MessagingError
 
 
 class LinkRefused(Exception):
-    """The link cannot be started as it is configured. ``str`` says why, and the remedy.
+    """The link cannot be started as configured.
+
+    ``str`` says why, and the remedy.
 
     :param link: its name.
     """
@@ -32,7 +34,7 @@ class LinkFailed(Exception):
 
 
 class SourceLost(MessagingError):
-    """The source's connection or consumer has ended; the next one delivers again what it had.
+    """The source's connection or consumer has ended; the next gets it again.
 
     :param cause: why.
     """
@@ -74,8 +76,9 @@ class Refused(MessagingError):
 
 
 class BatchRefused(MessagingError):
-    """A message that was sent alone was refused, or its transaction was rolled back. It is still at
-    its source, and is tried again.
+    """A message alone was refused, or its transaction was rolled back.
+
+    It is still at its source, and is tried again.
 
     :param cause: why. :param times: refusals so far. :param most: how often it is tried.
     """
@@ -86,8 +89,9 @@ class BatchRefused(MessagingError):
 
 
 class NotDecided(MessagingError):
-    """The decision could not be written, so everything was rolled back. It is tried again, as no
-    message is at fault.
+    """The decision could not be written, so everything was rolled back.
+
+    It is tried again, as no message is at fault.
 
     :param cause: what the log's disk said.
     """
@@ -98,8 +102,9 @@ class NotDecided(MessagingError):
 
 
 class NotOnce(MessagingError):
-    """Between these two providers no message can be transferred once and only once, neither by XA
-    nor by duplicate ids.
+    """These two providers cannot transfer a message once and only once.
+
+    Neither by XA nor by duplicate ids.
 
     :param reason: what each lacks, and the remedy.
     """

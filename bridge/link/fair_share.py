@@ -1,4 +1,4 @@
-"""The part of the reactor's time that one link may take while others want it.
+"""The share of the reactor's time that one link may take from others.
 
 Owns the measuring. A link at full speed is one more user of the reactor, with a backlog of a
 million messages where a client has one: without this it would halve what clients get. After it has
@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 OTHERS: Final = 20.0
 #: Seconds of work after which it is asked at all: what one turn of the reactor may last.
 TURN_S: Final = 0.003
-#: Seconds of a round of the reactor in which nobody wanted anything to speak of.
+#: Seconds of a round of the reactor in which almost nothing was wanted.
 _IDLE_S: Final = 0.0003
 #: Seconds that it waits for the others at most, whatever they do.
 _LONGEST_S: Final = 0.2

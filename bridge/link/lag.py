@@ -1,4 +1,4 @@
-"""The lag of one link: the age of the oldest message that waits at its source.
+"""The lag of a link: the age of the oldest message at its source.
 
 Owns when the source is looked at, and what is believed until the next time. Messages that the link
 has received and not acknowledged wait at the source too; :mod:`bridge.link.endpoints` tells of those.
@@ -29,7 +29,7 @@ from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subs
 BROWSE_EVERY_S: Final = 10.0
 #: Seconds after which what was seen is not believed any more.
 BELIEVED_S: Final = 3 * BROWSE_EVERY_S
-#: Seconds that whoever asks waits for an answer, and that a browser has to give it.
+#: Seconds that the caller waits for an answer, and that a browser has to give it.
 ANSWER_S: Final = 2.0
 BROWSE_S: Final = 10.0
 #: Messages, and bytes of their bodies, that a browser reads: the first is not the oldest where
@@ -59,7 +59,9 @@ class Lag:
         self._looking: Deferred[None] | None = None
 
     def look(self, connection: Connection | None) -> Deferred[None]:
-        """Look at the source, unless it was browsed within the last :data:`BROWSE_EVERY_S` seconds.
+        """Look at the source, unless it was browsed a short time ago.
+
+        That is within the last :data:`BROWSE_EVERY_S` seconds.
 
         :param connection: the link's to its source; None while it has none.
         :returns: fires, never with an error, at most :data:`ANSWER_S` seconds later.
@@ -94,8 +96,9 @@ class Lag:
             )
 
     def ms(self, held_ms: int) -> int:
-        """The age of the oldest message that waits, in milliseconds; 0 when none does, -1 when
-        unknown.
+        """Return the age of the oldest waiting message in milliseconds.
+
+        0 when none waits, -1 when unknown.
 
         :param held_ms: the timestamp of the oldest message that the link holds; 0 when it holds
             none, -1 when unknown.
@@ -107,7 +110,10 @@ class Lag:
         return 0 if held_ms == seen_ms == 0 else -1
 
     def waiting(self, held: int) -> int:
-        """How many messages wait; -1 when unknown. :param held: those that the link holds."""
+        """Return how many messages wait; -1 when unknown.
+
+        :param held: those that the link holds.
+        """
         count = self._believed().messages
         if count < 0:
             return -1

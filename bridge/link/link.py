@@ -1,4 +1,4 @@
-"""One link: what it is doing, what went wrong, and what an operator may ask of it.
+"""One link: its state, its trouble, and what an operator may ask of it.
 
 Owns what is told of a link, when it tries again, and which requests make sense. The ways between
 its states are :mod:`bridge.link.machine`'s, connections :mod:`bridge.link.endpoints`', batches
@@ -173,8 +173,9 @@ class JMSLink:
         return self._when_settled()
 
     def stop(self) -> Deferred[None]:
-        """Finish the batch under way, give back what is not begun, and close the connections;
-        bounded by twice :data:`STOP_S`.
+        """Finish the batch under way, and close the connections.
+
+        What is not begun goes back. Bounded by twice :data:`STOP_S`.
         """
         if self._state not in (LinkState.UNINITIALIZED, LinkState.STOPPED):
             self._events.stop()
@@ -213,16 +214,18 @@ class JMSLink:
         return self._when_settled()
 
     def configure(self, bridge: Bridge) -> None:
-        """The bridge's file was read again, and says the same of this link; heed from the next
-        message on what it says of the bridge.
+        """Apply a bridge file that says the same of this link.
+
+        From the next message on what it says of the bridge counts.
         """
         self._bridge = bridge
         self._moved.told = bridge.log_message_transfer
         self._transfer.configure(bridge)
 
     def look(self) -> Deferred[None]:
-        """Have :meth:`status` tell the lag as it is now: of a source that must be browsed, as it
-        was at most ten seconds ago.
+        """Have :meth:`status` report the lag as it is now.
+
+        For a source that must be browsed, as it was at most ten seconds ago.
 
         :returns: fires, never with an error, soon.
         """
@@ -252,7 +255,7 @@ class JMSLink:
             since_ms=self._since_ms,
             last_error=self._error,
             last_error_ms=self._error_ms,
-            # Of what is over nobody wants to know.
+            # What is over is not reported.
             attempt=0 if self._state is LinkState.STARTED else self._attempts.failed,
             next_try_ms=self._next_try_ms,
             in_flight=0 if endpoints is None else endpoints.in_flight,
@@ -360,9 +363,7 @@ class JMSLink:
     def _begin(
         self, what: Callable[[LinkEndpoints], Deferred[None]], done: Callable[[], None]
     ) -> None:
-        """Do this next, and what follows from it, unless something else was begun by then, or the
-        link has let go of its ends.
-        """
+        """Do this next, unless something else was begun or the ends were let go."""
         endpoints = self._endpoints
         self._begun += 1
         number = self._begun
@@ -388,8 +389,9 @@ class JMSLink:
         self._events.connected()
 
     def _end_lost(self, lost: EndLost) -> None:
-        """A connection that is held has ended. The pump notices when it needs it; if it is idle,
-        now.
+        """Note that a held connection has ended.
+
+        The pump notices when it needs it; if it is idle, now.
         """
         self._lost = lost
         self._record(lost)

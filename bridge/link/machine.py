@@ -1,4 +1,4 @@
-"""The states of a link, and the ways between them: one table, read top to bottom.
+"""The states of a link and their transitions: one table, top to bottom.
 
 Owns which event leads where, and the timer of the next attempt, which belongs to the state that
 waits for it. What is done on the way is
@@ -29,7 +29,7 @@ class Events(Protocol):
         """Both ends are connected."""
 
     def retry(self, wait_s: float) -> None:
-        """Something failed that may work after so many seconds."""
+        """Something failed that may work after ``wait_s`` seconds."""
 
     def give_up(self) -> None:
         """Something failed that will not work, or that was tried often enough."""
@@ -45,9 +45,7 @@ class Events(Protocol):
 
 
 class Work(Protocol):
-    """What a link does on the way from state to state. None of it calls an event before it
-    returns.
-    """
+    """What a link does between states. None of it calls an event meanwhile."""
 
     def enter(self, state: LinkState) -> None:
         """Show this state."""
@@ -65,7 +63,7 @@ class Work(Protocol):
         """Close both ends, bounded in time; ends with closed."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> IDelayedCall:
-        """Call after so many seconds."""
+        """Call after that many seconds."""
 
 
 # The core is whatever does the work; mypy wants a class that can be made.

@@ -1,5 +1,4 @@
-"""What a link has moved: lines in the log, messages a second over the last minute, and when the
-last.
+"""What a link has moved: log lines, rate over a minute, last time.
 
 Owns step 8 of the sequence. Costs next to nothing for each message: the lines of a batch are one
 event, and are made only if they are written; a rate costs an addition for each batch.
@@ -23,8 +22,9 @@ _SLICE_S: Final = 1.0
 
 
 class Rate:
-    """Counts events, and tells their mean rate over the last minute, or since the first where that
-    is less.
+    """Counts events, and gives their mean rate over the last minute.
+
+    Or since the first where that is less.
 
     :param seconds: a clock that only goes forward.
     """
@@ -83,7 +83,10 @@ class Moved:
         self._counted = (0, 0)
 
     def transferred(self, moved: Sequence[tuple[Message, Message]]) -> None:
-        """These were moved, and are done with on both sides: each as received and as sent."""
+        """Count messages that were moved and are settled on both sides.
+
+        Each as received and as sent.
+        """
         received, sent = self._counted
         self._counted = self._counters.received, self._counters.sent
         self.received.add(self._counted[0] - received)

@@ -1,4 +1,4 @@
-"""Moves the messages of one link, batch by batch, from the link's start to its stop.
+"""Moves the messages of one link, batch by batch, from start to stop.
 
 A *batch* is what the source delivered within its time, as many messages as the link allows at most
 (:class:`bridge.link.batch.Batch`). Every batch takes these steps:
@@ -91,7 +91,10 @@ class MoveObserver(Protocol):
     """Is told what was moved."""
 
     def transferred(self, moved: Sequence[tuple[Message, Message]]) -> None:
-        """A batch is done on both sides. :param moved: each message, as received and as sent."""
+        """A batch is done on both sides.
+
+        :param moved: each message, as received and as sent.
+        """
 
 
 class AnyTarget(Protocol):
@@ -114,7 +117,7 @@ class AnyTarget(Protocol):
 
 
 class Delivery(Protocol):
-    """How the batches of one link are sent and settled, from its start to its stop.
+    """How the batches of one link are sent and settled.
 
     ``source`` is what :meth:`open_source` returned; the target is the delivery's own.
     """
@@ -125,8 +128,9 @@ class Delivery(Protocol):
 
     @property
     def rolls_back(self) -> bool:
-        """Whether a batch that fails is rolled back as a whole. Else what was done of it stays
-        done.
+        """Whether a batch that fails is rolled back as a whole.
+
+        Else what was done of it stays done.
         """
 
     @property
@@ -134,7 +138,7 @@ class Delivery(Protocol):
 
     @property
     def transaction(self) -> Transaction | None:
-        """The transaction to be shown; None where there is none."""
+        """The transaction to be shown; None without one."""
 
     async def open_source(
         self,
@@ -145,7 +149,7 @@ class Delivery(Protocol):
         """Connect the source. :raises MessagingError: nothing is left open then."""
 
     async def connected(self, source: Any) -> None:
-        """Source and target are connected: do what must be done before a message is moved.
+        """Prepare both connected ends before a message is moved.
 
         :raises SourceLost: :raises TargetLost: this end is not as it must be. :raises
             MessagingError: it can never be.
@@ -155,21 +159,26 @@ class Delivery(Protocol):
         """A run begins. :raises MessagingError: as :meth:`Pump.run`."""
 
     async def deliver(self, pump: Pump, source: Any, sides: Sides) -> None:
-        """Take the next batch, or go on with the one that is kept, through all its steps; return
-        when the next may begin. Returns without a batch when the source was interrupted.
+        """Take the next batch, or the one that is kept, through all its steps.
+
+        Returns when the next may begin, or without a batch when the source was interrupted.
 
         :raises MessagingError: as :meth:`Pump.run`.
         """
 
     async def drain(self, pump: Pump, source: Any) -> BaseException | None:
-        """A run ends: wait for what still goes on beside :meth:`deliver`. Never fails.
+        """Wait for what goes on beside :meth:`deliver`, as a run ends.
+
+        Never fails.
 
         :returns: why that has failed; None where it has not.
         """
 
     def check(self, pump: Pump) -> None:
-        """To be called after each wait. :raises ProviderUnavailable: the link was stopped
-        meanwhile. :raises BaseException: why something beside :meth:`deliver` has failed.
+        """Check for a stop or a failure after each wait.
+
+        :raises ProviderUnavailable: the link was stopped meanwhile.
+        :raises BaseException: why something beside :meth:`deliver` has failed.
         """
 
     async def failed(self, source: Any) -> bool:
@@ -225,8 +234,9 @@ class Pump:
     # --- for the link
 
     async def run(self, source: LinkSource[Any], sides: Sides) -> None:
-        """Move messages until :meth:`halt`, which lets the batch under way be finished; not at all
-        while that holds.
+        """Move messages until :meth:`halt`, which lets a batch be finished.
+
+        Not at all while that holds.
 
         May be called again after a failure. A batch that is kept is continued if ``source`` is
         still the one it came by.
@@ -275,8 +285,7 @@ class Pump:
         self.interrupt()
 
     def stop(self) -> None:
-        """What is under way will not be finished, unless it is decided: its source is closed, and
-        delivers it again to any consumer.
+        """Close the source: what is not decided is delivered again to a consumer.
 
         What is being done at this moment ends as it ends; nothing else is begun.
         """
@@ -326,7 +335,7 @@ class Pump:
     async def transform(
         self, batch: Batch, sides: Sides, known_dead: Callable[[Message], Dead | None] | None = None
     ) -> None:
-        """Steps 1 to 6 of the sequence, for the messages of a batch that have not had them.
+        """Do steps 1 to 6 for the messages of a batch that have not had them.
 
         :param known_dead: says which messages are dead already.
         :raises LinkStops: :raises MessagingError: see :class:`~bridge.link.transfer.Transfer`.

@@ -1,5 +1,4 @@
-"""A link that its bridge has and cannot start, with the reason, so that an operator sees it where
-links are seen.
+"""A link that its bridge has and cannot start, shown with the reason.
 
 Owns what such a link answers. Why it is refused is its bridge's to know.
 """
@@ -17,8 +16,7 @@ from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 
 
 class RefusedLink:
-    """A link that cannot be started as it is configured: UNINITIALIZED where it is disabled, else
-    FAILED.
+    """A link that cannot be started: UNINITIALIZED if disabled, else FAILED.
 
     :param bridge: the name of its bridge. :param reason: why, with the link's name. :param now_ms:
         the time, in epoch milliseconds.
@@ -40,8 +38,9 @@ class RefusedLink:
         return self.config.name
 
     def start(self) -> Deferred[None]:
-        """Fails with :class:`LinkRefused`, and where it is disabled with
-        :class:`~bridge.status.WrongState`.
+        """Fail with :class:`LinkRefused`.
+
+        Where it is disabled with :class:`~bridge.status.WrongState`.
         """
         if not self.config.enabled:
             return fail(WrongState(f"link {self.name}", "start", self._state.value, self.reason))
@@ -62,7 +61,7 @@ class RefusedLink:
         return fail(WrongState(f"link {self.name}", "resume", self._state.value, self.reason))
 
     def configure(self, bridge: model.Bridge) -> None:
-        """Nothing that it would heed."""
+        """Do nothing: no setting matters to it."""
 
     def look(self) -> Deferred[None]:
         """It has no source to look at."""

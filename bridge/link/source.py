@@ -1,4 +1,4 @@
-"""The source of a link, connected: messages come in, and are handed out in batches.
+"""The connected source of a link: messages come in and go out in batches.
 
 Owns one connection's session, its consumer and its credit. :class:`Source` acknowledges batches by
 itself; :class:`XASource` receives as work of a branch. Neither knows targets, nor why messages are
@@ -39,7 +39,10 @@ S = TypeVar("S", bound=Session)
 
 
 def subscription_of(link: Link, destination: Destination) -> Subscription:
-    """What a link's source asks for. :param destination: the source's own, looked up."""
+    """Return what a link's source subscribes to.
+
+    :param destination: the source's own, looked up.
+    """
     topic = destination.kind is Kind.TOPIC
     # The guide says of durable-sub: ignored if the destination is not a topic. A link's own
     # messages never come back to it by a topic.
@@ -52,7 +55,7 @@ def subscription_of(link: Link, destination: Destination) -> Subscription:
 
 
 class LinkSource(ABC, Generic[S]):
-    """What the two kinds of sources share: a connection, what has arrived by it, and its loss.
+    """What both kinds of sources share: connection, arrivals, and loss.
 
     :param lost: called once if it ends without being closed; every wait then fails with
         :class:`~bridge.link.errors.SourceLost`, too.
@@ -105,7 +108,7 @@ class LinkSource(ABC, Generic[S]):
         if self.failed is not None or self._closed:
             return
         self.failed = lost = SourceLost(error)
-        # In this order: whoever waits for a batch goes on at once, and then reports what became of
+        # In this order: the caller that waits for a batch goes on at once, and then reports what became of
         # it.
         self._tell_lost(lost)
         self._arrivals.fail(lost)
@@ -127,7 +130,7 @@ class LinkSource(ABC, Generic[S]):
         return self._arrivals.times()
 
     def interrupt(self) -> None:
-        """End a wait for a batch; what has arrived stays for the next one who asks."""
+        """End a wait for a batch; what has arrived stays for the next caller."""
         self._arrivals.interrupt()
 
     # --- the end
@@ -143,7 +146,7 @@ class LinkSource(ABC, Generic[S]):
         return self.failed or SourceLost(ProviderUnavailable("the link's source is closed"))
 
     async def _quiet(self) -> None:
-        """Wait until the provider has done what the session was asked; an error is its loss."""
+        """Wait until the provider has done what was asked; an error is its loss."""
         if self._session is None:
             return
         done: Deferred[MessagingError | None] = Deferred()
@@ -157,7 +160,10 @@ class LinkSource(ABC, Generic[S]):
             self.lose(failed)
 
     def _end(self) -> bool:
-        """Nothing more arrives, and waits fail. :returns: whether the connection is broken."""
+        """Stop arrivals, and fail waits.
+
+        :returns: whether the connection is broken.
+        """
         self._closed = True
         broken = self.failed is not None
         self.failed = self._gone()
@@ -186,8 +192,9 @@ class Source(LinkSource[Session]):
         self._unsettled = (0, 0)
 
     async def _connected(self, connection: Connection) -> None:
-        """Consume, stopped until :meth:`start`, and wait for the provider's answer. Some providers
-        ask for a consumer at once, others at :meth:`start`.
+        """Consume, stopped until :meth:`start`, and wait for the answer.
+
+        Some providers ask for a consumer at once, others at :meth:`start`.
         """
         self._session = connection.session(Mode.CLIENT)
         self._consumer = self._session.consumer(self._subscription, self._deliver, self.lose)
@@ -219,8 +226,9 @@ class Source(LinkSource[Session]):
             self._consumer.stop()
 
     async def batch(self) -> Sequence[Received]:
-        """The next messages, in order: as many as a batch holds, or those that came within its
-        time. One that cannot be read comes alone.
+        """Return the next messages, in order: a full batch, or what came in time.
+
+        One that cannot be read comes alone.
 
         :returns: empty once :meth:`interrupt` was called while waiting.
         :raises SourceLost:
@@ -258,8 +266,9 @@ class Source(LinkSource[Session]):
         return settled
 
     def recover(self) -> None:
-        """Have what was delivered and is not settled delivered again. The connection is kept, as a
-        topic would give nothing again to another.
+        """Have unsettled deliveries delivered again on the kept connection.
+
+        A topic would give nothing again to another.
 
         :raises SourceLost:
         """
@@ -342,8 +351,9 @@ class XASource(LinkSource[XASession]):
         self._session = connection.xa_session()
 
     async def renew(self) -> None:
-        """Go on after a branch was rolled back: whatever was handed over, and whatever credit was
-        left, is void.
+        """Go on after a branch was rolled back.
+
+        What was handed over, and the credit that was left, is void.
 
         With another session, as not every provider gives a consumer what was rolled back before
         what it has ahead. But of a topic without a durable subscription a consumer is all there is,
@@ -371,8 +381,9 @@ class XASource(LinkSource[XASession]):
             raise SourceLost(error) from error
 
     def keep(self) -> bool:
-        """Go on after a failure that was not this end's, every branch being rolled back, where to
-        connect anew would lose what that gave back: see
+        """Go on after a failure that was not this end's, without reconnecting.
+
+        Every branch is rolled back, and to connect anew would lose what that gave back: see
         :meth:`renew`.
 
         :returns: False where it would not; nothing was done then, and it is to be closed.
@@ -384,15 +395,16 @@ class XASource(LinkSource[XASession]):
         return False
 
     def _withdraw(self) -> None:
-        """A consumer that stays must not give more than the next batch may have. It is stopped
-        where any credit is left.
+        """Stop a consumer that has credit left, so that it gives no more.
+
+        A consumer that stays must not give more than the next batch may have.
         """
         if self._consumer is not None:
             self._consumer.withdraw()
         self._messages = 0
 
     def consume(self) -> None:
-        """Have a consumer, if there is none.
+        """Have a consumer, if there is not one yet.
 
         Not before the resource manager has finished what was prepared there: a broker may hand
         messages to a consumer ahead of all credit, and those of a branch that is rolled back only
@@ -425,8 +437,9 @@ class XASource(LinkSource[XASession]):
         self._consumer = session.consumer(self._subscription, deliver, failed)
 
     async def confirmed(self) -> None:
-        """Wait until the provider has answered to :meth:`consume`. :raises SourceLost: it
-        refuses.
+        """Wait for the provider's answer to :meth:`consume`.
+
+        :raises SourceLost: it refuses.
         """
         await self._quiet()
         if self.failed is not None:
@@ -434,8 +447,9 @@ class XASource(LinkSource[XASession]):
         self.accepted = True
 
     async def batch(self, size: int) -> Sequence[Received]:
-        """The messages of a branch that has begun, in order: ``size`` of them at most, or those
-        that came within their time. No others come before this is called again.
+        """Return the messages of a begun branch, ``size`` at most, in order.
+
+        Or those that came within their time. No others come before this is called again.
 
         :returns: empty where :meth:`interrupt` was called before one had come. :raises SourceLost:
         """
@@ -463,8 +477,9 @@ class XASource(LinkSource[XASession]):
         return [*batch, *self._arrivals.take(size)]
 
     async def _given_back(self) -> None:
-        """Have no consumer any more, and wait until the provider has back what it had ahead: the
-        next consumer would get what is behind that first.
+        """Close the consumer, and wait until the provider has its messages back.
+
+        The next consumer would get what is behind those first.
         """
         consumer, self._consumer = self._consumer, None
         if consumer is not None:

@@ -1,4 +1,4 @@
-"""The target of a link, connected: messages go out, and it reports whether the target has them.
+"""The connected target of a link: sends, and reports what it has.
 
 Owns connection and session: kept where the link stays connected, taken for each batch where it does
 not. :class:`Target` sends runs that are durable by themselves; :class:`XATarget` sends as work of a
@@ -62,9 +62,7 @@ class TargetSession(ABC, Generic[S]):
         return self._session is not None
 
     async def let_go(self, broken: bool = False) -> None:
-        """Give the connection back, to take another time. :param broken: nobody is to have it
-        again.
-        """
+        """Give the connection back. :param broken: it must not be used again."""
         lease, self._lease = self._lease, None
         session, self._session = self._session, None
         if session is not None:
@@ -85,13 +83,14 @@ class TargetSession(ABC, Generic[S]):
         """The session to have of a connection. :raises MessagingError:"""
 
     async def _take(self) -> None:
-        """:raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or of
-        :meth:`_session_of`.
+        """Borrow a connection.
+
+        :raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or of :meth:`_session_of`.
         """
         lease: Lease | None = None
 
         def lost(error: MessagingError) -> None:
-            # Of one that was given back meanwhile nobody wants to know.
+            # One that was given back meanwhile does not matter.
             if lease is not None and lease is self._lease:
                 self._lease = self._session = None
                 self._loss = error
@@ -112,7 +111,7 @@ class TargetSession(ABC, Generic[S]):
             raise TargetLost(error, sent=False) from error
 
     def _open_session(self) -> S:
-        """:raises TargetLost: there is none."""
+        """Open a session. :raises TargetLost: it cannot be had."""
         if self._session is None:
             raise TargetLost(
                 self._loss or ProviderUnavailable("its connection has ended"), sent=False
@@ -166,8 +165,9 @@ class Target(TargetSession[Session]):
         self._transacted = False
 
     async def open(self) -> None:
-        """Connect, if it is not connected; where the link does not stay connected this shows that
-        it can.
+        """Connect, if not connected, or show that it would be possible.
+
+        The latter where the link does not stay connected.
 
         :raises TargetLost: its ``cause`` is of :meth:`Provider.connect`.
         """
@@ -177,7 +177,7 @@ class Target(TargetSession[Session]):
             await self.let_go()
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Send these, in order. When it returns they are durable at the target, each with its id.
+        """Send in order; on return they are durable at the target, with ids.
 
         :raises Refused: :raises TargetLost:
         """
@@ -207,7 +207,7 @@ class Target(TargetSession[Session]):
             raise _rejected(rejected, 0, sent=False) from rejected
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
-        # Of what was sent outside of a transaction nobody knows, from here on, whether it has
+        # Of what was sent outside of a transaction it is unknown, from here on, whether it has
         # arrived.
         doubtful = not self._transacted
         done: Deferred[MessagingError | None] = Deferred()
@@ -252,14 +252,19 @@ class XATarget(TargetSession[XASession]):
         return self._open_session().resource()
 
     async def open(self) -> None:
-        """Connect, if it is not connected. :raises TargetLost: its ``cause`` is of
-        :meth:`Provider.connect` or :meth:`Connection.xa_session`.
+        """Connect, if it is not connected.
+
+        :raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or
+            :meth:`Connection.xa_session`.
         """
         if self._session is None:
             await self._take()
 
     def renew(self) -> None:
-        """Have another session, after a branch was rolled back. :raises TargetLost:"""
+        """Open another session, after a branch was rolled back.
+
+        :raises TargetLost:
+        """
         self._open_session().close()
         assert self._lease is not None
         try:
@@ -317,7 +322,10 @@ class XATarget(TargetSession[XASession]):
 
 
 def _rejected(rejected: MessageRejected, before: int, sent: bool) -> TargetLost | Refused:
-    """:param before: how many were handed over before those among which it counts."""
+    """Return the error for a message that the target has rejected.
+
+    :param before: how many were handed over before those among which it counts.
+    """
     if isinstance(rejected.cause, ProviderUnavailable):
         return TargetLost(rejected.cause, sent)
     return Refused(rejected.cause, before + rejected.index, sent)

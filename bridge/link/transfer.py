@@ -1,5 +1,6 @@
-"""The message processing sequence of a link, step by step (seeds 000 and 003, "Message Processing
-Sequence Across a Link in a JMS Bridge").
+"""The message processing sequence of a link, step by step.
+
+Seeds 000 and 003, "Message Processing Sequence Across a Link in a JMS Bridge".
 
 Owns what happens to one message between its source and its target, each step a method in the
 guide's order:
@@ -50,8 +51,9 @@ commas.
 
 
 class LinkStops(MessagingError):
-    """The transformer failed, and the link's ``consume-no-transfer-on-transform-error`` is false:
-    neither consume nor transfer this message.
+    """The transformer failed, and the link must not consume the message.
+
+    ``consume-no-transfer-on-transform-error`` is false.
 
     Its ``__cause__`` is the :class:`TransformFailed`, whose own is what the transformer raised.
     """
@@ -89,7 +91,7 @@ class ToSend:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The message is given up: it goes to the dead message queues and is consumed.
+    """The message is given up: buried in a dead message queue, and consumed.
 
     :param exception: what was wrong. :param current: where it was going after AS_SOURCE or
         ``branch_to``; None where that was not known yet.
@@ -102,13 +104,14 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class NotTransferred:
-    """The transformer said ``no_transfer``: the message is consumed and sent nowhere."""
+    """The transformer said ``no_transfer``: consumed, and sent nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branched:
-    """The transformer branched to a name, which is to be looked up: :meth:`Transfer.branch` goes on
-    from here.
+    """The transformer branched to a name that must be looked up.
+
+    :meth:`Transfer.branch` goes on from here.
 
     :param ref_name: the name. :param message: what the transformer made. :param before: what it was
         given.
@@ -188,8 +191,9 @@ class Transfer:
     # --- the steps
 
     def receive(self, message: Message, sides: Sides) -> Outcome | Branched:
-        """Steps 1 to 6 for a message received; up to the middle of step 4 where a name must be
-        looked up.
+        """Do steps 1 to 6 for a message received.
+
+        Up to the middle of step 4 where a name must be looked up.
 
         :raises LinkStops: the link must stop, and the message stays where it was.
         """
@@ -269,9 +273,7 @@ class Transfer:
         return ToSend(self._outgoing(message, self._tag(message, before, destination, reply_to)))
 
     def has_expired(self, message: Message) -> bool:
-        """Step 2: whether its time to live is over; nothing is left of it at the very moment of
-        JMSExpiration.
-        """
+        """Step 2: whether its time to live is over, at JMSExpiration itself too."""
         return 0 < message.expires <= self._now_ms()
 
     def expired(self, message: Message) -> Dead:
@@ -283,8 +285,9 @@ class Transfer:
         )
 
     def _reply_to(self, message: Message, sides: Sides) -> Destination | None:
-        """Step 3: kept where the link retains it or both sides are the broker of this instance; a
-        temporary one means nothing elsewhere.
+        """Step 3: keep it where the link retains it, or within this broker.
+
+        A temporary one means nothing elsewhere.
         """
         reply_to = message.headers.reply_to
         if (
@@ -298,8 +301,9 @@ class Transfer:
     def _transform(
         self, transformer: MessageTransformer, message: Message, sides: Sides
     ) -> Transformed:
-        """Step 4: the transformed message, where it goes instead of the target's destination, and
-        whether it goes nowhere.
+        """Step 4: the transformed message, where it goes, or that it does not.
+
+        It may go elsewhere than to the target's destination.
 
         :raises TransformFailed:
         """
@@ -367,8 +371,10 @@ class Transfer:
         return made
 
     def _duplicate_id(self, before: Message) -> str:
-        """By what the target knows the message again: of a queue's the same whichever link has it,
-        of a topic's each link's own, as each moves a copy.
+        """Return the id by which the target recognizes the message.
+
+        Of a queue's the same whichever link has it, of a topic's each link's own, as each moves a
+        copy.
 
         What is before the slash has a run of remembered ids of its own.
         """
@@ -377,7 +383,7 @@ class Transfer:
         return f"{run.replace('/', '%2F')}/{before.message_id}"
 
     def _outgoing(self, message: Message, headers: Headers) -> Message:
-        """Step 6: a new message, to which the target's provider gives an id and a timestamp.
+        """Step 6: a new message, without the provider's id and timestamp yet.
 
         What is left of its time to live follows from JMSExpiration, which is carried as the
         absolute time that it is.
@@ -391,14 +397,15 @@ def _listed(headers: Headers, name: str) -> list[str]:
 
 
 def _lasting(destination: Destination) -> Destination:
-    """The destination of that kind and name at another provider, to which a temporary one's
-    belonging says nothing.
+    """Return the destination of that kind and name at another provider.
+
+    There it does not matter whose temporary one it was.
     """
     return Destination(destination.kind, destination.name)
 
 
 def _with_headers(message: Message, **changes: object) -> Message:
-    """The message received, but for some headers; for the eyes of a transformer."""
+    """Return the message with other headers, for a transformer to see."""
     copy = Message(
         message.headers.replace(**changes),
         message.body,

@@ -1,5 +1,6 @@
-"""What an operator is told when a link does not get on: one line, which says what is wrong, where,
-and what to do.
+"""What an operator is told of a link's trouble, in one line.
+
+It says what is wrong, where, and what to do.
 
 Owns the remedies, when a refusal is told of again, and when a wait is called a stall. What is done
 about either is the link's business.
@@ -67,8 +68,9 @@ _STALLS: Final = {
 
 
 def remedy(error: BaseException) -> str:
-    """What to do about an error, or about what it was caused by; "" where the error says it, or
-    nothing is known.
+    """Return what to do about an error or its cause; "" if nothing is known.
+
+    Also where the error says it.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -89,8 +91,9 @@ def with_remedy(error: BaseException) -> str:
 
 
 class Refusals:
-    """What the target of a link refuses, which is dead then: told once a minute as long as the
-    reason is the same.
+    """Dead messages that the target refuses: logged once a minute.
+
+    As long as the reason is the same.
 
     :param record: is given each one as the link's last error.
     """
@@ -143,8 +146,9 @@ class Progress(NamedTuple):
 
 
 class Stall:
-    """Tells when a link has waited for a provider for :data:`STALLED_S` seconds, once, and when it
-    goes on.
+    """Logs once that a link waits for a provider, and when it goes on.
+
+    After :data:`STALLED_S` seconds.
 
     :param names: what the sentences name: ``source``, ``target`` and ``destination``.
     :param progress: how far the link is now. :param record: is given the stall as the link's last

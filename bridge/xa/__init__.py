@@ -1,1 +1,1 @@
-"""Transactions over two resource managers: the coordinator, its decision log, recovery."""
+"""Transactions over two resource managers: coordinator, log, recovery."""

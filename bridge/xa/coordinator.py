@@ -1,4 +1,6 @@
-"""The transaction coordinator of one bridge: its transactions, recovery, and what operators order.
+"""The transaction coordinator of one bridge, its recovery and its orders.
+
+An operator gives the orders.
 
 It has the list of all transactions that are live, or decided and not complete, or heuristic. How a
 transaction goes on is decided in :mod:`bridge.xa.step`; the calls are made in
@@ -51,8 +53,9 @@ class Clock(Protocol):
 
 
 class Coordinator:
-    """The coordinator of one bridge; presumed abort. Made by
-    :func:`bridge.xa.opening.open_coordinator`.
+    """The coordinator of one bridge; presumed abort.
+
+    Made by :func:`bridge.xa.opening.open_coordinator`.
 
     :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with
         the runs of that log.
@@ -106,14 +109,16 @@ class Coordinator:
         return Transaction(run, self._log)
 
     async def have_one(self, one: XAResource, other: XAResource) -> bool:
-        """Return whether two sessions, whose resource managers have the same name, have the same
-        one. :param other: was called before.
+        """Return whether two sessions of one name have the same resource manager.
+
+        :param other: was called before.
         """
         return await have_one_rm(one, other, self._log)
 
     def recover(self, ref_name: str, rm: str, resource: XAResource) -> Deferred[Recovered]:
-        """Commit what was decided and roll back what was not, of this coordinator's branches in
-        that resource manager: see :mod:`bridge.xa.recovery`.
+        """Commit or roll back this coordinator's branches in a resource manager.
+
+        See :mod:`bridge.xa.recovery`.
 
         Never touches a live transaction, nor another coordinator's. Recoveries of one ``rm`` run
         one after the other.
@@ -155,15 +160,18 @@ class Coordinator:
         return Deferred.fromCoroutine(recovered())
 
     def transactions(self) -> Sequence[TransactionStatus]:
-        """Return the transactions that are live, decided and waiting, to be rolled back where a
-        resource manager does not answer, or heuristic; the oldest first.
+        """Return the transactions that are not over, oldest first.
+
+        They are live, decided and waiting, to be rolled back where a resource manager does not
+        answer, or heuristic.
         """
         listed = [run for run in self._runs.values() if run.listed]
         return [run.status for run in sorted(listed, key=lambda run: run.unique)]
 
     def waits_for(self) -> Mapping[str, int]:
-        """Count the settled transactions that have something left to do, by the ``ref-name`` of the
-        resource manager: for a warning at the start.
+        """Count the settled transactions with work left, by ``ref-name``.
+
+        For a warning at the start.
         """
         counts: dict[str, int] = {}
         for run in self._runs.values():
@@ -174,8 +182,9 @@ class Coordinator:
         return counts
 
     def commit(self, id: str) -> Deferred[None]:
-        """An operator's word that the branches that WAIT are committed, or never will be. Stop
-        waiting for them.
+        """Take an operator's word that the branches that WAIT are committed.
+
+        Or never will be. Stop waiting for them.
 
         For a resource manager that will not come back, or where the branch was committed by hand. If
         it comes back with the branch nevertheless, the branch is committed; a month later, or after
@@ -186,8 +195,9 @@ class Coordinator:
         return self._order(id, Order.COMMIT)
 
     def rollback(self, id: str) -> Deferred[None]:
-        """An operator's order to roll back the branches that WAIT, against the decision, when their
-        resource managers are back.
+        """Roll back the branches that WAIT, by an operator's order.
+
+        Against the decision, when their resource managers are back.
 
         The transaction is HEURISTIC then, as other branches are committed: what it moved is lost or
         doubled.
@@ -198,7 +208,9 @@ class Coordinator:
         return self._order(id, Order.ROLLBACK)
 
     def forget(self, id: str) -> Deferred[None]:
-        """An operator's order to forget a HEURISTIC transaction, here and at its resource managers.
+        """Forget a HEURISTIC transaction here and at its resource managers.
+
+        By an operator's order.
 
         It is FORGETTING until the recovery of those that cannot be reached now. A second order
         forgets it here at once.
@@ -263,8 +275,9 @@ class Coordinator:
         return next((run for run in self._runs.values() if run.id == wanted), None)
 
     def _adopt(self, unique: xids.Unique, gtrid: bytes, branch: Branch) -> TransactionRun | None:
-        """Take up a transaction that is not known any more, as a resource manager has a branch of
-        it: it was not decided, or the branch was presumed committed.
+        """Take up an unknown transaction of which a resource manager has a branch.
+
+        It was not decided, or the branch was presumed committed.
 
         Returns None for one that was decided without this branch, and for one of a former identity,
         of which another coordinator may decide.

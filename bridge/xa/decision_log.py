@@ -1,4 +1,4 @@
-"""The port for the decision log of a coordinator: the logged values, and the contract of a log.
+"""The port for a coordinator's decision log: its values and contract.
 
 The log of this gateway is a file, :mod:`bridge.xa.log`; nothing here knows that.
 """
@@ -58,9 +58,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Presumed:
-    """A branch of a decided transaction that is presumed committed without its resource manager's
-    word: that did not know the branch, or an operator has given it up. If the branch is reported
-    later, it is committed.
+    """A branch presumed committed without its resource manager's word.
+
+    That did not know the branch, or an operator has given it up. If the branch is reported later,
+    it is committed.
 
     :param at_ms: since when.
     """
@@ -112,11 +113,11 @@ class DecisionLog(Protocol):
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """The transactions that earlier runs left, in the order in which they came."""
+        """Return the transactions that earlier runs left, in their order."""
 
     @property
     def presumed(self) -> Sequence[Presumed]:
-        """The branches that earlier runs presumed committed, in the order in which they came."""
+        """Return the branches that earlier runs presumed committed, in order."""
 
     @property
     def failed(self) -> LogFailed | None:
@@ -142,7 +143,9 @@ class DecisionLog(Protocol):
 
 
 class Presumptions:
-    """The presumed branches that are remembered: the last :data:`MOST_PRESUMED`, while not too old.
+    """The remembered presumed branches: the last :data:`MOST_PRESUMED`.
+
+    While they are not too old.
 
     :param known: from earlier, in the order in which they came.
     """
@@ -157,7 +160,7 @@ class Presumptions:
         return iter(self._known.values())
 
     def add(self, one: Presumed) -> None:
-        """Remember one; forget the oldest where there are too many, and those that are too old."""
+        """Remember one; forget the oldest above the bound, and the too old."""
         self._drop(one)
         self._known[one.gtrid, one.bqual] = one
         self._branches.setdefault(one.gtrid, set()).add(one.bqual)
@@ -167,7 +170,10 @@ class Presumptions:
             first = next(iter(self))
 
     def of(self, gtrid: bytes) -> Collection[bytes]:
-        """Return the qualifiers of a transaction's presumed branches; if any, it was decided."""
+        """Return a transaction's presumed branches; if any, it was decided.
+
+        By their qualifiers.
+        """
         return self._branches.get(gtrid, ())
 
     def _drop(self, one: Presumed) -> None:

@@ -1,4 +1,4 @@
-"""A global transaction as a link uses it: enlist sessions, then commit or roll back.
+"""A link's global transaction: enlist sessions, then commit or roll back.
 
 Decides which sessions share a branch. The name of a resource manager does not tell whether two
 sessions have the same one: a name may lead to several brokers, as that of a connection factory with
@@ -90,8 +90,9 @@ class Transaction:
 
     @property
     def left(self) -> Sequence[str]:
-        """``ref-name`` of the resource managers that may hold a branch of it, though it is rolled
-        back: recovery has yet to roll it back there.
+        """Return the resource managers that may hold a branch after a rollback.
+
+        By ``ref-name``; recovery has yet to roll it back there.
         """
         return [
             branch.ref_name for branch in self._run.now.branches if branch.state is BranchState.LEFT
@@ -105,8 +106,9 @@ class Transaction:
         )
 
     async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
-        """Associate a session with this transaction; what the session does from then on is part of
-        it.
+        """Associate a session with this transaction.
+
+        What the session does from then on is part of it.
 
         Its resource manager gets a branch, or, where it has one already, the session joins that. A
         session that takes part already stays so. Several may be enlisted at once. ``start`` is
@@ -122,7 +124,7 @@ class Transaction:
         """
         if self._run.now.state is not TransactionState.ACTIVE:
             raise Misuse(
-                f"transaction {self.id} is {self._run.now.state.value}: nobody can take part any more"
+                f"transaction {self.id} is {self._run.now.state.value}: no session can take part any more"
             )
         self._enlisting += 1
         one = object()
@@ -144,8 +146,9 @@ class Transaction:
                     done.callback(None)
 
     async def meet(self, rm: str, resource: XAResource) -> int | None:
-        """Ask whether a session has the same resource manager as one of the same name that takes
-        part. The answer holds for this transaction.
+        """Ask whether a session shares the resource manager of a participant.
+
+        Of the same name. The answer holds for this transaction.
 
         :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
         """
@@ -213,7 +216,9 @@ class Transaction:
     async def commit(
         self, after: Transaction | None = None, first: Deferred[None] | None = None
     ) -> Committed:
-        """End the associations, then commit: in two phases, or in one where there is one branch.
+        """End the associations, then commit in two phases, or in one.
+
+        In one where there is one branch.
 
         :param after: a decided transaction whose messages come before these. Unless it is committed
             everywhere, this one is rolled back, with ProviderUnavailable as the cause.
@@ -274,7 +279,7 @@ class Transaction:
         if heuristic is not None:
             raise heuristic
         cause = now.cause or Cause(xa.XAER_RMFAIL)
-        why = cause.error or Misuse("nobody said why")
+        why = cause.error or Misuse("no reason was given")
         if now.state is TransactionState.IN_DOUBT:
             raise why
         if now.state is TransactionState.UNKNOWN:
@@ -291,8 +296,9 @@ class Transaction:
         return Committed(waiting)
 
     def _heuristic(self) -> Heuristic | None:
-        """Return, and log, the error for branches that a resource manager completed on its own
-        against the others; None where there are none.
+        """Return, and log, the error for branches that ended on their own.
+
+        A resource manager completed them against the others; None where there are no such branches.
         """
         if not any(branch.state in HEURISTIC for branch in self._run.now.branches):
             return None
@@ -305,7 +311,7 @@ class Transaction:
 
 
 def _named_apart(rm: str, bqual: bytes) -> str:
-    """Return the name for a branch's resource manager where others have the same name."""
+    """Return the name of a resource manager among others of the same name."""
     return one_of_several(rm, f"branch {bqual[-1]}")
 
 

@@ -36,8 +36,9 @@ class RolledBack(TransactionError):
 
 
 class Heuristic(TransactionError):
-    """Final and not clean: a resource manager decided on its own, against the others. Listed until
-    an operator has it forgotten.
+    """Final and not clean: a resource manager decided against the others.
+
+    Listed until an operator has it forgotten.
 
     :param id: the transaction's. :param outcomes: by ``ref-name``, what is known of its branch: one
         of the words of :class:`bridge.xa.status.BranchState`.
@@ -68,8 +69,9 @@ class LogFailed(TransactionError):
 
 
 class NotWritten(LogFailed):
-    """The record is certainly not in the log: the disk is full, or the log is closed. The next
-    write may succeed.
+    """The record is certainly not in the log. The next write may succeed.
+
+    The disk is full, or the log is closed.
     """
 
 
@@ -123,6 +125,7 @@ class TooManyBranches(TransactionError):
 
 
 class Misuse(TransactionError):
-    """A call or event that is not possible in the transaction's state: a mistake of the caller,
-    never of a resource manager.
+    """A call or event that the transaction's state does not allow.
+
+    A mistake of the caller, never of a resource manager.
     """

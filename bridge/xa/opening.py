@@ -1,4 +1,4 @@
-"""Open the coordinator of a bridge: its properties and its transaction log.
+"""Open the coordinator of a bridge: its properties and transaction log.
 
 The properties are ``imq.bridge.tm.props`` and ``imq.bridge.NAME.tm.props``. Keys of the original
 that need nothing here are ignored with a warning; any other problem is an error of that bridge's
@@ -156,7 +156,7 @@ def open_coordinator(
 
     :param reactor: Twisted's. :param folder: the bridge's; created if missing. The log is
         ``txlog.<bridge>`` in it.
-    :param log: for operators. :param randomness: returns so many random octets.
+    :param log: for operators. :param randomness: returns that many random bytes.
     :raises LogDamaged: with file and offset; the log is unchanged. :raises LogFailed: it cannot be
         read or written.
     """
@@ -201,7 +201,8 @@ def open_coordinator(
 
 
 def place_of(folder: Path) -> str:
-    """Return what identifies a log's place, by which a copy is recognized: the machine and the path.
+    """Return a log's place, by which a copy is recognized: machine and path.
+
     Inodes and devices may change with a reboot.
     """
     try:

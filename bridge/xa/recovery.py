@@ -1,4 +1,4 @@
-"""Recovery of one resource manager: commit there what was decided, roll back what was not.
+"""Recovery of a resource manager: commit the decided, roll back the rest.
 
 :meth:`Recovery.run` works in seven steps:
 
@@ -140,7 +140,7 @@ class Recovery:
             self._warn_once(
                 origin.identity.hex(),
                 "'{ref_name}' holds branches of another installation that is called '{name}' too, or that this transaction log does not know, as it was lost "
-                "or put back from an older copy; they are left alone, such as {xid}, as nobody knows what was decided of them. {remedy}",
+                "or put back from an older copy; they are left alone, such as {xid}, as it is not known what was decided of them. {remedy}",
                 name=origin.name,
                 xid=xids.rendered(xid),
                 remedy=_REMEDY,
@@ -148,8 +148,9 @@ class Recovery:
         return None
 
     def _transaction_of(self, unique: xids.Unique, xid: Xid) -> tuple[TransactionRun, int] | None:
-        """Return a prepared branch's transaction and its place there (step 4); None where it is to
-        be left alone.
+        """Return a prepared branch's transaction and its place (step 4).
+
+        None where it is to be left alone.
         """
         bqual = xids.without_padding(xid.bqual)
         ref_name = xids.ref_name(bqual) or self._ref_name
@@ -175,7 +176,7 @@ class Recovery:
         return None
 
     async def _complete(self, run: TransactionRun, index: int, xid: Xid) -> None:
-        """Commit, roll back or forget a prepared branch, where that is to be done (step 5)."""
+        """Commit, roll back or forget a prepared branch, if due (step 5)."""
         branch = run.now.branches[index]
         # Taken for committed on an operator's word, or for rolled back as another broker did not
         # know it, and it was not.
@@ -196,9 +197,7 @@ class Recovery:
             await self._reach(run, index, xid, holds=True)
 
     async def _complete_unlisted(self, run: TransactionRun) -> None:
-        """Ask about those branches of a transaction that wait for this resource manager and that it
-        has not listed (step 6).
-        """
+        """Ask about waiting branches that a manager did not list (step 6)."""
         for index, branch in enumerate(run.now.branches):
             if (run.unique, index) in self._handled or not run.needs(index):
                 continue
@@ -232,7 +231,7 @@ class Recovery:
     ) -> None:
         """Go on with a branch, and count what became of it.
 
-        :param listed: whether it holds messages, as far as is known; if not, nobody need wait for
+        :param listed: whether it holds messages, as far as is known; if not, no link need wait for
             it. :param holds: whether the resource manager says that it has the branch.
         """
         self._handled.add((run.unique, index))

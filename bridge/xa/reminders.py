@@ -1,4 +1,4 @@
-"""Log which transactions need an operator, after a minute and again each hour.
+"""Log which transactions need an operator, after a minute, then hourly.
 
 They are those that wait for a resource manager, or are rolled back and it does not answer; that are
 heuristic, or in doubt; and those whose resource managers take too long to answer.

@@ -1,4 +1,4 @@
-"""The states of transactions and branches, and what operators and metrics see of them."""
+"""States of transactions and branches, for operators and metrics."""
 
 from __future__ import annotations
 
@@ -84,8 +84,10 @@ class BranchStatus:
 
 @dataclass(frozen=True, slots=True)
 class TransactionStatus:
-    """A transaction that is live, decided and waiting, to be rolled back where a resource manager
-    does not answer, or heuristic.
+    """A transaction that is not over, or heuristic.
+
+    It is live, decided and waiting, to be rolled back where a resource manager does not answer, or
+    heuristic.
 
     :param id: what operators type. :param state: a word of :class:`TransactionState`. :param
         decision: "COMMIT" or "".
@@ -104,8 +106,9 @@ class TransactionStatus:
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """How transactions ended since their coordinator was opened; those that had no branch are not
-    counted. They only grow.
+    """How transactions ended since their coordinator was opened.
+
+    Those that had no branch are not counted. They only grow.
 
     :param heuristic: they ended so, whatever became of them afterwards. :param unknown: there was
         one branch, and the answer to its commit was lost.

@@ -1,4 +1,6 @@
-"""How a global transaction goes on: ``step(state, event) -> (state, actions)``. Presumed abort.
+"""A transaction's course: ``step(state, event) -> (state, actions)``.
+
+Presumed abort.
 
 All the rules are here:
 
@@ -136,8 +138,9 @@ def step(now: GlobalTransaction, event: Event) -> Step:
 
 
 def _not_started(now: GlobalTransaction, failed: int | None) -> GlobalTransaction:
-    """Without the session that could not take part; but where it was asked to end the branch
-    already, its answer to that says all.
+    """Go on without the session that could not take part.
+
+    Where it was asked to end the branch already, its answer to that says all.
     """
     if failed is None or now.state is not TransactionState.ACTIVE:
         return now
@@ -191,7 +194,7 @@ def _abort(now: GlobalTransaction) -> Step:
 def _ask_all(
     now: GlobalTransaction, states: BranchState | tuple[BranchState, ...], call: Call
 ) -> Step:
-    """Ask every branch in one of these states, or settle where there is none."""
+    """Ask every branch in one of these states, or settle without any."""
     wanted = states if isinstance(states, tuple) else (states,)
     asked: list[Action] = []
     for index, branch in enumerate(now.branches):
@@ -309,8 +312,9 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
 
 
 def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
-    """Return whether it was decided to commit, and its resource manager, or another of its name, did
-    not know it. If it is reported later, it is committed.
+    """Return whether a branch to be committed was unknown at its manager.
+
+    Or at another of its name. If it is reported later, it is committed.
     """
     return (
         now.decided
@@ -320,8 +324,9 @@ def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
 
 
 def _presumed_anew(now: GlobalTransaction) -> list[Action]:
-    """Presume the branches of a forgotten transaction again: it may have been heuristic for longer
-    than presumptions are remembered.
+    """Presume the branches of a forgotten transaction again.
+
+    It may have been heuristic for longer than presumptions are remembered.
     """
     return [
         Presume(index) for index, branch in enumerate(now.branches) if is_unheard_of(now, branch)

@@ -1,4 +1,4 @@
-"""One global transaction as a value: its state, the events, and the actions that follow.
+"""One global transaction as a value: its state, events and actions.
 
 :mod:`bridge.xa.step` says which follow; :mod:`bridge.xa.transaction_run` performs them.
 """
@@ -103,7 +103,7 @@ class GlobalTransaction:
 
 
 def one_of_several(resource: str, which: str) -> str:
-    """Return a name for one of several resource managers that have the same name.
+    """Return a name for one of several resource managers of the same name.
 
     :param resource: that name. :param which: ``source`` or ``target`` of a link, or ``branch`` and
         a number.
@@ -112,7 +112,7 @@ def one_of_several(resource: str, which: str) -> str:
 
 
 def is_one_of_several(rm: str) -> bool:
-    """Whether connections to this name may lead to different resource managers."""
+    """Whether connections to this name may lead to different managers."""
     return _ONE_OF_SEVERAL.search(rm) is not None
 
 
@@ -141,8 +141,9 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Separated:
-    """Others by the name of this branch's resource manager turned out to be another one. :param rm:
-    what it is called from now on.
+    """Others by the name of a resource manager turned out to be another one.
+
+    :param rm: what it is called from now on.
     """
 
     branch: int
@@ -204,7 +205,8 @@ class DecisionLost:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The branch's resource manager is there again, and nothing else is under way with this branch.
+    """The branch's resource manager is there again, and nothing is under way.
+
     :param holds: whether it says that it has the branch.
     """
 
@@ -214,8 +216,9 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A broker that may be this branch's resource manager, or another by the same name, does not
-    hold it.
+    """A broker that may be the branch's resource manager does not hold it.
+
+    Or another by the same name.
     """
 
     branch: int
@@ -223,9 +226,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A resource manager has a branch of this transaction, which was not decided, and that is not
-    known here.
-    """
+    """A resource manager has a branch of an undecided, unknown transaction."""
 
     branch: Branch
 
@@ -274,7 +275,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Write the decision to the log and sync it; then tell Decided, NotDecided or DecisionLost."""
+    """Write the decision and sync it.
+
+    Then tell Decided, NotDecided or DecisionLost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +303,9 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Presume:
-    """Remember that this branch is taken for committed without its resource manager's word, or may
-    not be over: should it come to light, it is committed.
+    """Remember a branch as committed without its resource manager's word.
+
+    Or that it may not be over: should it come to light, it is committed.
 
     :param at_first: the first commit that it was ever asked for was answered so.
     """

@@ -1,4 +1,4 @@
-"""Run one global transaction: take its events in order, and perform the actions that follow.
+"""Run one global transaction: take events in order, perform actions.
 
 It calls resource managers, writes the log, and makes the status that operators see. Which calls are
 made is decided in :mod:`bridge.xa.step`. Events come from a link's transaction, from recovery and
@@ -98,7 +98,7 @@ class RunContext:
 
 
 class TransactionRun:
-    """One global transaction, from its first event until nothing of it is left to do.
+    """One global transaction, from its first event until nothing is left.
 
     :param now: its state. :param at_points: whether it passes crash points, as those of links do.
     """
@@ -160,8 +160,9 @@ class TransactionRun:
 
     @property
     def left(self) -> bool:
-        """Whether it is rolled back, and a resource manager that may hold its branch has not
-        answered.
+        """Whether a rolled back transaction has a manager that has not answered.
+
+        It may hold a branch.
         """
         return self.over and any(branch.state in _NOT_ROLLED_BACK for branch in self.now.branches)
 
@@ -262,9 +263,7 @@ class TransactionRun:
         return done
 
     def needs(self, index: int) -> bool:
-        """Return whether a branch is to be completed at its resource manager, and no call is under
-        way.
-        """
+        """Return whether a branch is to be completed, and no call is under way."""
         branch = self.now.branches[index]
         if branch.asking is not None or not self.settled:
             return False
@@ -273,8 +272,9 @@ class TransactionRun:
         return self.now.state is TransactionState.FORGETTING and branch.state in HEURISTIC
 
     def unheard_of(self, index: int) -> bool:
-        """Return whether a branch is a hazard because its resource manager did not know it when it
-        was to commit it, and no call is under way.
+        """Return whether a branch is a hazard unknown to its resource manager.
+
+        It did not know it when it was to commit it, and no call is under way.
         """
         branch = self.now.branches[index]
         return (
@@ -472,7 +472,7 @@ class TransactionRun:
                 self._hit(points[answered])
 
     def _look_round(self) -> None:
-        """Report answers to those who wait for branches, and the state to the coordinator."""
+        """Report answers to waiting callers, and the state to the coordinator."""
         for index, (_, _, done) in list(self._reached.items()):
             if (
                 self.now.branches[index].asking is None

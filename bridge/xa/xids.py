@@ -1,5 +1,6 @@
-"""Make the ids of global transactions and branches, and recognize them among those of other
-coordinators.
+"""Make ids of transactions and branches, and recognize our own.
+
+Among those of other coordinators.
 
 A global id (``gtrid``, at most 64 octets) is::
 
@@ -122,8 +123,9 @@ class Xids:
         return origin.identity == self.identity or origin.identity in self._earlier
 
     def made(self, origin: Origin) -> bool:
-        """Whether this coordinator has given it out, or may have before this start. If it is
-        :meth:`mine` and not made, the log is older than the branch.
+        """Whether this coordinator has given it out, or may have before.
+
+        If it is :meth:`mine` and not made, the log is older than the branch.
         """
         if origin.identity == self.identity and origin.unique <= Unique(
             self.generation, self._counter
@@ -162,13 +164,14 @@ def origin(xid: Xid) -> Origin | None:
 
 
 def gtrid_without_padding(gtrid: bytes) -> bytes:
-    """A global id of this form without the zeros that a provider may have put behind it."""
+    """Return a global id without zeros that a provider may have appended."""
     return gtrid[: 1 + gtrid[0] + IDENTITY_OCTETS + _UNIQUE.size]
 
 
 def ref_name(bqual: bytes) -> str | None:
-    """The ``ref-name`` in a branch qualifier, as far as it fitted; None where it is not of this
-    form.
+    """Return the ``ref-name`` in a branch qualifier, as far as it fitted.
+
+    None where it is not of this form.
     """
     if len(bqual) < 2 or len(bqual) < bqual[0] + 2:
         return None
@@ -179,7 +182,7 @@ def ref_name(bqual: bytes) -> str | None:
 
 
 def without_padding(bqual: bytes) -> bytes:
-    """A branch qualifier without the zeros that a provider may have put behind it."""
+    """Return a branch qualifier without zeros that a provider appended."""
     return bqual[: bqual[0] + 2] if bqual and not bqual[bqual[0] + 2 :].strip(b"\0") else bqual
 
 

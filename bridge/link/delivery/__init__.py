@@ -1,1 +1,1 @@
-"""How the batches of a link are delivered: by acknowledgement, or in XA transactions."""
+"""How a link delivers batches: by acknowledgement, or in transactions."""

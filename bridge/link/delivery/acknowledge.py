@@ -153,9 +153,7 @@ class Acknowledge:
     async def _bury_unacknowledged(
         self, pump: Pump, batch: Batch, error: SourceLost, sides: Sides
     ) -> None:
-        """What was sent and cannot be acknowledged is dead, too: it has arrived, and comes
-        again.
-        """
+        """Bury what was sent and cannot be acknowledged: it comes again."""
         sent = [item for item in batch.items if item.sent]
         pump.counters.possible_duplicates += len(sent)
         # It never will be: the source is lost, and delivers it again.
@@ -179,7 +177,7 @@ class Acknowledge:
     async def _settle_and_send(
         self, pump: Pump, batch: Batch, source: Source, sides: Sides
     ) -> None:
-        """Nothing is sent that the source could deliver again, and nothing is tried twice."""
+        """Settle, then send: nothing can come again, nothing is tried twice."""
         if not batch.acknowledged:
             if not self.target.ready:
                 # If it is known to be away nothing need be lost.
@@ -205,7 +203,10 @@ class Acknowledge:
         give_up(pump, [item for item in batch.items if item.to_be_sent], error, sides)
 
     async def _bury_or_lose(self, pump: Pump, batch: Batch) -> None:
-        """Bury what its source has forgotten. What no queue takes is in the log, and lost."""
+        """Bury what its source has forgotten.
+
+        What no queue takes is in the log, and lost.
+        """
         while True:
             try:
                 return await self._bury(pump, batch)

@@ -1,5 +1,6 @@
-"""The coordinator of a bridge's transactions: opened when it is needed, and what an earlier run
-left is completed when its resource managers are there.
+"""A bridge's transaction coordinator, opened when it is needed.
+
+Completes what an earlier run left once its resource managers are there.
 
 Owns when that is, and who is asked: each connection factory that can take part in XA transactions,
 whether or not a link uses it now, but those of ``multi-rm``, which have no one resource manager to
@@ -76,8 +77,9 @@ class Coordination:
         return self._coordinator
 
     def start(self, factories: Sequence[AdministeredFactory]) -> None:
-        """If there was a run before this, complete what it left at the resource managers of these;
-        and from now on what links leave there.
+        """Complete what an earlier run left at these resource managers.
+
+        And from now on what links leave there.
 
         :raises TransactionError: the log cannot be opened.
         """
@@ -107,20 +109,22 @@ class Coordination:
                 self._begin(ref_name)
 
     def unfinished(self, link: str, undecided: Callable[[], Undecided]) -> Unfinished:
-        """What the link of this name has left unfinished. :param undecided: makes the place for its
-        messages.
+        """Return what the link of this name has left unfinished.
+
+        :param undecided: makes the place for its messages.
         """
         if link not in self._unfinished:
             self._unfinished[link] = Unfinished(undecided())
         return self._unfinished[link]
 
     def look_again(self, ref_name: str) -> None:
-        """A transaction has failed in which this one's resource manager took part: it is asked in
-        :data:`AGAIN_S` seconds, and until it can be.
+        """Ask a resource manager again whose transaction failed.
 
-        Whatever the factory of this name is by then; nobody is asked if the file has none.
+        In :data:`AGAIN_S` seconds, and until it can be asked.
 
-        The link may be stopped by then, and nobody else would. And what was asked over a connection
+        Whatever the factory of this name is by then; no provider is asked if the file has none.
+
+        The link may be stopped by then, and no other object would. And what was asked over a connection
         that was lost may yet arrive, after the recovery that was made over the next. So the seconds
         begin anew with each failure.
         """

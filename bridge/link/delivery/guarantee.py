@@ -1,5 +1,4 @@
-"""Chooses how the messages of a link are delivered, by its quality of service and by what its two
-providers can do.
+"""Chooses how a link delivers, by its quality of service and providers.
 
 A link that transfers once and only once does so
 
@@ -62,7 +61,7 @@ class DeliveryGuarantee:
     refused: Callable[[MessagingError, int], None] = lambda cause, count: None
 
     def new_pump(self, lost: Callable[[EndLost], None]) -> Pump:
-        """The pump for one run of the link, whose connection factories have been found.
+        """Return the pump for one run of the link with its factories.
 
         :param lost: called if the target's connection ends.
         :raises NotOnce: see there.
@@ -133,7 +132,10 @@ class DeliveryGuarantee:
         )
 
     def _check_duplicate_ids(self, connected: bool) -> None:
-        """:raises NotOnce: the target forgets what it has, or the source gives no lasting ids."""
+        """Check that duplicate ids can be relied on.
+
+        :raises NotOnce: the target forgets what it has, or the source gives no lasting ids.
+        """
         source, target = self.source, self.target
         lacks = []
         if not target.provider.capabilities.duplicate_ids and (connected or target.kind != "stomp"):

@@ -1,5 +1,6 @@
-"""Finds the messages that a link's target refuses: how large the next transaction may be, so that
-such a message is alone in the end, and when it is dead.
+"""Finds the messages that a link's target refuses.
+
+Sizes the next transaction so that such a message is alone in the end, and says when it is dead.
 
 Where the target says which message it is, those before it are the next transaction, and it is one
 by itself: one rollback. Else it is found by halving.
@@ -90,8 +91,7 @@ class Poison:
         return times
 
     def blame(self, items: Sequence[Item], error: Refused | RolledBack) -> None:
-        """The target is there and does not take these, or a resource manager would not prepare
-        them.
+        """Blame these messages for a refusal or a failed prepare.
 
         :param items: the whole transaction, which was rolled back.
         :raises BatchRefused: it is one message alone, and is to be tried again later.
@@ -107,7 +107,10 @@ class Poison:
             raise BatchRefused(error.cause, times, MOST)
 
     def verdict(self, message: Message, destination: Destination | None) -> Dead | None:
-        """Why this message is dead; None where it is not. :param destination: the target's."""
+        """Return why this message is dead; None where it is not.
+
+        :param destination: the target's.
+        """
         if not self.is_dead(message):
             return None
         return Dead(*self.cause(message), destination)
@@ -123,8 +126,9 @@ class Poison:
         return reason, exception
 
     def transferred(self) -> None:
-        """A transaction was committed: the next may be twice as large, or as large as ever where
-        the target has named the bad one.
+        """Let the next transaction be twice as large, after one was committed.
+
+        Or as large as ever where the target has named the bad message.
         """
         if self._next:
             self.limit, *rest = self._next
@@ -136,7 +140,10 @@ class Poison:
 
 
 def _named(items: Sequence[Item], error: Refused | RolledBack) -> int | None:
-    """Which of these it is; None where that was not said. The target counts what was sent to it."""
+    """Return which message the target named; None if it did not.
+
+    The target counts what was sent to it.
+    """
     if isinstance(error.cause, CannotBeRead):
         return next(
             (
@@ -153,9 +160,10 @@ def _named(items: Sequence[Item], error: Refused | RolledBack) -> int | None:
 
 
 class Buried:
-    """Dead messages that a dead message queue has, and their source has yet to forget: they are not
-    buried twice. One that is forgotten too early is in the queue twice, which is better than not at
-    all.
+    """Dead messages in a queue that their source has yet to forget.
+
+    They are not buried twice. One that is forgotten too early is in the queue twice, which is
+    better than not at all.
     """
 
     def __init__(self) -> None:
@@ -165,7 +173,7 @@ class Buried:
         return id in self._ids
 
     def add(self, id: str) -> None:
-        """A dead message queue has this one. A message without an id cannot be recognized."""
+        """Note a buried message. One without an id cannot be recognized."""
         if id:
             self._ids[id] = None
             if len(self._ids) > BURIED:

@@ -1,4 +1,4 @@
-"""Sends a batch in runs, as long as they can be, around the messages that the target refuses.
+"""Sends a batch in long runs, around the messages that are refused.
 
 Owns the length of a run, and what a refusal means. A lost target is the delivery's to deal with.
 
@@ -42,8 +42,7 @@ class Sending:
         self._longest = LONGEST_RUN
 
     async def send(self, pump: Pump, batch: Batch, target: Target, sides: Sides) -> None:
-        """Send what is to be sent and has not been. Afterwards, what was refused or has expired
-        meanwhile is dead.
+        """Send what was not sent yet; bury what was refused or has expired.
 
         :raises TargetLost: what had been sent is marked so.
         """
@@ -64,7 +63,10 @@ class Sending:
     async def _sent(
         self, pump: Pump, batch: Batch, run: list[Item], target: Target, sides: Sides
     ) -> bool:
-        """Send one run. :returns: False if it is to be sent again, without what is dead of it.
+        """Send one run.
+
+        :returns: False if it is to be sent again, without what is dead of it.
+
         :raises TargetLost:
         """
         began = pump.clock.seconds()
@@ -124,7 +126,11 @@ def give_up(pump: Pump, items: list[Item], error: MessagingError, sides: Sides) 
 
 
 def _expired(pump: Pump, item: Item, sides: Sides) -> bool:
-    """Whether it has expired since step 2, as the target was away; then it is dead."""
+    """Give the message up if it has expired since step 2.
+
+    The target was away.
+    :returns: whether it has.
+    """
     if item.doubtful and pump.transfer.marks_duplicates:
         # If the target has it this does not undo that, and if not it expires there.
         return False

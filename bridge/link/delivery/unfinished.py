@@ -1,8 +1,9 @@
-"""What one link has left unfinished by XA, from one run to the next, whichever object is the link: a
-reload makes it anew, and nothing may overtake what was begun before.
+"""What one link has left unfinished by XA, from one run to the next.
+
+A reload makes the link anew, and nothing may overtake what was begun before.
 
 Owns which of its transactions are not over yet, how their end is waited for, what is to be reported
-of them late, and the messages that nobody else has any more.
+of them late, and the messages that exist nowhere else.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class LostMessage:
 
 
 class Undecided:
-    """Messages whose transaction ended otherwise than was decided, until a dead message queue has
-    each of them.
+    """Messages whose transaction did not end as it was decided.
+
+    They are kept until a dead message queue has each of them.
 
     No broker delivers them again, so what is here is all there is of them; what no queue takes is
     in the log, whole. The link decides when to try again. There is never more than one transaction
@@ -133,8 +135,9 @@ class Unfinished:
 
     @property
     def shown(self) -> Transaction | None:
-        """The one to be seen: the oldest whose outcome is open, as what is behind it waits for it;
-        or else the last that was begun.
+        """Return the oldest transaction with an open outcome, or the last begun.
+
+        What is behind the oldest waits for it.
         """
         return next(iter(self.open), self._begun[-1] if self._begun else None)
 
@@ -143,8 +146,7 @@ class Unfinished:
         self._begun = (*self.open, transaction)
 
     def ended(self, transaction: Transaction) -> Deferred[None]:
-        """Have one rolled back that nobody works on any more, or wait for its commit, if that is
-        under way.
+        """Roll back an abandoned transaction, or wait for its commit.
 
         :returns: fires when its outcome is known. Only the one that was returned last does.
         """
@@ -172,8 +174,9 @@ class Unfinished:
         self._decided = (*self._decided, (transaction, committed, otherwise))
 
     def look(self) -> Sequence[LostMessage]:
-        """Tell of those that have been committed everywhere since. :returns: the messages of those
-        that ended otherwise, for a dead message queue.
+        """Report those that have been committed everywhere since.
+
+        :returns: the messages of those that ended otherwise, for a dead message queue.
         """
         decided, self._decided = (
             self._decided,

@@ -1,4 +1,4 @@
-"""Delivers in XA transactions: each batch is one transaction of source and target.
+"""Delivers in XA transactions: a batch is one of source and target.
 
 A transaction::
 
@@ -149,8 +149,9 @@ class XADelivery:
         return source
 
     async def connected(self, source: XASource) -> None:
-        """Have both resource managers commit what was decided and roll back what was not: else
-        messages would overtake those that wait for that.
+        """Have both resource managers commit or roll back what earlier runs left.
+
+        Else messages would overtake those that wait for that.
         """
         if self._was_connected:
             self._look_again()
@@ -178,7 +179,7 @@ class XADelivery:
             raise TargetLost(error, sent=False) from error
 
     async def _earlier_over(self) -> None:
-        """Recovery leaves alone what is still under way, and nothing may overtake its messages.
+        """Wait until what is still under way is over: recovery leaves that alone.
 
         :raises SourceLost: :raises TargetLost: one is under way for too long; the end whose
             resource manager does not answer.
@@ -206,8 +207,9 @@ class XADelivery:
         return silent == {self._names[1]}
 
     async def failed(self, source: XASource) -> bool:
-        """The target's session may hold anything then, and the source's too, unless it can be
-        kept.
+        """Drop the target's session, and the source's unless it can be kept.
+
+        They may hold anything then.
         """
         await self.target.let_go()
         return not source.keep()
@@ -219,7 +221,10 @@ class XADelivery:
     # --- a run
 
     async def resume(self, pump: Pump, source: XASource) -> None:
-        """Report what has ended since, and bury what earlier runs have left. :raises NotBuried:"""
+        """Report what has ended since, and bury what earlier runs have left.
+
+        :raises NotBuried:
+        """
         self._before, self._ending, self._failed = None, succeed(None), None
         lost = self._unfinished.look()
         if pump.halting:
@@ -233,8 +238,9 @@ class XADelivery:
                 raise
 
     async def deliver(self, pump: Pump, source: XASource, sides: Sides) -> None:
-        """One transaction, until it is decided; or over, where the next may not overlap with
-        it.
+        """Run one transaction until it is decided, or over.
+
+        It must be over where the next may not overlap with it.
         """
         if self._failed is not None:
             raise self._failed
@@ -368,9 +374,10 @@ class XADelivery:
     async def _sent(
         self, work: _Work, batch: Batch, sending: Sequence[Item]
     ) -> Deferred[BaseException | None]:
-        """:returns: why the target has not taken all: :class:`Refused` or :class:`TargetLost`; None
-        where it has. Never fails, and need not be waited for before the commit, which fails
-        where the target has not.
+        """Send, and return why the target has not taken all.
+
+        :returns: :class:`Refused` or :class:`TargetLost`; None where it has. Never fails, and need
+            not be waited for before the commit, which fails where the target has not.
         """
         transaction, target = work.transaction, self.target
         await target.open()
@@ -394,8 +401,9 @@ class XADelivery:
         return why
 
     async def _bury(self, pump: Pump, batch: Batch) -> None:
-        """Before the commit: should it fail, a dead message queue has it twice, which is better
-        than not at all. :raises NotBuried:
+        """Bury before the commit. :raises NotBuried:
+
+        Should the commit fail, a dead message queue has it twice, which is better than not at all.
         """
         for item in batch.items:
             id = item.received.message.message_id
@@ -408,8 +416,9 @@ class XADelivery:
     async def _committed(
         self, work: _Work, batch: Batch, refusal: Deferred[BaseException | None]
     ) -> Sequence[str]:
-        """:param refusal: of the target. :returns: the factories whose resource manager has yet to
-        hear of the commit.
+        """Note the commit. :param refusal: of the target.
+
+        :returns: the factories whose resource manager has yet to hear of the commit.
 
         :raises Refused: :raises TargetLost: why the target has not taken all. :raises RolledBack:
             for a reason other than a lost provider.
@@ -451,8 +460,7 @@ class XADelivery:
         pump.report(batch)
 
     async def _refused(self, work: _Work, refused: Refused | RolledBack) -> None:
-        """The target is there and does not take it, or a resource manager would not prepare: find
-        out which message it is.
+        """Find out which message the target or a resource manager refuses.
 
         :raises BatchRefused: it is one message alone, and is to be tried again later.
         :raises SourceLost: :raises TargetLost: a branch may still be held there. Nothing may
@@ -478,8 +486,9 @@ class XADelivery:
             self.target.renew()
 
     async def _bury_undecided(self, work: _Work, heuristic: Heuristic) -> None:
-        """The outcome is final and not clean: no broker delivers these again, so each is reported.
-        :raises NotBuried: of some; they are kept.
+        """Report each message of an outcome that is final and not clean.
+
+        No broker delivers these again.
         """
         work.pump.log.error(
             "link {link}: {count} messages of one transaction: {error}",
@@ -491,7 +500,7 @@ class XADelivery:
         await self._undecided.bury(lost, work.pump.count_dead)
 
     def _ended_otherwise(self, work: _Work, heuristic: Heuristic) -> Sequence[LostMessage]:
-        """The messages that were to be sent in a transaction that has not ended as was decided."""
+        """Return the messages of a transaction that did not end as decided."""
         sent = [item for item in work.items if item.to_be_sent]
         for item in sent:
             dead = Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current)
@@ -509,8 +518,9 @@ def _tell_buried(work: _Work, item: Item, dead: DeadMessage) -> None:
 
 
 def _rm(factory: AdministeredFactory, side: str) -> str:
-    """Names the resource manager of one side. Two connections of a ``multi-rm`` factory may have
-    different ones: each has a branch of its own.
+    """Name one side's resource manager.
+
+    Two connections of a ``multi-rm`` factory may have different ones: each has a branch of its own.
     """
     resource = factory.provider.resource
     return one_of_several(resource, side) if factory.config.multi_rm else resource

@@ -508,9 +508,10 @@ class _PromptSocket:
                 self._socket = None
 
     def forget_output(self) -> None:
-        """Drop what was not written, once the transport is gone. Transport and connector are a
-        reference cycle of Twisted's, which the collector may not visit for long: the body of each
-        attempt to send a large message would stay until then.
+        """Drop what was not written, once the transport is gone.
+
+        Transport and connector are a reference cycle of Twisted's, which the collector may not
+        visit for long: the body of each attempt to send a large message would stay until then.
         """
         if self._below is not None:
             self._below.dataBuffer, self._below._tempDataBuffer = b"", []

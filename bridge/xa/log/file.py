@@ -69,8 +69,9 @@ class Storage(Protocol):
 
 
 class FileStorage:
-    """A file of a file system, for its owner alone, and locked from when it is read or replaced
-    until it is closed.
+    """A file for its owner alone, locked while it is open.
+
+    From when it is read or replaced until it is closed.
 
     :param path: in a folder that exists.
     """

@@ -1,6 +1,4 @@
-"""The decision log for the reactor: a thread writes the file, and changes that come meanwhile share
-the next sync.
-"""
+"""The decision log for the reactor: a thread writes, changes share syncs."""
 
 from __future__ import annotations
 
@@ -77,7 +75,9 @@ class _Waiting:
 
 
 class FileDecisionLog:
-    """A :class:`~bridge.xa.decision_log.DecisionLog` in a file that a thread of its own writes.
+    """A decision log in a file that a thread of its own writes.
+
+    It is a :class:`~bridge.xa.decision_log.DecisionLog`.
 
     :param file: open; the worker's alone from now on. :param worker: where it is written.
     """
@@ -154,8 +154,9 @@ class FileDecisionLog:
             self._next()
 
     def _next(self) -> None:
-        """Have the worker write everything that waits; or close, if that was requested and nothing
-        waits.
+        """Have the worker write everything that waits.
+
+        Or close, if that was requested and nothing waits.
         """
         if self._lazy is not None:
             self._lazy.cancel()

@@ -114,7 +114,7 @@ def read_header(data: bytes, file: str) -> tuple[Header, int]:
 def read_changes(data: bytes, of: Header, offset: int, file: str) -> tuple[list[Change], int]:
     """Everything behind the header that is good.
 
-    :returns: the changes, and where a torn tail begins; the length where there is none.
+    :returns: the changes, and where a torn tail begins; the length without one.
     :raises LogDamaged: there is something that cannot be understood, though it was on the disk when
         what follows was written.
     """
@@ -147,7 +147,7 @@ def _framed(payload: bytes, seed: int, offset: int, synced: int) -> bytes:
 
 
 def _parsed(data: bytes, offset: int, seed: int) -> tuple[bytes, int, int] | None:
-    """The payload, ``synced`` and the end of the frame there; None where there is none."""
+    """Return payload, ``synced`` and the frame's end; None without a frame."""
     if offset + _HEAD.size > len(data):
         return None
     mark, length, synced, crc = _HEAD.unpack_from(data, offset)
@@ -198,8 +198,9 @@ def _read(said: dict[str, Any]) -> Change:
 
 
 def live(changes: Sequence[Change]) -> Iterator[Entry]:
-    """What is left of these: the last entry of each transaction that was not removed, in the order
-    in which they came.
+    """Return the last entry of each transaction that was not removed.
+
+    In the order in which they came.
     """
     left: dict[bytes, Entry] = {}
     for change in changes:

@@ -489,7 +489,7 @@ def test_elements_of_different_kinds_may_have_one_name() -> None:
         ),
         (
             factory('username="" password="x"'),
-            'connection-factory "one", attribute username="": expected a text that is not blank; without the attribute there is none',
+            'connection-factory "one", attribute username="": expected a text that is not blank; leave the attribute out for none',
         ),
         (
             factory('username="u"'),
@@ -497,7 +497,7 @@ def test_elements_of_different_kinds_may_have_one_name() -> None:
         ),
         (
             factory('lookup-name=" "'),
-            'connection-factory "one", attribute lookup-name=" ": expected a text that is not blank; without the attribute there is none',
+            'connection-factory "one", attribute lookup-name=" ": expected a text that is not blank; leave the attribute out for none',
         ),
         (
             dmq('clientid="a" client-id="b"'),
