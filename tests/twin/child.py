@@ -177,10 +177,7 @@ class Gateway:
             def add(self, fields: dict[str, object], octets: int = 0) -> None:
                 write(fields)
 
-        recording = tree.find("Recording")
-        module = sys.modules[recording.__module__]
-        module.Journal = Recorded  # type: ignore[attr-defined]
-        recording(clock, self._configuration, self.broker)
+        tree.find("tell")(self.broker, Recorded())
 
     def _done(self, deferred: Any) -> None:
         deferred.addErrback(lambda failure: self.turn.defects.append(failure.getTraceback()))

@@ -57,6 +57,8 @@ _FRAME: Final = re.compile(r"([A-Z]+)\n(.*?)\n\n(.*?)\0\n?", re.DOTALL)
 _CALL: Final = re.compile(r"^[a-z]+(?: [a-z_]+)?", re.MULTILINE)
 #: What was asked, and the name of the error that it failed with.
 _ANSWER: Final = re.compile(r"^([^:]*: \w+): .*", re.DOTALL)
+#: Steps that the journal has not always had.
+_ADDED_STEPS: Final = ("routed", "acknowledgement confirmed")
 _TEXTS: Final = re.compile(r"^(?:message|content-length):.*\n?", re.MULTILINE)
 
 
@@ -87,6 +89,17 @@ def _without(stream: str) -> Callable[[Turn], Turn]:
     return lambda turn: {name: value for name, value in turn.items() if name != stream}
 
 
+def _without_added_steps(turn: Turn) -> Turn:
+    lines = []
+    for text in turn.get("journal", ()):
+        line = json.loads(text)
+        line["steps"] = [step for step in line["steps"] if step not in _ADDED_STEPS]
+        line.pop("selector", None)
+        if line["steps"]:
+            lines.append(json.dumps(line))
+    return {**turn, "journal": lines} if lines else _without("journal")(turn)
+
+
 ALLOWANCES: Final[dict[str, Allowance]] = {
     "error-texts": Allowance(
         "texts of ERROR frames, and of what an operator is answered, may become plainer",
@@ -99,6 +112,10 @@ ALLOWANCES: Final[dict[str, Allowance]] = {
     "order": Allowance(
         "writes of one turn and requests to the store may change places with those of others",
         _without("order"),
+    ),
+    "added-steps": Allowance(
+        "the journal has the steps of routing and of confirmed acknowledgements",
+        _without_added_steps,
     ),
     "journal": Allowance("the journal may tell other steps", _without("journal")),
     "store": Allowance(

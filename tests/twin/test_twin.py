@@ -139,3 +139,7 @@ def test_what_is_allowed_is_no_difference() -> None:
     message = {"out": {"0": "MESSAGE\na:1\nb:2\n\nbody\0\nMESSAGE\nb:2\na:1\n\nbody\0\n"}}
     one, two = ALLOWANCES["header-order"].change(message)["out"]["0"].split("\0\n")[:2]
     assert one == two
+    added = ALLOWANCES["added-steps"].change
+    newer = ['{"steps": ["routed", "delivered"], "selector": "a = 1"}', '{"steps": ["routed"]}']
+    assert added({"journal": newer}) == added({"journal": ['{"steps": ["delivered"]}']})
+    assert added({"journal": newer[1:]}) == added({})
