@@ -109,6 +109,8 @@ EMPTY_WORDS = frozenset({"manager", "handler", "processor", "engine", "helper", 
 ALLOWED_NAMES = frozenset({"bridge.manager", "BridgeServiceManager"})
 
 #: The circles of modules that are left, each with its modules. Remove what has gone; add nothing.
+#: A consumer and its session are one subject; a protocol between them would cost a generic look-up
+#: for each acknowledgement.
 CIRCLES = frozenset(
     {
         frozenset(
