@@ -1,1 +1,1 @@
-"""The core of the broker: destinations, what waits in them, and how it is handed out."""
+"""The core of the broker: destinations, waiting messages, dispatch."""

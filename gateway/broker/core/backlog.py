@@ -1,12 +1,11 @@
-"""The messages that wait for consumers, of one queue or one subscription, in the order they will be
-delivered.
+"""Waiting messages of one queue or subscription, in delivery order.
 
 Order is priority, then seq. Of each priority the first messages are in memory, as far as memory may
 be used, and of those behind them only the seqs are, while the messages are in the store.
 
 Owns order and counts of what waits. Knows no consumers, no limits, and not how the store is asked:
-whoever puts a message behind those in memory sees to it that the store has it, and feeds what it
-read back to :meth:`Backlog.refill`.
+the caller that puts a message behind those in memory has it stored, and feeds what it read back to
+:meth:`Backlog.refill`.
 """
 
 from __future__ import annotations
@@ -48,8 +47,9 @@ class DetachedBacklog:
         )
 
     def take(self, most: int) -> tuple[list[Message], dict[int, int]]:
-        """Some of it, in no order that matters; there may be more although both are empty, see
-        :attr:`more`.
+        """Take some of the messages, in no particular order.
+
+        Both results may be empty although there are more, see :attr:`more`.
 
         :param most: messages to take, or places to look at that are empty. :returns: whole
             messages, and sizes by seq of those in the store only.
@@ -168,7 +168,7 @@ class Backlog:
         return ()
 
     def _put_behind(self, run: Sequence[Message], full: bool) -> Sequence[Message]:
-        """Put messages behind those in memory, where that is full or its order asks for it."""
+        """Put messages behind those in memory: memory is full, or for order."""
         spilled: list[Message] = []
         for message in run:
             lane = self._lane(message.headers.priority)
@@ -230,8 +230,9 @@ class Backlog:
         return spilled
 
     def wanted(self, most: int) -> list[int]:
-        """Seqs to read back now, in delivery order; empty when there is no need. Until
-        :meth:`refill` there are no others.
+        """Return the seqs to read back now, in delivery order.
+
+        Empty when there is no need, and until :meth:`refill` is called for the last ones.
         """
         if not self.behind or self.reading:
             return []
@@ -258,8 +259,9 @@ class Backlog:
         return seqs
 
     def refill(self, asked: Sequence[int], messages: Iterable[Message]) -> tuple[int, int]:
-        """Messages that were :meth:`wanted` were read back; what was asked for and is not among
-        them is gone.
+        """Take in messages that were :meth:`wanted` and have been read back.
+
+        Seqs that were asked for and did not come are dropped: the store does not have them.
 
         :returns: how many are gone, and their octets.
         """
@@ -289,7 +291,9 @@ class Backlog:
         self.reading = 0
 
     def drop_behind(self, seqs: Iterable[int]) -> tuple[int, int]:
-        """The store does not have these: they wait no longer, as far as they are in the store only.
+        """Drop messages that the store does not have.
+
+        Those that are in memory stay.
 
         :returns: how many, and their octets.
         """
@@ -397,7 +401,10 @@ class Backlog:
         return size, held, octets
 
     def pluck(self, seqs: Iterable[int], priority: int) -> list[Message]:
-        """Take out of memory those of these that are there. :returns: the messages."""
+        """Take out those of these messages that are in memory.
+
+        :returns: the messages.
+        """
         lane = self._lanes.get(priority)
         if lane is None:
             return []
@@ -417,8 +424,9 @@ class Backlog:
         ]
 
     def pluck_behind(self, priority: int, seq: int, expires: int) -> int | None:
-        """Take out a message that is in the store only. :returns: its size; None when it is not
-        there: in memory, or taken.
+        """Take out a message that is in the store only.
+
+        :returns: its size; None when it is in memory, or was taken.
         """
         lane = self._lanes.get(priority)
         if lane is None:
@@ -446,8 +454,9 @@ class Backlog:
         return self.pluck_messages(here), stored
 
     def oldest(self) -> Message | None:
-        """The message that has waited longest, whatever its priority; None when none is in
-        memory.
+        """Find the message that has waited longest, whatever its priority.
+
+        :returns: None when there is no message in memory.
         """
         return min(
             [message for lane in self._order if (message := lane.first()) is not None],
@@ -456,7 +465,10 @@ class Backlog:
         )
 
     def least(self) -> Message | None:
-        """The oldest message of the lowest priority; None when it is not in memory."""
+        """Find the oldest message of the lowest priority.
+
+        :returns: None when it is not in memory.
+        """
         for lane in reversed(self._order):
             message = lane.first()
             if message is not None:
@@ -468,12 +480,18 @@ class Backlog:
     # --- looking
 
     def waiting_in_memory(self) -> Iterator[Message]:
-        """Whole messages, those of higher priority first; nothing is to be changed meanwhile."""
+        """Yield whole messages, those of higher priority first.
+
+        The caller must not change the backlog meanwhile.
+        """
         for lane in self._order:
             yield from lane.in_memory()
 
     def lanes(self) -> Iterator[tuple[int, PriorityLane]]:
-        """The priorities that are or were in use, from the highest down, for those who look."""
+        """Yield the priorities in use, now or before, from the highest down.
+
+        For readers, which change nothing.
+        """
         for priority in sorted(self._lanes, reverse=True):
             yield priority, self._lanes[priority]
 
@@ -510,7 +528,10 @@ class Backlog:
         return messages, seqs, octets
 
     def detach(self) -> DetachedBacklog:
-        """Everything is gone from here, however much there is. :returns: what it was."""
+        """Remove everything, in constant time.
+
+        :returns: what was removed.
+        """
         detached = DetachedBacklog(
             self._memory, self._order, self.delayed, self.resting, self.waiting, self.octets
         )

@@ -43,10 +43,10 @@ class AnyDestination(Destined, Protocol):
 
 
 class Upkeep(Protocol):
-    """Sees to destinations that nobody uses, and to what is left of those that were removed."""
+    """Reaps unused destinations, and cleans up after removed ones."""
 
     def idle(self, physical: AnyDestination) -> None:
-        """Nobody uses an auto-created destination."""
+        """An auto-created destination is not in use."""
 
     def removal_over(self, physical: AnyDestination) -> None:
         """Something left a destination that was removed."""
@@ -152,8 +152,9 @@ class Changes:
                 commits.owe(subscription, message.seq)
 
     def spilled(self, queue: Destined, run: Sequence[Message]) -> None:
-        """Memory has no room for these: what would only live there is in the store, too, until it
-        is read back.
+        """Store messages for which memory has no room.
+
+        Those that are not persistent are in the store, too, until they are read back.
         """
         insert = self._rows.insert
         for message in run:
@@ -180,8 +181,9 @@ class Changes:
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None:
-        """A run is about to be handed to a consumer. :param attempts: the delivery attempts,
-        counted from 1; None where all are the first.
+        """Report that a run is about to be handed to a consumer.
+
+        :param attempts: the delivery attempts, counted from 1; None where all are the first.
         """
         if self.journal is not None:
             self.journal.delivered(source, consumer, run, attempts)
@@ -212,7 +214,10 @@ class Changes:
                 delete(message.seq)
 
     def settled_stored(self, seqs: Sequence[int]) -> None:
-        """The same of messages that are in the store only; quick for seqs in order."""
+        """Settle messages that are in the store only.
+
+        Like :meth:`settled`, but by seq; quick for seqs in order.
+        """
         delete = self._commits.delete
         for seq in seqs:
             delete(seq)
@@ -236,8 +241,9 @@ class Changes:
     def settled_stored_by_subscription(
         self, subscription: int, seqs: Sequence[int], owed: Sequence[int]
     ) -> None:
-        """The same of messages that are in the store only. :param owed: those of them that were
-        owed to it.
+        """Settle messages of one subscription that are in the store only.
+
+        :param owed: those of them that were owed to it.
         """
         self.owed_no_more(subscription, owed)
         release = self._rows.release
@@ -245,7 +251,10 @@ class Changes:
             release(seq)
 
     def owed_no_more(self, subscription: int, seqs: Iterable[int]) -> None:
-        """A durable subscription is owed these no more; of their rows this says nothing."""
+        """Record that a durable subscription is no longer owed these.
+
+        Leaves their rows alone.
+        """
         settle = self._commits.settle
         for seq in seqs:
             settle(subscription, seq)
@@ -257,12 +266,12 @@ class Changes:
             release(seq)
 
     def delete_slowly(self, steps: Iterator[None]) -> None:
-        """Go on with steps that delete many rows, while commits of others are not backed up."""
+        """Run steps that delete many rows, unless other commits are backed up."""
         self.schedule.in_turn(steps, self._commits.backed_up)
 
     @property
     def damaged(self) -> Mapping[int, int | None]:
-        """Seqs of messages that could not be read, and the numbers of their destinations."""
+        """Seqs of unreadable messages, with the numbers of destinations."""
         return self._rows.damaged
 
     def removed(self, source: Place, messages: Sequence[Message]) -> None:

@@ -1,5 +1,6 @@
-"""How far a reader has looked at a backlog, who takes nothing by looking: a consumer with a
-selector, a browser.
+"""How far a reader has looked at a backlog without taking from it.
+
+The reader is a consumer with a selector, or a browser.
 
 Owns the reader's place in each priority. In delivery order whole messages are in memory, or in the
 store only; the reader looks at the former with :meth:`Cursor.ahead`, and has the latter read for
@@ -32,8 +33,10 @@ class Cursor:
         self.reading = False
 
     def ahead(self) -> Iterator[Message]:
-        """What comes next, in delivery order, up to the first message that is in the store only;
-        the backlog must not change meanwhile.
+        """Yield what comes next, in delivery order.
+
+        Ends before the first message that is in the store only. The backlog must not change
+        meanwhile.
         """
         for priority, lane in self._backlog.lanes():
             after = self._examined.get(priority, 0)
@@ -43,7 +46,7 @@ class Cursor:
                 return
 
     def stored_ahead(self, most: int) -> list[int] | None:
-        """Seqs of messages of one priority that come next, when nothing is :meth:`ahead`.
+        """Find the next seqs of one priority, when nothing is :meth:`ahead`.
 
         :returns: none when there is nothing more; None when they are being read back into memory:
             look again then.
@@ -58,8 +61,10 @@ class Cursor:
         return []
 
     def still_ahead(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Of messages :meth:`stored_ahead` that were read since, those that still come next and
-        still are in the store only.
+        """Select the messages, read meanwhile, that still come next.
+
+        :param messages: those of :meth:`stored_ahead`. Any that are no longer in the store only are
+            left out, with all behind them.
         """
         if not messages:
             return messages

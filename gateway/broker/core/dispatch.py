@@ -1,4 +1,4 @@
-"""Hands waiting messages to consumers, fairly and as far as they have credit.
+"""Hands waiting messages to consumers, fairly and within their credit.
 
 Each queue has a dispatch, and so has each subscription of a topic: they are its *place*, and told
 in each call. With a reference to it the two would be a cycle, and what was removed would stay in
@@ -44,7 +44,7 @@ _GRACE: Final = 1024 * 1024
 
 
 class Pace:
-    """Slows senders that outrun the consumers of one place, a moment at a time.
+    """Slows senders that outrun the consumers of one place.
 
     A sender is slowed when a part of the backlog's share of memory is full, until only a smaller
     part is: reading messages back from the store costs more than waiting does. It is slowed, not
@@ -63,9 +63,7 @@ class Pace:
         self._stuck = False
 
     def outrun(self) -> bool:
-        """Whether messages come faster than the consumers take them, so that memory fills with
-        them.
-        """
+        """Whether senders outrun the consumers, so that memory fills up."""
         return (
             not self._stuck
             and self._fuller_than(_SLOW_DOWN)
@@ -80,7 +78,7 @@ class Pace:
             self._schedule.after(_MOMENT_MS, self._moment_over)
 
     def handed(self, count: int) -> None:
-        """Consumers were given so many messages."""
+        """Count messages that consumers were given."""
         self._handed += count
         self._stuck = False
 
@@ -116,8 +114,9 @@ class Dispatched(Place, Protocol):
 
     @property
     def named(self) -> Physical | None:
-        """The destination that it is, or that it names; None for a pattern, or where that is
-        gone.
+        """The destination that it is or names.
+
+        None for a pattern, or when the destination no longer exists.
         """
 
 
@@ -148,8 +147,8 @@ class Dispatch:
         #: Messages that have expired or were refused, and are being read or buried, slice by slice:
         #: they wait no longer, but still count.
         self.dying = 0
-        #: Messages that prepared branches have acknowledged: nobody has them, nobody is given them,
-        #: and they still count.
+        #: Messages that prepared branches have acknowledged: no consumer has them or is given
+        #: them, and they still count.
         self.locked = 0
         #: A selector is to be asked, and that waits for time.
         self.held_up = False
@@ -197,7 +196,7 @@ class Dispatch:
         self.pace.look()
 
     def hold_up(self, place: Place) -> None:
-        """The time for selectors is used up: hand nothing out before there is more."""
+        """Hand nothing out until selectors have time again."""
         if not self.held_up:
             self.held_up = True
             self.changes.slices.wait(partial(self._go_on, place))
@@ -227,7 +226,7 @@ class Dispatch:
             place.mark()
 
     def _deal(self, place: Place, run: list[Message]) -> None:
-        """Deal messages out like cards, beginning with whoever is next."""
+        """Deal messages out like cards, beginning with the next in turn."""
         ready = [consumer for consumer in self._in_turn() if consumer.ready()]
         count = len(ready)
         share = -(-len(run) // count)
@@ -251,8 +250,9 @@ class Dispatch:
     def _deal_singly(
         self, ready: list[Receiver], run: list[Message]
     ) -> tuple[list[list[Message]], int]:
-        """Deal to consumers who may not have room for their share. :returns: their hands, and the
-        seat of the next.
+        """Deal to consumers that may not have room for their share.
+
+        :returns: their hands, and the seat of the next.
         """
         count = len(ready)
         hands: list[list[Message]] = [[] for _ in ready]
@@ -333,14 +333,19 @@ class Dispatch:
         self._readers.append(look)
 
     def read_for(self, place: Place, look: Callable[[], None]) -> None:
-        """If anything is in the store only, have some of it read back, and call ``look`` then."""
+        """Have messages read back from the store, then call ``look``.
+
+        Does nothing when all are in memory.
+        """
         if self.backlog.behind and look not in self._readers:
             self._readers.append(look)
             place.mark()
 
     def drop_missing(self, place: Place, seqs: Sequence[int], messages: Sequence[Message]) -> None:
-        """These seqs were to be read: what is not among the messages, and still should be in the
-        store, is there no more.
+        """Drop messages that should have been in the store and were not.
+
+        :param seqs: those that were to be read.
+        :param messages: those that were found.
         """
         if len(messages) < len(seqs) and self.halted is None:
             self.not_found(
@@ -351,7 +356,7 @@ class Dispatch:
             )
 
     def not_found(self, place: Place, count: int, octets: int) -> None:
-        """So many messages should have been in the store, and are not."""
+        """Report messages that should have been in the store, and are not."""
         if count:
             self._log.error(
                 "{count} messages of {source} are not in the store any more",

@@ -1,5 +1,6 @@
-"""How a subscription gives up what it has: when it ends, and when a topic that has stopped it is
-destroyed.
+"""How a subscription gives up what it has.
+
+It does so when it ends, and when a topic that has stopped it is destroyed.
 
 Owns which of its messages are read for that, and in which slices. What giving one up means is the
 subscription's.
@@ -27,10 +28,11 @@ _LOG: Final = Logger(namespace="gateway.broker")
 
 
 def discard(subscription: TopicSubscription, comment: str | None, done: Callable[[], None]) -> None:
-    """Give up everything that waits, block by block, to the dead message queue if there is a
-    comment; then call ``done``.
+    """Give up everything that waits, block by block; then call ``done``.
 
-    Only what goes there, or whose topic nobody knows, is read from the store.
+    With a comment, the messages go to the dead message queue.
+
+    Only messages that go there, or whose topic is not known, are read from the store.
     """
     if comment is None:
         subscription.examine_no_more()
@@ -58,8 +60,9 @@ def discard(subscription: TopicSubscription, comment: str | None, done: Callable
 def go_on_without(
     subscription: TopicSubscription, topic: Physical, done: Callable[[], None]
 ) -> None:
-    """A topic that has stopped it is being destroyed: give up what it has of that, and hand out
-    the rest again; then call ``done``.
+    """Resume a subscription when the topic that stopped it is destroyed.
+
+    Gives up its messages of that topic, and hands out the rest again; then calls ``done``.
 
     It stays stopped where a message of another topic is damaged, too.
     """
@@ -122,8 +125,9 @@ def _drop_damaged(subscription: TopicSubscription, topic: Physical, seq: int) ->
 
 
 def _discard_unread(subscription: TopicSubscription, done: Callable[[], None]) -> Iterator[None]:
-    """Give up what waits for a pattern that is not durable: of what is in the store only, the
-    topics are known.
+    """Give up what waits for a pattern that is not durable.
+
+    Messages in the store only are not read: their topics are known.
     """
     detached = subscription.dispatch.backlog.detach()
     while detached.more:
@@ -153,8 +157,9 @@ def _give_up_stored(
     comment: str | None,
     done: Callable[[], None],
 ) -> None:
-    """Give up what is in the store only, from ``start`` on; :param octets: what is left of
-    it.
+    """Give up what is in the store only, from ``start`` on.
+
+    :param octets: of the messages that are left.
     """
     asked = seqs[start : start + BLOCK]
     if not asked:

@@ -1,4 +1,4 @@
-"""One priority of a backlog: which of its messages are in memory, and which in the store only.
+"""One priority of a backlog: messages in memory and in the store only.
 
 In memory are the *window*, a run of messages in order, and what was *returned*, to be delivered
 again in its old place. Behind the window are bare seqs whose messages are in the store: those that
@@ -24,9 +24,9 @@ from gateway.messaging.message import Message
 
 #: Above every seq.
 BEYOND: Final = 1 << 63
-#: So many seqs that were read back are kept before the tail is moved to its front.
+#: Seqs that were read back and are kept before the tail is moved to its front.
 _TRIM: Final = 65_536
-#: For so many messages one sort is cheaper than a search for each.
+#: For this many messages one sort is cheaper than a search for each.
 _MANY: Final = 16
 #: Bits of a key for the priority, below those for the time.
 _BITS = 4
@@ -97,7 +97,10 @@ class PriorityLane:
         return window[0] if window else None
 
     def in_memory(self, after: int = 0, before: int = BEYOND) -> Iterator[Message]:
-        """Messages in memory with seqs between, in order; nothing is to be changed meanwhile."""
+        """Yield messages in memory with seqs between, in order.
+
+        The caller must not change the lane meanwhile.
+        """
         window, returned = self.window, self.returned
         parts: list[Iterator[Message]] = []
         if window and window[-1].seq > after:
@@ -156,8 +159,9 @@ class PriorityLane:
         self.behind += 1
 
     def put_back(self, sizes: dict[int, int]) -> None:
-        """Messages wait again, in the store only, in the places that their seqs say. :param sizes:
-        by seq.
+        """Put messages, in the store only, back in the places of their seqs.
+
+        :param sizes: by seq.
         """
         again = [seq for seq in sizes if seq in self._gone]
         self._gone.difference_update(again)
@@ -176,8 +180,9 @@ class PriorityLane:
         self.mixed = True
 
     def first_behind(self, after: int = 0) -> int:
-        """The first seq above ``after`` whose message is in the store only; 0 when there is
-        none.
+        """Find the first seq above ``after`` that is in the store only.
+
+        :returns: 0 when there is no such seq.
         """
         if not self.behind:
             return 0
@@ -208,8 +213,9 @@ class PriorityLane:
         return first is None or first.seq > self.first_behind()
 
     def between(self, after: int, before: int, most: int, octets: int) -> list[int]:
-        """Seqs of the tail between, in order: at most ``most``, and not more than ``octets`` unless
-        the first is.
+        """Return seqs of the tail between two seqs, in order.
+
+        At most ``most``, and of at most ``octets`` unless the first alone has more.
         """
         seqs, sizes, gone = self._seqs, self._sizes, self._gone
         found: list[int] = []
@@ -224,7 +230,9 @@ class PriorityLane:
         return found
 
     def read(self, most: int, octets: int, excess: int = 0) -> list[int]:
-        """The first seqs of the tail are being read back from now on; bounded as :meth:`between`.
+        """Mark the first seqs of the tail as being read back.
+
+        They are bounded as in :meth:`between`.
         :param excess: octets beside its size for each.
         """
         seqs, sizes, gone = self._seqs, self._sizes, self._gone
@@ -246,7 +254,7 @@ class PriorityLane:
         return asked
 
     def unread(self) -> None:
-        """What was being read back did not come: it is in the store only, as before."""
+        """Put back the seqs that were to be read and did not come."""
         if self.reading:
             self._seqs = array("Q", self.reading) + self._seqs[self._start :]
             self._sizes = array("Q", self.reading.values()) + self._sizes[self._start :]
@@ -254,8 +262,9 @@ class PriorityLane:
             self.reading.clear()
 
     def pluck_behind(self, seq: int) -> int | None:
-        """Take out a message that is in the store only. :returns: its size; None when it is not
-        here, or in memory.
+        """Take out a message that is in the store only.
+
+        :returns: its size; None when it is not here, or in memory.
         """
         size = self.reading.pop(seq, None)
         if size is None:
@@ -276,8 +285,9 @@ class PriorityLane:
         return array("Q", self.reading) + rest
 
     def give_up(self, most: int) -> tuple[list[Message], dict[int, int], int]:
-        """Take out up to ``most`` messages, wherever they are. Nothing else is done with this lane
-        from the first time on.
+        """Take out up to ``most`` messages, from memory and from the store.
+
+        After the first call, the lane may be used for nothing else.
 
         :returns: whole messages, sizes by seq of those in the store only, and how many places it
             has looked at; fewer than ``most``: nothing is left.
@@ -305,9 +315,7 @@ class PriorityLane:
         return index if index < len(seqs) and seqs[index] == seq and seq not in self._gone else None
 
     def _trim(self) -> None:
-        """The tail begins with a seq that was not taken out, and does not drag what was read behind
-        it.
-        """
+        """Drop what was read or taken out at the beginning of the tail."""
         seqs, gone = self._seqs, self._gone
         while gone and self._start < len(seqs) and seqs[self._start] in gone:
             gone.discard(seqs[self._start])
@@ -318,8 +326,9 @@ class PriorityLane:
 
 
 class Expiries:
-    """When messages expire that are in the store only: times in epoch milliseconds, each with a
-    priority from 0 to 9 and a seq; the earliest first.
+    """When messages expire that are in the store only, the earliest first.
+
+    Each entry is a time in epoch milliseconds, a priority from 0 to 9, and a seq.
 
     A backlog may have millions of them, so this is a heap of two arrays and no tuples. Whether a
     message is still there its backlog knows.
@@ -351,7 +360,10 @@ class Expiries:
         keys[place], seqs[place] = key, seq
 
     def take(self, now_ms: int) -> tuple[int, int, int] | None:
-        """Take out the earliest if it has expired. :returns: its time, priority and seq."""
+        """Take out the earliest if it has expired.
+
+        :returns: its time, priority and seq.
+        """
         keys, seqs = self._keys, self._seqs
         if not keys or keys[0] >> _BITS > now_ms:
             return None
@@ -371,8 +383,9 @@ class Expiries:
         return taken
 
     def keep(self, is_there: Callable[[int, int], bool]) -> None:
-        """Forget those of which ``is_there``, asked with priority and seq, says that they have
-        left.
+        """Forget the messages that have left.
+
+        :param is_there: tells by priority and seq whether a message is still there.
         """
         # In order, which is a heap, too.
         pairs = sorted(zip(self._keys, self._seqs, strict=True))

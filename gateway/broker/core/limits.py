@@ -1,4 +1,4 @@
-"""The properties of a physical destination: its limits, and what happens at them.
+"""Properties of a destination: its limits, and what happens at them.
 
 Owns names, defaults and text form of the properties (Open MQ's names); enforcing them is the
 destination's business.
@@ -16,8 +16,9 @@ _DEFAULT_POLICY: Final = RedeliveryPolicy()
 
 
 class LimitBehavior(Enum):
-    """What a destination does with a message that would exceed ``maxNumMsgs`` or
-    ``maxTotalMsgBytes``.
+    """What a destination does with a message that would exceed a limit.
+
+    The limits are ``maxNumMsgs`` and ``maxTotalMsgBytes``.
     """
 
     #: Take it, and hold the sender back until there is room.

@@ -1,4 +1,6 @@
-"""How much memory the messages of a broker may take, over all destinations, consumers and links.
+"""How much memory the messages of a broker may take.
+
+Counted over all destinations, consumers and links.
 
 Owns the sums, and the bounds on messages that wait and on the destinations, subscriptions and
 consumers that clients make. Each backlog reports what it holds; beyond the bound, or beyond its own
@@ -34,7 +36,7 @@ class Memory:
     """The window of all backlogs together.
 
     :param total: octets for all of them. :param share: octets for one. :param least: octets that
-        each may have all the same.
+        each may have beyond that.
     :param most: octets from which on not even that much: then what comes goes to the store, and is
         not read back before somebody wants it; where the store does not take what memory has no
         room for, senders are held back.
@@ -82,21 +84,24 @@ class Memory:
         #: clients are counted where their frames are read.
         self.transactions = 0
         #: Returns how many octets more consumers may have; and is told that one was given its only
-        #: message although there were none left.
+        #: message although there was nothing left.
         self.left: Callable[[], int] = _unbounded
         self.press: Callable[[], None] = _unheard
 
     @property
     def octets(self) -> int:
-        """What destinations, subscriptions and consumers take, and all backlogs: the windows, and
-        what they know of messages in the store only.
+        """What all backlogs, destinations, subscriptions and consumers take.
+
+        For a backlog, these are its window and its entries for messages in the store only.
         """
         return self.used + ENTRY * self.behind + self.standing
 
     @classmethod
     def within(cls, limit: int) -> Memory:
-        """The usual window, or a smaller one where waiting messages may have no more than ``limit``
-        octets. Clients may make destinations, subscriptions and consumers up to half of that.
+        """Return the usual window, or a smaller one that fits the limit.
+
+        :param limit: octets that waiting messages may have. Clients may make destinations,
+            subscriptions and consumers up to half of that.
         """
         total = min(_TOTAL, limit // 2)
         window = cls(total, min(_SHARE, total // 2), min(_LEAST, total // 4), limit)
@@ -104,22 +109,29 @@ class Memory:
         return window
 
     def stand(self, octets: int) -> None:
-        """A destination, subscription or consumer of so many octets was made; or has gone, if
-        negative. The rest is for messages.
+        """Count the octets of a destination, subscription or consumer.
+
+        Positive when it was made, negative when it has gone. Messages have what is left.
         """
         self.standing += octets
         self.most -= octets
 
     def has_room_for(self, octets: int) -> bool:
-        """Whether a client may make a destination, subscription or consumer of so many octets."""
+        """Whether there is room for another object that a client makes.
+
+        :param octets: of the destination, subscription or consumer.
+        """
         return self.standing + octets <= self.standing_most
 
     def crowded(self) -> bool:
-        """Whether senders should wait: memory alone has what waits, and it is full."""
+        """Whether senders should wait: memory is full and cannot spill."""
         return self.used > self.most and not (self.spills and self.spilling)
 
     def full(self, own: int) -> bool:
-        """Whether a backlog that holds ``own`` octets must not take more into memory."""
+        """Whether a backlog must not take more into memory.
+
+        :param own: octets that it holds there.
+        """
         return self.spilling and (
             own >= self.share
             or (self.used >= self.total and own >= self.least)
@@ -127,8 +139,9 @@ class Memory:
         )
 
     def room(self, own: int) -> int:
-        """Octets that a backlog that holds ``own`` octets should read back now; 0 while it has
-        enough.
+        """How many octets a backlog should read back now; 0 if it has enough.
+
+        :param own: octets that it holds in memory.
         """
         if self.used >= self.total:
             return self.least - own if own < self.least // 2 else 0
@@ -145,12 +158,18 @@ def of_destination(name: str) -> int:
 
 
 def of_subscription(selector: str) -> int:
-    """The octets that a topic's subscription takes. :param selector: its text, "" for none."""
+    """The octets that a topic's subscription takes.
+
+    :param selector: its text, "" for none.
+    """
     return SUBSCRIPTION + _SELECTING * len(selector)
 
 
 def of_consumer(selector: str) -> int:
-    """The octets that a consumer takes. :param selector: its text, "" for none."""
+    """The octets that a consumer takes.
+
+    :param selector: its text, "" for none.
+    """
     return CONSUMER + _SELECTING * len(selector)
 
 

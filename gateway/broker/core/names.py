@@ -1,4 +1,4 @@
-"""Names of destinations: which are valid, and what wildcards in those of subscriptions cover.
+"""Names of destinations: which are valid, and what wildcards cover.
 
 ``*`` stands for one level, a last ``>`` for all that follow. Levels are divided by dots. Matching
 is linear in the number of levels.
@@ -21,7 +21,7 @@ def is_wild(name: str) -> bool:
 
 
 class Pattern:
-    """A name with or without wildcards, taken apart once to be compared with many names.
+    """A name, with or without wildcards, prepared for many comparisons.
 
     ``a.>`` covers ``a.b`` and ``a.b.c``, and not ``a``.
     """

@@ -1,5 +1,4 @@
-"""What queues and topics have in common: identity, properties, counts, and senders who wait for
-room.
+"""What queues and topics share: identity, properties, counts, senders.
 
 Owns the counts that limits are about, and the decision at a limit.
 """
@@ -72,7 +71,7 @@ class Physical:
         self.since = 0
         #: No message here with a seq above this one has an id that is not made of its seq.
         self.identified = 0
-        #: Nobody made it but a send or a subscription, so it goes when nobody uses it.
+        #: A send or a subscription made it, so it goes when it is no longer used.
         self.auto_created = True
         #: What an administrator has given it: name and value of properties. None when it is no
         #: administrator's.
@@ -92,7 +91,7 @@ class Physical:
         self.coming_octets = 0
         #: Those of them that transaction branches have sent, which are prepared or being committed.
         self.held = 0
-        #: Since when nobody has used it, as far as is known, in milliseconds of the clock of
+        #: Since when it has not been used, as far as is known, in milliseconds of the clock of
         #: timers.
         self.idle_since = 0
         self.removed = False
@@ -112,8 +111,9 @@ class Physical:
     # --- what differs
 
     def keep(self, run: Sequence[Message]) -> Kept:
-        """Messages are coming, with rising seqs: put what must be stored of them into the gathering
-        batch.
+        """Store what must be stored of a run that is coming.
+
+        The seqs rise. The rows go into the batch that gathers now.
 
         :returns: what :meth:`arrive` or :meth:`fill_place` is to be given for them.
         """
@@ -124,16 +124,18 @@ class Physical:
         raise AssertionError("a physical destination is a queue or a topic")
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
-        """A prepared branch that has sent these is being committed: put what that changes in the
-        store into the gathering batch.
+        """Store what changes when a prepared branch is committed.
+
+        The branch has sent these messages. The changes go into the batch that gathers now.
 
         :returns: what :meth:`place_held` is to be given for them.
         """
         raise AssertionError("a physical destination is a queue or a topic")
 
     def place_held(self, kept: Kept) -> None:
-        """What was kept takes the places that its seqs say, before what was sent after the branch
-        was prepared.
+        """Put what was kept in the places of its seqs.
+
+        These are before messages that were sent after the branch was prepared.
         """
         raise AssertionError("a physical destination is a queue or a topic")
 
@@ -141,8 +143,10 @@ class Physical:
         raise AssertionError("a physical destination is a queue or a topic")
 
     def stop(self, error: DestinationStopped) -> None:
-        """A message of it is damaged: it takes and delivers nothing more, and its consumers end.
-        What waits stays in the store.
+        """Stop for good, because a message here is damaged.
+
+        The destination takes and delivers nothing more, and its consumers end. What waits stays in
+        the store.
         """
         raise AssertionError("a physical destination is a queue or a topic")
 
@@ -152,8 +156,9 @@ class Physical:
 
     @property
     def drops_arrivals(self) -> bool:
-        """Whether what still arrives is given up: it was removed, and nothing of it goes to the
-        dead message queue.
+        """Whether it gives up what still arrives.
+
+        It does once it was removed, unless its messages go to the dead message queue.
         """
         return self.removed and self.burial is None
 
@@ -170,7 +175,7 @@ class Physical:
             self.emptied()
 
     def came(self, count: int, octets: int) -> None:
-        """So many messages, of so many octets in all, count from now on."""
+        """Count messages that came, and their octets."""
         self.come += count
         self.come_octets += octets
         self.count += count
@@ -183,7 +188,10 @@ class Physical:
     # --- limits
 
     def admit(self, count: int, octets: int) -> None:
-        """Whether so many messages of so many octets in all may come. :raises DestinationFull:"""
+        """Check that the limits allow this many more messages and octets.
+
+        :raises DestinationFull: they do not.
+        """
         properties = self.properties
         if properties.limit_behavior is not LimitBehavior.REJECT_NEWEST:
             return
@@ -202,7 +210,7 @@ class Physical:
         )
 
     def at_limit(self) -> bool:
-        """Whether senders should be held back: a FLOW_CONTROL destination has reached a limit."""
+        """Whether a FLOW_CONTROL destination should hold senders back."""
         properties = self.properties
         return properties.limit_behavior is LimitBehavior.FLOW_CONTROL and (
             0 <= properties.max_num_msgs <= self.count + self.coming
@@ -210,8 +218,9 @@ class Physical:
         )
 
     def make_room(self) -> None:
-        """After arrivals: give up old messages while a limit is exceeded, or say that senders are
-        held back, as the properties say.
+        """After arrivals, do what the properties say about exceeded limits.
+
+        Give up old messages while a limit is exceeded, or report that senders are held back.
         """
         behavior = self.properties.limit_behavior
         if behavior in (LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY):
@@ -248,8 +257,9 @@ class Physical:
     # --- what branches have sent
 
     def hold(self, count: int, octets: int) -> None:
-        """A branch has sent so many messages: limits leave room for them, and the destination
-        stays.
+        """Count messages that a branch has sent.
+
+        Limits leave room for them, and the destination stays.
         """
         self.held += count
         self.coming += count
@@ -267,8 +277,10 @@ class Physical:
     # --- arrivals in order
 
     def arrive(self, run: Sequence[Message], kept: Kept) -> None:
-        """Messages that were kept may be delivered at once; behind a transaction that came before
-        and is not durable yet, they wait for it.
+        """Place messages that were kept, behind earlier transactions.
+
+        They may be delivered at once, unless an earlier transaction is not durable yet. Then they
+        wait for it.
 
         The caller lets the destination :meth:`make_room` then, outside of what it has stored
         together.
@@ -279,8 +291,9 @@ class Physical:
             self.place(kept)
 
     def hold_place(self, run: Sequence[Message]) -> Reservation:
-        """A place in the order of arrivals for messages of a transaction, for which limits leave
-        room; see :meth:`fill_place`.
+        """Reserve a place among the arrivals for messages of a transaction.
+
+        Limits leave room for them. See :meth:`fill_place`.
         """
         place = Reservation(None)
         place.count = len(run)
@@ -291,8 +304,10 @@ class Physical:
         return place
 
     def fill_place(self, place: Reservation, kept: Kept) -> None:
-        """The transaction is durable, and its messages arrive; rolled back, none do. Then what
-        waited behind.
+        """Place the messages of a transaction that is durable.
+
+        A transaction that was rolled back has no messages. Then place the arrivals that waited
+        behind it.
         """
         place.kept = kept
         while self.arrivals and (ready := self.arrivals[0].kept) is not None:
@@ -324,8 +339,9 @@ class Physical:
             call()
 
     def emptied(self) -> None:
-        """Something left: an auto-created destination that has nothing more and that nobody uses is
-        reaped after a while.
+        """Have an unused destination reaped, after something left it.
+
+        It is unused if it was auto-created and is not busy. A removed one may be cleaned up.
         """
         if self.auto_created and not self.removed and not self.damaged and not self.busy:
             self.idle_since = self.changes.turn.refresh_timer()

@@ -1,4 +1,6 @@
-"""The properties of a destination as an administrator gives and reads them: ``maxNumMsgs=10``.
+"""Properties of a destination as an administrator gives and reads them.
+
+An example is ``maxNumMsgs=10``.
 
 Owns their names, which are those of the settings ``imq.destination.NAME.*``, and the text that the
 store keeps of what an administrator gave. What each means is :mod:`gateway.broker.core.limits`'s.
@@ -46,15 +48,19 @@ IGNORED: Final[Mapping[str, str]] = {
 
 
 class PropertyRefused(ValueError):
-    """A property that a destination cannot have; ``str`` says which and what was expected."""
+    """A property that a destination cannot have.
+
+    ``str`` says which, and what was expected.
+    """
 
 
 def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The properties that are given for a destination, each as the store keeps it, and a sentence
-    for each that has no effect here.
+    """Check the properties that an administrator gives a destination.
 
-    :raises PropertyRefused: a name nobody knows, a value that is none, or one that the destination
-        cannot have.
+    :returns: each as the store keeps it, and a sentence for each that has no effect here.
+
+    :raises PropertyRefused: a name is unknown, or a value is invalid or cannot be had by the
+        destination.
     """
     kept: dict[str, str] = {}
     notes: list[str] = []
@@ -81,8 +87,9 @@ def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str,
 
 
 def over(base: DestinationProperties, given: Mapping[str, str]) -> DestinationProperties:
-    """What an administrator gave, over what holds otherwise. :raises ValueError: a name or value is
-    none.
+    """Apply what an administrator gave to the properties that hold otherwise.
+
+    :raises ValueError: a name or value is invalid.
     """
     changes: dict[str, Any] = {}
     policy: dict[str, Any] = {}
@@ -111,7 +118,10 @@ def differing(properties: DestinationProperties, base: DestinationProperties) ->
 
 
 def values(properties: DestinationProperties) -> dict[str, Any]:
-    """Every property by name: numbers, truths, and the word for ``limitBehavior``."""
+    """Every property by name.
+
+    A value is a number, a truth value, or the word for ``limitBehavior``.
+    """
     found: dict[str, Any] = {
         name: getattr(properties, attribute) for name, attribute in _ATTRIBUTES.items()
     }

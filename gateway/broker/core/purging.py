@@ -1,5 +1,6 @@
-"""Purging: messages that wait are given up, slice by slice, and to the dead message queue only
-where that is asked for.
+"""Purging: waiting messages are given up, slice by slice.
+
+They go to the dead message queue only where that is asked for.
 
 Owns what goes and what stays: messages that consumers have and have not settled stay, and so does
 what comes after the purge began. What giving a message up means is its queue's or its
@@ -33,8 +34,10 @@ def fail_consumers(place: Dispatched, error: InvalidDestination) -> None:
 
 
 def purge(place: Dispatched, done: Callable[[int], None]) -> int:
-    """Give up everything that waits, for good; it counts no more at once, and its rows go slice by
-    slice. Then ``done`` is called with how many they were.
+    """Give up everything that waits, for good.
+
+    It stops counting at once, and its rows are deleted slice by slice. Then ``done`` is called with
+    the number of messages.
 
     :returns: the same.
     """
@@ -76,8 +79,9 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
 
 
 class Search:
-    """Looks at everything that waits at a place, takes out what is wanted, and leaves the rest in
-    its order.
+    """Looks at all that waits at a place, and takes out what is wanted.
+
+    The rest stays in its order.
 
     :param last: the seq after which nothing is looked at.
     :param wanted: whether a message is to go. It may be a selector, which may take long.
@@ -119,7 +123,7 @@ class Search:
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
         if place.dispatch.halted is not None and self._unreadable is None:
-            # What waits there cannot all be read, so nobody can say what is wanted of it.
+            # What waits there cannot all be read, so it is not known what is wanted of it.
             self._done(self._found)
             return
         messages = list(islice(cursor.ahead(), EXAMINED))
@@ -155,7 +159,10 @@ class Search:
         self._after(partial(self._read, (), ahead[-left:]) if left else self._step, left)
 
     def _found_all(self, seqs: Sequence[int], messages: Sequence[Message]) -> bool:
-        """Drop what could not be read. :returns: whether to go on; if not, ``done`` was called."""
+        """Drop what could not be read.
+
+        :returns: whether to go on; if not, ``done`` was called.
+        """
         if self._unreadable is None:
             self._place.dispatch.drop_missing(self._place, seqs, messages)
         elif len(messages) < len(seqs) and not self._unreadable(
@@ -166,8 +173,9 @@ class Search:
         return True
 
     def _choose(self, messages: Sequence[Message]) -> tuple[list[Message], int]:
-        """Those that are to go, and how many there was no time to look at; the cursor has looked at
-        all others then.
+        """Choose the messages that are to go, moving the cursor past all.
+
+        :returns: those, and how many there was no time to look at; the cursor is before these.
         """
         chosen: list[Message] = []
         for index, message in enumerate(messages):
@@ -224,8 +232,9 @@ class Search:
         self._place.changes.fetch(seqs, found)
 
     def _after(self, step: Callable[[], None], left: int = 0) -> None:
-        """Do ``step`` in another turn, or when there is time again if something was left for want
-        of it.
+        """Run ``step`` in another turn.
+
+        If messages were left for lack of time, run it when there is time again.
         """
         changes = self._place.changes
         if left:

@@ -1,4 +1,4 @@
-"""A physical queue, and the browsers that read what waits in it and leave it there."""
+"""A physical queue, and the browsers that read it without taking."""
 
 from __future__ import annotations
 
@@ -182,7 +182,10 @@ class PhysicalQueue(Physical):
         return bool(self.count or self.dispatch.consumers or self.clearing)
 
     def evict(self, lowest_priority: bool) -> bool:
-        """Give up one waiting message to make room. :returns: False when none is at hand."""
+        """Give up one waiting message to make room.
+
+        :returns: False when no message is in memory.
+        """
         victim = (
             self.dispatch.backlog.least() if lowest_priority else self.dispatch.backlog.oldest()
         )
@@ -203,8 +206,9 @@ class PhysicalQueue(Physical):
 
 
 class QueueBrowser:
-    """Walks a queue for one consumer, in delivery order, as far as there is credit; an empty
-    delivery is the end.
+    """Walks a queue for one consumer, in delivery order, within its credit.
+
+    An empty delivery is the end.
 
     What arrives behind the place reached is seen, what leaves before it is reached is not.
     """
@@ -266,8 +270,9 @@ class QueueBrowser:
         self.mark()
 
     def _show(self, messages: Sequence[Message]) -> int:
-        """Deliver what the consumer wants of these, as far as it has credit. :returns: how many
-        there was no time to look at.
+        """Deliver what the consumer wants of these, within its credit.
+
+        :returns: how many there was no time to look at.
         """
         consumer = self._consumer
         if consumer is None or not consumer.ready() or self._queue.dispatch.halted is not None:

@@ -1,5 +1,6 @@
-"""What happens to messages that no consumer took: they are delivered again, at once or after a
-pause, or they are dead.
+"""Redelivery of messages that no consumer took, and their death.
+
+They are delivered again, at once or after a pause, or they are dead.
 
 Owns how often each message was tried, its pause, and the burying of many slice by slice.
 """
@@ -53,7 +54,10 @@ def _bury_slowly(
 def _bury_stored(
     place: Dispatched, sizes: dict[int, int], reason: DeadReason, comment: str
 ) -> None:
-    """Bury messages that are in the store only, given by their sizes, block by block."""
+    """Bury messages that are in the store only, block by block.
+
+    :param sizes: by seq.
+    """
     if not sizes:
         return
     seqs = list(islice(sizes, BLOCK))
@@ -116,9 +120,7 @@ def give_back(place: Dispatched, messages: Sequence[Message]) -> None:
 
 
 def _count_slowly(place: Dispatched, messages: list[Message]) -> Iterator[None]:
-    """Have the store know how often these were tried, those that were settled meanwhile left
-    out.
-    """
+    """Store how often these were tried, without those settled meanwhile."""
     for start in range(0, len(messages), 4 * BLOCK):
         if start:
             yield
@@ -180,7 +182,7 @@ def _due(place: Dispatched, seq: int) -> None:
 
 
 def resume_pause(place: Dispatched, seq: int, size: int, due_ms: int) -> None:
-    """Let a message that is in the store only since a restart go on with its pause.
+    """Resume the pause of a message that is in the store since a restart.
 
     That ends at a time of day, the only clock that outlives the process. The clock may have been
     set back meanwhile, so the pause is no longer than the longest of the destination; or be behind

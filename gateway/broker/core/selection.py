@@ -1,5 +1,6 @@
-"""Handing out where some consumer has a selector: each takes what it wants, wherever in the backlog
-that is.
+"""Handing out where some consumer has a selector.
+
+Each consumer takes what it wants, wherever in the backlog that is.
 
 Owns how far each of these consumers has looked: it looks at every message once, in delivery order,
 at those in memory and at those in the store only alike, and again at what comes back. Fairness
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Messages that one consumer looks at in one turn.
 _MOST_EXAMINED: Final = 1_000
-#: Consumers are each asked about a few returned messages, if that is cheap; more than so many are
+#: Consumers are each asked about a few returned messages, if that is cheap; more than this are
 #: simply shown to them again.
 _FEW: Final = 64
 _NO_BOUND: Final = 1 << 62
@@ -50,7 +51,7 @@ class Handing(Protocol):
 
 
 class Selection:
-    """The consumers with selectors of one dispatch, and those without beside them.
+    """The consumers with selectors of one dispatch, beside those without.
 
     It is told of that in each call: with a reference to it the two would be a cycle, and a removed
     destination would stay in memory until a garbage collection.
@@ -59,7 +60,7 @@ class Selection:
     __slots__ = ("cursors",)
 
     def __init__(self) -> None:
-        #: The consumers that have a selector; while there are none, nothing here is used.
+        #: The consumers that have a selector; without any, nothing here is used.
         self.cursors: dict[Receiver, Cursor] = {}
 
     def dispatch(self, dispatch: Handing, place: Place, consumers: Sequence[Receiver]) -> None:
@@ -92,8 +93,9 @@ class Selection:
             place.mark()
 
     def _search(self, dispatch: Handing, place: Place, consumer: Receiver, cursor: Cursor) -> None:
-        """What this consumer wants may be in the store only: read on, without taking the place of
-        what is in memory.
+        """Read on in the store for a consumer.
+
+        What is read takes no room of messages in memory.
         """
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
@@ -130,8 +132,9 @@ class Selection:
         place.mark()
 
     def look_again(self, messages: Sequence[Message]) -> None:
-        """Messages have come back, maybe before the places up to which the consumers have
-        looked.
+        """Show the consumers messages that have come back.
+
+        They may be before the places up to which the consumers have looked.
         """
         for consumer, cursor in self.cursors.items():
             for message in messages:
@@ -145,8 +148,9 @@ class Selection:
 def _choose(
     changes: Changes, consumer: Receiver, cursor: Cursor, messages: Sequence[Message]
 ) -> tuple[list[Message], list[Message], int]:
-    """What the consumer takes of these, as far as it has credit, and what has expired; it has
-    looked at them then.
+    """Choose what the consumer takes of these, and what has expired.
+
+    It takes no more than it has credit for. Moves its cursor past all that were looked at.
 
     :returns: those, and how many it had no time to look at.
     """

@@ -1,8 +1,8 @@
-"""How long selectors may keep the reactor from its sockets: a slice of each of its passes.
+"""How long selectors may run in each pass of the reactor.
 
 Selectors are written by clients, and so are the messages that they are asked about; together they
-can ask for any amount of work. Whoever evaluates selectors asks before each message, or before each
-few where the selector is cheap, whether the slice of this pass is used up. If it is, the rest waits
+can ask for any amount of work. Code that evaluates selectors asks before each message, or before
+each few where the selector is cheap, whether the slice of this pass is used up. If it is, the rest waits
 for the next pass, in which all sockets are served before it.
 
 Owns the time that is left and who waits for more, first come first served. Knows nothing of
@@ -43,8 +43,9 @@ class Slices:
         self._closed = False
 
     def spent(self) -> bool:
-        """Whether this pass of the reactor has no time left. The slice begins when this is first
-        asked.
+        """Whether this pass of the reactor has no time left.
+
+        The slice begins when this is first asked.
         """
         now = self._clock.seconds()
         if not self._until:
@@ -53,8 +54,9 @@ class Slices:
         return now >= self._until
 
     def wait(self, work: Callable[[], None]) -> None:
-        """Call ``work`` in a pass that has time, within a turn; those who asked before come
-        first.
+        """Call ``work`` in a pass that has time, within a turn.
+
+        First come, first served.
         """
         if not self._closed:
             self._waiting.append(work)

@@ -1,4 +1,4 @@
-"""What a consumer receives from: a queue, a subscription, or the walk of a browser.
+"""What a consumer receives from: a queue, a subscription, a browser.
 
 Owns the words between a consumer, its source and what hands out for that, and nothing else.
 """
@@ -24,7 +24,7 @@ class Receiver(Protocol):
     spec: Subscription
     #: It was started, and not stopped or closed.
     running: bool
-    #: Messages that may still be handed to it; and bytes, None when nobody counts them.
+    #: Messages that may still be handed to it; and bytes, None when they are not counted.
     credit: int
     octets: int | None
     selector: Selector | None
@@ -59,22 +59,24 @@ class Source(Protocol):
     """What a consumer receives from."""
 
     def mark(self) -> None:
-        """Something changed: look at the end of the turn whether anything can be handed out."""
+        """Look at the end of the turn whether anything can be handed out."""
 
     def settle(self, messages: Sequence[Message]) -> None:
         """These were taken for good."""
 
     def release(self, messages: Sequence[Message]) -> None:
-        """These are being taken: their rows go in the batch that gathers now. The first half of
-        :meth:`settle`.
+        """Delete the rows of these in the batch that gathers now.
+
+        The first half of :meth:`settle`.
         """
 
     def settled(self, messages: Sequence[Message]) -> None:
         """These, which were released, are taken. The second half."""
 
     def give_up(self, messages: Sequence[Message]) -> None:
-        """The source is gone, and these were outstanding: they are given up, to the dead message
-        queue where :attr:`Place.burial` says so.
+        """Give up outstanding messages of a source that no longer exists.
+
+        They go to the dead message queue where :attr:`Place.burial` says so.
         """
 
     def give_back(self, messages: Sequence[Message]) -> None:
@@ -106,7 +108,10 @@ class Place(Source, Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether it was removed: nothing waits here any more, and what comes back is settled."""
+        """Whether it was removed.
+
+        Nothing waits here any more, and what comes back is settled.
+        """
 
     def use_policy(self) -> RedeliveryPolicy:
         """The redelivery policy of the destination."""
@@ -124,13 +129,15 @@ class Place(Source, Protocol):
         """These wait again."""
 
     def release_stored(self, seqs: Sequence[int]) -> None:
-        """The same as :meth:`release` for messages that are in the store only; quick for seqs in
-        order.
+        """Release messages that are in the store only.
+
+        Like :meth:`release`, but by seq; quick for seqs in order.
         """
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        """Messages that wait no longer and are not outstanding are dead: to the dead message queue,
-        and settle them here.
+        """Send dead messages to the dead message queue, and settle them here.
+
+        They wait no longer and are not outstanding.
         """
 
     def lost(self, count: int, octets: int) -> None:

@@ -1,5 +1,6 @@
-"""The messages whose rows the store has for one subscription's sake, because memory had no room for
-them.
+"""Messages that the store has for one subscription's sake only.
+
+Memory had no room for them.
 
 Owns which they are and of which topics. A subscriber that is far behind has millions of them, so
 they are kept as runs of consecutive seqs and not one by one. Knows nothing of rows.
@@ -14,7 +15,7 @@ from typing import Generic, TypeVar
 
 _Topic = TypeVar("_Topic")
 
-#: So many runs that have been taken out at the front are kept before the others are moved there.
+#: Runs taken out at the front that are kept before the others are moved there.
 _TRIM = 1024
 
 
@@ -50,8 +51,9 @@ class Spilled(Generic[_Topic]):
         return self._topics[index]
 
     def add_all(self, seqs: Sequence[int], topic: _Topic) -> None:
-        """Add messages that are not here, given in order; quick for a whole run after all
-        others.
+        """Add messages that are not here, given in order.
+
+        Quick for a whole run after all others.
         """
         if seqs and seqs[-1] - seqs[0] == len(seqs) - 1:
             self._add(seqs[0], seqs[-1], topic)
@@ -80,8 +82,10 @@ class Spilled(Generic[_Topic]):
         return True
 
     def discard_all(self, seqs: Sequence[int]) -> Sequence[int]:
-        """Take messages out, given in order; quick for those that follow each other. :returns:
-        those that were not here.
+        """Take messages out, given in order.
+
+        Quick for those that follow each other.
+        :returns: those that were not here.
         """
         missing: list[int] = []
         at = 0

@@ -1,4 +1,4 @@
-"""A subscription of a topic: the messages that one subscriber has yet to take.
+"""A topic's subscription: messages that one subscriber has yet to take.
 
 Owns which messages it accepts, and which rows of the store it still needs. A durable subscription
 outlives its consumers.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Topics(Protocol):
-    """Where the messages of subscriptions come from, and who ends subscriptions."""
+    """Finds the topics of subscriptions, and ends subscriptions."""
 
     @property
     def destinations(self) -> Mapping[Destination, Physical]:
@@ -146,12 +146,15 @@ class TopicSubscription:
         return accepted, BEYOND
 
     def keep(self, topic: Physical, run: Sequence[Message]) -> None:
-        """What was accepted is coming: durable subscriptions have what is persistent stored."""
+        """Store what is persistent of a run, if the subscription is durable."""
         if self.number:
             self.changes.owed(self.number, topic, run)
 
     def arrive(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
-        """What was kept arrives, with rising seqs. :param examined: see :meth:`wanted`."""
+        """Put what was kept, with rising seqs, into the backlog.
+
+        :param examined: see :meth:`wanted`.
+        """
         if not run:
             return
         if self.ended:
@@ -176,7 +179,7 @@ class TopicSubscription:
             self.mark()
 
     def arrive_held(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
-        """The same for what a prepared branch had sent, in the places that the seqs say."""
+        """Put what a prepared branch had sent in the places of its seqs."""
         if self.ended:
             self.release(run)
         elif run:
@@ -196,8 +199,9 @@ class TopicSubscription:
             self.changes.slices.wait(self._search)
 
     def _search(self) -> None:
-        """Look through what waits for what is not wanted: nobody may be there to have it
-        delivered.
+        """Look through what waits for messages that the selector refuses.
+
+        There may be no consumer to whom they would be delivered.
         """
         if self._searching or self.ended or not self._unexamined:
             return
@@ -215,7 +219,10 @@ class TopicSubscription:
             self._unexamined.clear()
 
     def examine_no_more(self) -> None:
-        """Nothing is delivered any more, and there may be as many of these as messages."""
+        """Forget what was not examined, since nothing is delivered any more.
+
+        There may be as many entries as messages.
+        """
         self._unexamined, self.dispatch.tried = set(), {}
 
     def _is_unwanted(self, message: Message) -> bool:
@@ -225,8 +232,9 @@ class TopicSubscription:
         return self.selector is not None and not self.selector.matches(message)
 
     def _without_unwanted(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """What to bury of these. Where there is no time to ask the selector, a message counts as
-        wanted: better buried than lost.
+        """Leave out the messages that the selector refuses.
+
+        A message that there is no time to examine is buried: better buried than lost.
         """
         unwanted = [
             message
@@ -240,8 +248,9 @@ class TopicSubscription:
         return messages
 
     def examine(self, run: list[Message]) -> list[Message]:
-        """Ask the selector about those of a run that it was not asked about. :returns: what is
-        wanted; what there was no time for waits again.
+        """Ask the selector about those of a run that it was not asked about.
+
+        :returns: what is wanted; what there was no time for waits again.
         """
         selector = self.selector
         if selector is None or not (self._unexamined or self.restored):
@@ -325,8 +334,9 @@ class TopicSubscription:
         self.changes.buried(self, messages, self.topics.topic_of, reason, comment)
 
     def evict(self, topic: Physical, lowest_priority: bool) -> bool:
-        """Give up one waiting message of ``topic`` to make room. :returns: False when none is at
-        hand.
+        """Give up one waiting message of ``topic`` to make room.
+
+        :returns: False when no message is in memory.
         """
         victim = (
             self.dispatch.backlog.least() if lowest_priority else self.dispatch.backlog.oldest()
@@ -396,7 +406,10 @@ class TopicSubscription:
     # --- the end
 
     def leave(self, consumer: Receiver) -> None:
-        """The consumer receives no more; a subscription that is not durable ends with it."""
+        """Remove a consumer.
+
+        A subscription that is not durable ends with its last consumer.
+        """
         self.dispatch.leave(consumer)
         if not self.durable and not self.dispatch.consumers:
             self.topics.end_subscription(self)

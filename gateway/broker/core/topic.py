@@ -56,7 +56,7 @@ class PhysicalTopic(Physical):
         #: ended then.
         self._looked_at = 0
         self._ended_before = 0
-        #: Some have ended, and it was not considered since whether anybody uses it.
+        #: Some have ended, and it was not considered since whether it is in use.
         self.some_left = False
 
     @property
@@ -71,14 +71,16 @@ class PhysicalTopic(Physical):
 
     @property
     def covered(self) -> int:
-        """How many subscriptions with wildcards its list has, also such as have ended since it
-        looked.
+        """How many subscriptions with wildcards are in its list.
+
+        Those that have ended since it looked are included.
         """
         return len(self._wild)
 
     def look(self) -> Sequence[TopicSubscription]:
-        """Look for subscriptions with wildcards that were made or have ended since it looked
-        before. :returns: those that cover this topic.
+        """Update the list of subscriptions with wildcards.
+
+        :returns: those that cover this topic.
         """
         wild = self._all_wild
         if self._ended_before != wild.wild_ended:
@@ -87,7 +89,7 @@ class PhysicalTopic(Physical):
             self.some_left = self.some_left or len(kept) < len(self._wild)
             self._wild = kept
         if self._looked_at != wild.wild_made and not self.removed:
-            # While an administrator destroys it nobody new gets its messages; that may fail, and
+            # While an administrator destroys it no new subscription gets its messages; that may fail, and
             # then they do.
             if not self.destination.temporary:
                 self._wild += wild.wild_since(self._looked_at, self.destination)
@@ -112,8 +114,9 @@ class PhysicalTopic(Physical):
                 subscription.arrive(self, accepted, examined)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
-        """To those who have subscribed by now. The branch held the rows, which are theirs from now
-        on, or nobody's.
+        """Keep what a branch has sent, for those who have subscribed by now.
+
+        The branch held the rows. They belong to the durable subscriptions now, or are released.
         """
         kept = [] if self.drops_arrivals else self.keep(run)
         owed = {
@@ -136,8 +139,9 @@ class PhysicalTopic(Physical):
                 subscription.arrive_held(self, accepted, examined)
 
     def evict(self, lowest_priority: bool) -> bool:
-        """Give up a message of this topic, of the subscription that has the most waiting and has
-        one at hand.
+        """Give up a message of this topic, to make room.
+
+        Takes it from the subscription that has the most waiting and has one in memory.
         """
         longest = sorted(
             self.subscriptions,
