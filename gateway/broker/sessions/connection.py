@@ -51,7 +51,7 @@ class EmbeddedConnection:
     :param number: of the connection, for ``no_local``; from 1.
     :param address: the client's; "" for a user inside this process, whose transactions count in the
         memory of the broker.
-    :param random_name: makes a name nobody can guess. :param ended: called when it has ended.
+    :param random_name: makes a name that cannot be guessed. :param ended: called when it has ended.
     """
 
     def __init__(
@@ -165,8 +165,9 @@ class EmbeddedConnection:
         return consumer
 
     def _check_cost(self, selector: Selector) -> None:
-        """:raises SelectorTooCostly: with this one, the selectors of the connection would cost too
-        much together.
+        """Check that the connection's selectors do not cost too much together.
+
+        :raises SelectorTooCostly: with this one, they would.
         """
         most = self.broker.options.selectors_cost
         if most < 0:
@@ -220,7 +221,10 @@ class EmbeddedConnection:
     def _durable(
         self, name: str, spec: Subscription, selector: Selector | None
     ) -> TopicSubscription:
-        """The durable subscription of that name, made or redefined as the consumer wants it."""
+        """Find the durable subscription of that name.
+
+        It is made or redefined as the consumer wants it.
+        """
         if self.client_id is None:
             raise ClientIdRequired(name)
         broker = self.broker
@@ -363,6 +367,6 @@ class EmbeddedConnection:
             if physical is not None:
                 self.broker.remove(physical)
         self._temporary.clear()
-        # Whoever still refers to this connection must not keep destinations that go.
+        # Users that still refer to this connection must not keep destinations that go.
         self.routing.producible.clear()
         self._ended(self)

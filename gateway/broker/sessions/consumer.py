@@ -95,7 +95,7 @@ class EmbeddedConsumer:
         self.closed = False
         #: Messages that may still be handed to it.
         self.credit = 0
-        #: Octets that may, None when nobody counts them.
+        #: Octets that may, None when they are not counted.
         self.octets: int | None = None
 
     # --- for the source
@@ -246,8 +246,10 @@ class EmbeddedConsumer:
             self.session.touch_after(self.give_back)
 
     def _end(self) -> None:
-        """Deliver and tell nothing more. Its user refers to it, so it must not refer to its user:
-        only a garbage collection would free the two.
+        """Deliver and report nothing more.
+
+        Its user refers to it, so it must not refer to its user: only a garbage collection would
+        free the two.
         """
         self.closed = True
         self.running = False
@@ -258,8 +260,10 @@ class EmbeddedConsumer:
     # --- for the session
 
     def give_back(self, more: Sequence[Message] = ()) -> None:
-        """Everything outstanding goes back, with what was acknowledged in a transaction that is
-        undone; their numbers are void.
+        """Return everything outstanding to the source.
+
+        The numbers of these deliveries are void.
+        :param more: what was acknowledged in a transaction that is undone.
         """
         outstanding = self._ledger.clear()
         self._let_go(outstanding)
@@ -291,7 +295,7 @@ class EmbeddedConsumer:
             self._memory.press()
 
     def _let_go(self, messages: Sequence[Message]) -> None:
-        """It has these no more."""
+        """Stop counting messages that it no longer has."""
         if self.mode is Mode.AUTO:
             return
         own = less = 0

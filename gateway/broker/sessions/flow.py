@@ -1,4 +1,4 @@
-"""Flow control: senders that are held back, and consumers that get no more for the moment.
+"""Flow control: senders and consumers that are held back.
 
 A sender is held back by destinations at their limits, a crowded or full disk, full memory, and
 consumers that it outruns.
@@ -76,8 +76,9 @@ class Backpressure:
         )
 
     def _outruns(self) -> bool:
-        """Whether it sends faster than the consumers of its queue take; without any, nobody is
-        outrun.
+        """Whether it sends faster than the consumers of its queue take.
+
+        False for a queue without consumers.
         """
         return (
             self.fast is not None
@@ -86,8 +87,9 @@ class Backpressure:
         )
 
     def on_writable(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once, when nothing does any more; never from inside this call, and not
-        after :meth:`close`.
+        """Call ``resume`` once, when nothing holds the sender back any more.
+
+        Never from inside this call, and not after :meth:`close`.
         """
         if self._closed:
             return
@@ -172,8 +174,9 @@ class Unacknowledged:
         return len(self._held_back)
 
     def may_have_more(self, consumer: Holder) -> bool:
-        """Whether there is memory for more deliveries. A consumer for which there is none gets them
-        later.
+        """Whether there is memory for more deliveries.
+
+        If there is not, the consumer gets them later.
         """
         if consumer.unsettled < self._memory.left():
             return True

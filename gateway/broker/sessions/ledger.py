@@ -1,4 +1,4 @@
-"""What a consumer has been given and has not settled: one ledger per consumer.
+"""Outstanding deliveries of consumers: one ledger for each consumer.
 
 Deliveries are numbered from 1 without gaps. Two ledgers, because acknowledging through a number and
 acknowledging single numbers want different structures, and both must cost next to nothing. Each can
@@ -24,19 +24,24 @@ class Ledger(Protocol):
     def __len__(self) -> int: ...
 
     def add(self, first: int, messages: Sequence[Message]) -> None:
-        """Deliveries ``first``, ``first + 1``, ... are made; ``first`` follows the last added."""
+        """Add deliveries ``first``, ``first + 1``, ...
+
+        ``first`` follows the last added.
+        """
 
     def through(self, number: int) -> list[Message]:
-        """Take out everything up to ``number``, in order. :raises UnknownDelivery: ``number`` is
-        not outstanding.
+        """Take out everything up to ``number``, in order.
+
+        :raises UnknownDelivery: ``number`` is not outstanding.
         """
 
     def take(self, numbers: Sequence[int]) -> list[Message]:
         """Take these out, all or none. :raises UnknownDelivery:"""
 
     def numbers_through(self, number: int) -> list[int]:
-        """The outstanding numbers up to ``number``. :raises UnknownDelivery: ``number`` is not
-        outstanding.
+        """The outstanding numbers up to ``number``.
+
+        :raises UnknownDelivery: ``number`` is not outstanding.
         """
 
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
@@ -47,7 +52,10 @@ class Ledger(Protocol):
 
 
 class CumulativeLedger:
-    """A run of messages from ``base`` on; single ones taken out of its middle leave holes."""
+    """A run of messages from ``base`` on.
+
+    Single ones taken out of its middle leave holes.
+    """
 
     __slots__ = ("_base", "_holes", "_run")
 
@@ -186,8 +194,10 @@ class IndividualLedger:
 
 
 def _refuse(numbers: Sequence[int], is_open: Callable[[int], bool]) -> NoReturn:
-    """One of these is not outstanding, or is named twice and is not the second time. :raises
-    UnknownDelivery: for the first.
+    """Raise the error for the first number that cannot be taken.
+
+    It is not outstanding, or was named before.
+    :raises UnknownDelivery: always.
     """
     seen: set[int] = set()
     for number in numbers:

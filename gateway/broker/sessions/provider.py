@@ -17,7 +17,7 @@ from gateway.messaging.provider import Capabilities, Connection, Credentials, Su
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
 
-#: A temporary destination's name holds so many random octets: whoever has the name may send to it.
+#: Random octets in a temporary destination's name: a client that has the name may send to it.
 _RANDOM_OCTETS: Final = 16
 
 
@@ -107,8 +107,9 @@ class EmbeddedProvider:
         return connection
 
     def waiting(self, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
-        """See :class:`~gateway.messaging.provider.Waiting`; asked by this process only, so no
-        access rule applies.
+        """See :class:`~gateway.messaging.provider.Waiting`.
+
+        Only this process asks, so no access rule applies.
         """
         return waiting(spec, client_id, self.broker.destinations, self.broker.durables)
 
@@ -124,12 +125,13 @@ class EmbeddedProvider:
             self._client_ids.pop(connection.client_id, None)
 
     def _random_name(self) -> str:
-        """A name nobody can guess."""
+        """Make a name that cannot be guessed."""
         return self._random(_RANDOM_OCTETS).hex()
 
     def readmit(self) -> None:
-        """Users or access rules have changed: connections of users who may no longer connect are
-        lost; the others have their users' new groups.
+        """Apply changed users or access rules to the open connections.
+
+        Those of users who may no longer connect are lost; the others have their users' new groups.
         """
         self.broker.turn.begin()
         try:

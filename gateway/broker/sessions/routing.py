@@ -76,11 +76,12 @@ class Routing:
         return ADMIN_GROUP in self.principal.groups
 
     def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
-        """Where messages go, in runs of one destination, if all of them may; without those whose
-        duplicate ids are known, see :attr:`sifted`.
+        """Find where messages go, in runs of one destination.
+
+        Messages whose duplicate ids are known are left out, see :attr:`sifted`.
 
         :param before: see :meth:`~gateway.broker.durability.duplicates.DuplicateIds.sift`.
-        :raises MessageRejected: for the first that may not.
+        :raises MessageRejected: for the first that may not be sent.
         """
         if self._epoch != self._rules.epoch:
             self.producible.clear()
@@ -186,8 +187,10 @@ class Routing:
         return physical
 
     def check_room(self, destination: Destination, what: str, octets: int) -> None:
-        """:raises NoRoom: a client is to make something of so many octets for which there is no
-        memory; administrators and links may.
+        """Check that there is memory for what a client is to make.
+
+        Administrators and links may make it in any case.
+        :raises NoRoom: there is not.
         """
         memory = self.broker.memory
         if not memory.has_room_for(octets) and self.origin.address and not self.administers:

@@ -1,5 +1,6 @@
-"""A session of the embedded broker (``messaging.provider.Session``): order, completions, and local
-transactions.
+"""A session of the embedded broker (``messaging.provider.Session``).
+
+It keeps order, completions, and local transactions.
 
 Owns what one session was asked and has not finished. Consumers own their deliveries, the connection
 what its user may do.
@@ -159,7 +160,10 @@ class EmbeddedSession:
         self._backpressure.on_writable(resume)
 
     def hold_back(self, physical: Physical) -> None:
-        """What it has sent there in a branch counts by now: it waits where that is at its limit."""
+        """Hold the sender back if a destination of its branch is at its limit.
+
+        What it has sent there in the branch counts by now.
+        """
         self._backpressure.look(physical)
 
     # --- receiving
@@ -234,8 +238,9 @@ class EmbeddedSession:
         delay_ms: int | None,
         dead: DeadReason | None,
     ) -> None:
-        """Deliveries are rejected in this session's transaction. :raises TransactionTooLarge: as
-        :meth:`acknowledged`.
+        """Reject deliveries in this session's transaction.
+
+        :raises TransactionTooLarge: as :meth:`acknowledged`.
         """
         self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
         self._rejected_count += len(deliveries)
@@ -346,8 +351,9 @@ class EmbeddedSession:
     def hand_over(
         self,
     ) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], int]:
-        """What was sent and acknowledged in the open transaction, which is somebody else's then,
-        with the octets that count in memory.
+        """Hand over what was sent and acknowledged in the open transaction.
+
+        It belongs to the caller then, with the octets that count in memory.
         """
         work = self._sends, self._acknowledged, self._held
         self._held = 0
@@ -355,8 +361,9 @@ class EmbeddedSession:
         return work
 
     def return_outstanding(self) -> None:
-        """Everything outstanding goes back; what is acknowledged in the open transaction stays
-        so.
+        """Return everything outstanding to the sources.
+
+        What is acknowledged in the open transaction stays so.
         """
         self.touch_after(lambda: self._give_back([], []))
 

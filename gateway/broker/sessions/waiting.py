@@ -1,5 +1,6 @@
-"""How many messages wait for the consumers of a queue or a durable subscription, and since when the
-oldest does.
+"""How many messages wait at a queue or a durable subscription.
+
+Also since when the oldest of them waits.
 
 Owns reading that off without handing anything out: of each priority only the first message is
 looked at, and read from the store at most.
@@ -31,8 +32,9 @@ def waiting(
     destinations: Mapping[Destination, PhysicalQueue | PhysicalTopic],
     durables: Mapping[tuple[str, str], TopicSubscription],
 ) -> Deferred[Waiting | None]:
-    """Tell what waits for a subscription, without the messages that its consumers have. Creates
-    nothing.
+    """Count what waits for a subscription. Creates nothing.
+
+    The messages that its consumers have do not count.
 
     :param client_id: of whom a durable subscription is. :param durables: by client id and name.
     :returns: None for a selector on a queue, which only a browser can apply.

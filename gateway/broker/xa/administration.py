@@ -1,5 +1,6 @@
-"""What an administrator may do about transaction branches that the broker has prepared and whose
-coordinator does not come back.
+"""What an administrator may do about prepared transaction branches.
+
+This is for branches whose coordinator does not come back.
 
 Owns these orders and the values that show branches. What a branch may do next is
 :mod:`gateway.broker.xa.registry`'s.
@@ -56,13 +57,15 @@ class BranchAdministration:
         self._broker = provider.broker
 
     def branches(self) -> Sequence[BranchView]:
-        """Those that are prepared or were completed by an administrator, the oldest first."""
+        """Branches prepared or completed by an administrator, oldest first."""
         now_ms = self._broker.turn.refresh()
         return [_view(branch, now_ms) for branch in self._broker.branches.prepared()]
 
     def commit(self, xid: str) -> Deferred[None]:
-        """Commit a prepared branch; durable when it fires. Fails with AdministrationRefused: there
-        is none, or it is completed; XAError.
+        """Commit a prepared branch; durable when it fires.
+
+        Fails with AdministrationRefused where there is no such branch or it is completed, and with
+        XAError.
         """
         return Deferred.fromCoroutine(self._decide(xid, True))
 
@@ -71,8 +74,9 @@ class BranchAdministration:
         return Deferred.fromCoroutine(self._decide(xid, False))
 
     def forget(self, xid: str) -> Deferred[None]:
-        """Forget a branch that an administrator has completed; durable when it fires. Fails with
-        AdministrationRefused, XAError.
+        """Forget a branch that an administrator has completed.
+
+        Durable when it fires. Fails with AdministrationRefused, XAError.
         """
         return Deferred.fromCoroutine(self._forget(xid))
 

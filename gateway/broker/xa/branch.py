@@ -1,4 +1,4 @@
-"""A transaction branch: what it is called, how it stands, and the work that belongs to it.
+"""A transaction branch: its name, its state, and its work.
 
 Owns these values, and how the work is written in the store. What is done with the work is
 :mod:`gateway.broker.xa.work`'s, which call is in order when :mod:`gateway.broker.xa.registry`'s.
@@ -36,8 +36,9 @@ class BranchRouting(Protocol):
     sifted: Sifted | None
 
     def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
-        """Where messages go, if all of them may. :raises MessageRejected: for the first that may
-        not.
+        """Find where messages go, if all of them may.
+
+        :raises MessageRejected: for the first that may not.
         """
 
 
@@ -60,12 +61,16 @@ class BranchSession(Confirmable, Protocol):
     ) -> tuple[
         Sequence[Message], Sequence[tuple[BranchConsumer, Sequence[tuple[int, Message]]]], int
     ]:
-        """What was sent and acknowledged in the open transaction, which is the branch's then, with
-        the bytes that count in memory.
+        """Hand over what was sent and acknowledged in the open transaction.
+
+        It belongs to the branch then, with the bytes that count in memory.
         """
 
     def hold_back(self, physical: Physical) -> None:
-        """What it has sent there counts by now: it waits where that is at its limit."""
+        """Hold the sender back if the destination is at its limit.
+
+        What it has sent there counts by now.
+        """
 
 
 class BranchConsumer(Recipient, Protocol):
@@ -195,10 +200,11 @@ class Branch:
 
 
 def restored(row: BranchRow) -> tuple[Branch, Sequence[int], Sequence[tuple[int, int]]]:
-    """A branch that the store knows, seqs of what it has sent, and owner and seq of what it has
-    acknowledged.
+    """Restore a branch from its row in the store.
 
-    :raises StoreError: its work is no such encoding.
+    :returns: the branch, seqs of what it has sent, and owner and seq of what it has acknowledged.
+
+    :raises StoreError: its work cannot be decoded.
     """
     branch = Branch(Xid(row.format_id, row.gtrid, row.bqual), row.since)
     branch.id, branch.user, branch.code = row.id, row.user, row.state

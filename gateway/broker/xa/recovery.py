@@ -1,5 +1,6 @@
-"""Transaction branches that an earlier run of the process left: what they hold comes to no queue
-when the store is scanned.
+"""Transaction branches that an earlier run of the process left.
+
+What they hold comes to no queue when the store is scanned.
 
 Owns who holds which message until the scan has come to it. Where messages wait is
 :mod:`gateway.broker.durability.recovery`'s.
@@ -38,8 +39,9 @@ class Holdings:
                 self._taken.update(dict.fromkeys(taken, branch))
 
     def sent(self, row: IndexRow, physical: PhysicalQueue | PhysicalTopic | None) -> bool:
-        """Whether a branch has sent this message, which is to wait nowhere then. :param physical:
-        where it goes.
+        """Whether a branch has sent this message, which then must not wait.
+
+        :param physical: where it goes.
 
         :raises StoreError: that is missing.
         """
@@ -58,7 +60,10 @@ class Holdings:
         return True
 
     def taken(self, row: IndexRow, source: Dispatched) -> bool:
-        """Whether a branch has acknowledged this message, which counts there and is not to wait."""
+        """Whether a branch has acknowledged this message.
+
+        It counts at its source then, and must not wait there.
+        """
         branch = self._taken.pop((source.owner, row.seq), None) if self._taken else None
         if branch is None:
             return False
@@ -68,14 +73,18 @@ class Holdings:
         return True
 
     def was_taken(self, owner: int, seq: int) -> bool:
-        """Whether a branch has acknowledged this message of a durable subscription that is gone."""
+        """Whether a branch has acknowledged this message.
+
+        The durable subscription that had it no longer exists.
+        """
         return (owner, seq) in self._taken
 
     def check(self) -> None:
-        """The scan is over. What branches have acknowledged may be gone, with its durable
-        subscription; what they have sent may not.
+        """Check, after the scan, that every message sent by a branch exists.
 
-        :raises StoreError: it is.
+        What branches have acknowledged may be missing, with its durable subscription.
+
+        :raises StoreError: one is missing.
         """
         for seq, branch in self._sent.items():
             raise StoreError(

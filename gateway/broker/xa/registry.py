@@ -1,5 +1,6 @@
-"""The transaction branches of one broker, by their ids: which call is in order when, and X/Open's
-answer to one that is not.
+"""The transaction branches of one broker, by their ids.
+
+It knows which call is allowed when, and X/Open's answer to one that is not.
 
 Owns the registry, the states, the time-outs. What a call does to messages is
 :mod:`gateway.broker.xa.work`'s, which session is associated with what is
@@ -71,7 +72,7 @@ class BranchReminders:
         self._looking = False
 
     def prepared(self, branch: Branch) -> None:
-        """There is one more, or there was before this start."""
+        """Watch one more branch, prepared now or before this start."""
         timer_ms = self._turn.refresh_timer()
         # Only the wall clock outlives a process.
         self._since[branch.id] = timer_ms - max(0, self._turn.now_ms - branch.since_ms)
@@ -155,7 +156,10 @@ class Branches:
         return branch
 
     def associate(self, session: BranchSession, branch: Branch | None) -> None:
-        """What the session does from now on belongs to this branch; None: to no branch."""
+        """Let what the session does from now on belong to this branch.
+
+        With None, it belongs to no branch.
+        """
         if branch is None:
             self._at_work.pop(session, None)
         else:
@@ -166,7 +170,10 @@ class Branches:
         return session not in self._at_work
 
     def abandon(self, branch: Branch) -> None:
-        """A session that took part has ended, and the branch was not prepared: it never will be."""
+        """Roll back a branch when a session that took part has ended.
+
+        The branch was not prepared, and never will be.
+        """
         self._undo(branch)
         if branch.associated:
             branch.code = branch.code or XA_RBROLLBACK
@@ -176,8 +183,10 @@ class Branches:
     # --- XA
 
     def prepare(self, xid: Xid, user: str) -> Deferred[Vote]:
-        """Prepare; when it fires with OK, the branch outlives everything. A branch without work has
-        no second phase. :param user: who asks.
+        """Prepare; when it fires with OK, the branch outlives everything.
+
+        A branch without work has no second phase.
+        :param user: who asks.
 
         Fails with XA_RBROLLBACK where limits, access rules or a full disk refuse it now, or with
         why it had to be rolled back before.
@@ -288,8 +297,9 @@ class Branches:
         return sorted(found, key=lambda branch: branch.id)
 
     def decide(self, xid: Xid, commit: bool) -> Deferred[None]:
-        """End a prepared branch without its coordinator, which is told so when it asks, until it
-        forgets the branch; durable when it fires.
+        """End a prepared branch without its coordinator; durable when it fires.
+
+        A coordinator that asks is told so, until it forgets the branch.
         """
 
         def work(branch: Branch) -> Deferred[None]:
@@ -411,7 +421,7 @@ class Branches:
         self._remove(branch)
 
     def _undo(self, branch: Branch) -> None:
-        """Its work never was."""
+        """Undo its work."""
         sessions = []
         for resource, how in branch.resources.items():
             if how:

@@ -5,8 +5,8 @@ branch may do next is
 :mod:`gateway.broker.xa.registry`'s.
 
 A session is associated with one branch at a time, and may have suspended others. Sessions of any
-connections of this broker may join in one branch, at the same time or one after the other; whoever
-began or joined it, and ends without its having been prepared, ends the branch.
+connections of this broker may join in one branch, at the same time or one after the other. A
+session that began or joined it, and ends before it is prepared, ends the branch.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _ENDS: Final = (Flags.SUCCESS, Flags.SUSPEND, Flags.FAIL)
 
 
 class EmbeddedXAResource:
-    """The XA calls of one session, whose transactions are branches from now on. Made by its XA
-    session.
+    """The XA calls of one session, whose transactions become branches.
+
+    Made by its XA session.
     """
 
     def __init__(self, session: EmbeddedSession, known: Branches) -> None:
@@ -139,8 +140,10 @@ class EmbeddedXAResource:
     # --- the session's
 
     def _check_inside(self, what: str) -> None:
-        """:raises NotSupported: there is no branch that this could belong to. :raises XAError: the
-        branch can only be rolled back.
+        """Check that the session is associated with a branch that may go on.
+
+        :raises NotSupported: it is associated with no branch.
+        :raises XAError: the branch can only be rolled back.
         """
         if self._current is None:
             raise NotSupported(f"{what} outside of a branch")
@@ -187,7 +190,7 @@ def _check(xid: Xid) -> None:
 class EmbeddedXASession:
     """One XA session. Made by its connection.
 
-    :param session: of mode TRANSACTED, nobody else's.
+    :param session: of mode TRANSACTED, used by this one only.
     """
 
     def __init__(self, session: EmbeddedSession, known: Branches) -> None:
@@ -198,8 +201,10 @@ class EmbeddedXASession:
         return self._resource
 
     def send(self, messages: Sequence[Message]) -> None:
-        """As ``Session.send``. :raises NotSupported: outside of a branch. :raises XAError: the
-        branch can only be rolled back.
+        """As ``Session.send``.
+
+        :raises NotSupported: outside of a branch.
+        :raises XAError: the branch can only be rolled back.
         """
         self._session.send(messages)
 
@@ -218,7 +223,10 @@ class EmbeddedXASession:
         self._session.completion(done)
 
     def commit(self, done: Done) -> None:
-        """:raises NotSupported: always; the resource does it (JTA 1.1, section 3.2.3)."""
+        """Refuse: the resource commits branches (JTA 1.1, section 3.2.3).
+
+        :raises NotSupported: always.
+        """
         raise NotSupported("commit of an XA session, whose resource commits branches")
 
     def rollback(self, done: Done) -> None:
@@ -231,7 +239,8 @@ class EmbeddedXASession:
         self._session.return_outstanding()
 
     def close(self) -> None:
-        """As ``Session.close``; branches that it took part in and that are not prepared are rolled
-        back.
+        """As ``Session.close``.
+
+        Branches that it took part in and that are not prepared are rolled back.
         """
         self._session.close()

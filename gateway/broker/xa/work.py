@@ -1,5 +1,6 @@
-"""What happens to the work of a transaction branch: prepared, committed in one phase or in two,
-rolled back.
+"""The work of a transaction branch: prepared, committed, rolled back.
+
+A commit is in one phase or in two.
 
 Owns how each of these becomes one batch of the store, and what follows in memory when that is
 durable. When it may be asked for is :mod:`gateway.broker.xa.registry`'s
@@ -8,8 +9,8 @@ business.
 A *prepared* branch holds what it has sent: the rows are in the store, with the branch's own, and
 the messages are in no queue. They have their seqs, so when it commits they take the places they
 would have, had they come when it was prepared, before all that waits and was sent later; those to a
-topic go to whoever subscribes to it then. What it has acknowledged stays locked: it counts at its
-source, and nobody is given it. It does not expire meanwhile. Rolled back, it waits again as what a
+topic go to the subscriptions that it has then. What it has acknowledged stays locked: it counts at its
+source, and no consumer is given it. It does not expire meanwhile. Rolled back, it waits again as what a
 session gives back does, tried once more. Messages that are not persistent are a prepared branch's
 only as long as the process lives. Duplicate ids are remembered from the preparation on, and
 forgotten by a rollback.
@@ -70,8 +71,9 @@ class _Sent(NamedTuple):
 
 
 def give_up(parts: Iterable[Part], sessions: Iterable[BranchSession] = ()) -> None:
-    """The work of a branch that was not prepared never was: what it has acknowledged goes back, and
-    what its sessions have outstanding.
+    """Undo the work of a branch that was not prepared.
+
+    What it has acknowledged goes back, and what its sessions have outstanding.
 
     :param sessions: those of the branch that are not at work in another one.
     """
@@ -87,8 +89,9 @@ def give_up(parts: Iterable[Part], sessions: Iterable[BranchSession] = ()) -> No
 
 
 def _give_back(consumer: BranchConsumer, messages: Sequence[Message], whole: bool) -> None:
-    """To where they were, in order. :param whole: with what else the consumer has, which would come
-    before them otherwise.
+    """Return messages to their places, in order.
+
+    :param whole: with what else the consumer has, which would come before them otherwise.
     """
     if whole and not consumer.gone:
         consumer.give_back(messages)
@@ -175,8 +178,9 @@ class BranchWork:
             commits.end()
 
     def prepare(self, branch: Branch, done: Told) -> None:
-        """Make the branch durable with all its work: one batch. When that fails, nothing of it is left
-        but the parts.
+        """Make the branch durable with all its work, in one batch.
+
+        When that fails, only the parts are left of it.
 
         :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
         """
@@ -224,7 +228,9 @@ class BranchWork:
             commits.end()
 
     def _route(self, parts: Sequence[Part], *, waits: bool = True) -> list[_Sent]:
-        """Where everything sent goes, if all of it may; limits count it from now on.
+        """Find where everything sent goes, if all of it may.
+
+        Limits count it from now on.
 
         :param waits: what is to be stored may have to wait for room on the disk.
         """
@@ -371,7 +377,7 @@ class BranchWork:
 
         commits.begin()
         try:
-            # Nobody has repeated what it sent: that is refused while its outcome is open.
+            # No sender has repeated what it sent: that is refused while its outcome is open.
             self._duplicates.forget_messages(branch.sends)
             for _, run in branch.sends:
                 for message in run:
@@ -386,8 +392,9 @@ class BranchWork:
             commits.end()
 
     def read(self, branch: Branch, done: Callable[[], None]) -> None:
-        """Have the messages of a prepared branch in memory; what cannot be read stays among the unread.
-        ``done`` may be called at once.
+        """Read the messages of a prepared branch into memory.
+
+        Messages that cannot be read stay among the unread. ``done`` may be called at once.
         """
         seqs = [index.seq for _, index in (*branch.unread_sends, *branch.unread_taken)]
         if not seqs:
@@ -446,7 +453,7 @@ class BranchWork:
 
 
 def _has_repeats(sent: Sequence[_Sent]) -> bool:
-    """Whether any of these repeat the duplicate id of a message that was sent before."""
+    """Whether any of these repeat a known duplicate id."""
     return any(each.sifted is not None and each.sifted.repeats for each in sent)
 
 
