@@ -528,7 +528,7 @@ class Backlog:
         return messages, seqs, octets
 
     def detach(self) -> DetachedBacklog:
-        """Remove everything, in constant time.
+        """Remove everything at once, however much there is.
 
         :returns: what was removed.
         """

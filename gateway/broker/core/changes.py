@@ -266,7 +266,7 @@ class Changes:
             release(seq)
 
     def delete_slowly(self, steps: Iterator[None]) -> None:
-        """Run steps that delete many rows, unless other commits are backed up."""
+        """Run steps that delete many rows, while no commits are backed up."""
         self.schedule.in_turn(steps, self._commits.backed_up)
 
     @property

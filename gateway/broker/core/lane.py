@@ -233,6 +233,7 @@ class PriorityLane:
         """Mark the first seqs of the tail as being read back.
 
         They are bounded as in :meth:`between`.
+
         :param excess: octets beside its size for each.
         """
         seqs, sizes, gone = self._seqs, self._sizes, self._gone

@@ -59,8 +59,8 @@ def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str,
 
     :returns: each as the store keeps it, and a sentence for each that has no effect here.
 
-    :raises PropertyRefused: a name is unknown, or a value is invalid or cannot be had by the
-        destination.
+    :raises PropertyRefused: a name is unknown, a value is invalid, or the destination cannot
+        have it.
     """
     kept: dict[str, str] = {}
     notes: list[str] = []

@@ -184,7 +184,7 @@ class PhysicalQueue(Physical):
     def evict(self, lowest_priority: bool) -> bool:
         """Give up one waiting message to make room.
 
-        :returns: False when no message is in memory.
+        :returns: False when no suitable message is in memory.
         """
         victim = (
             self.dispatch.backlog.least() if lowest_priority else self.dispatch.backlog.oldest()

@@ -2,8 +2,8 @@
 
 Selectors are written by clients, and so are the messages that they are asked about; together they
 can ask for any amount of work. Code that evaluates selectors asks before each message, or before
-each few where the selector is cheap, whether the slice of this pass is used up. If it is, the rest waits
-for the next pass, in which all sockets are served before it.
+each few where the selector is cheap, whether the slice of this pass is used up. If it is, the rest
+waits for the next pass, in which all sockets are served before it.
 
 Owns the time that is left and who waits for more, first come first served. Knows nothing of
 selectors.

@@ -85,6 +85,7 @@ class Spilled(Generic[_Topic]):
         """Take messages out, given in order.
 
         Quick for those that follow each other.
+
         :returns: those that were not here.
         """
         missing: list[int] = []

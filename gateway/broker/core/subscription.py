@@ -336,7 +336,7 @@ class TopicSubscription:
     def evict(self, topic: Physical, lowest_priority: bool) -> bool:
         """Give up one waiting message of ``topic`` to make room.
 
-        :returns: False when no message is in memory.
+        :returns: False when no suitable message is in memory.
         """
         victim = (
             self.dispatch.backlog.least() if lowest_priority else self.dispatch.backlog.oldest()

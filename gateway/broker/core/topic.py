@@ -89,8 +89,8 @@ class PhysicalTopic(Physical):
             self.some_left = self.some_left or len(kept) < len(self._wild)
             self._wild = kept
         if self._looked_at != wild.wild_made and not self.removed:
-            # While an administrator destroys it no new subscription gets its messages; that may fail, and
-            # then they do.
+            # While an administrator destroys it no new subscription gets its messages; that may
+            # fail, and then they do.
             if not self.destination.temporary:
                 self._wild += wild.wild_since(self._looked_at, self.destination)
             self._looked_at = wild.wild_made

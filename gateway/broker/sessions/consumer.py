@@ -263,6 +263,7 @@ class EmbeddedConsumer:
         """Return everything outstanding to the source.
 
         The numbers of these deliveries are void.
+
         :param more: what was acknowledged in a transaction that is undone.
         """
         outstanding = self._ledger.clear()

@@ -197,6 +197,7 @@ def _refuse(numbers: Sequence[int], is_open: Callable[[int], bool]) -> NoReturn:
     """Raise the error for the first number that cannot be taken.
 
     It is not outstanding, or was named before.
+
     :raises UnknownDelivery: always.
     """
     seen: set[int] = set()

@@ -190,6 +190,7 @@ class Routing:
         """Check that there is memory for what a client is to make.
 
         Administrators and links may make it in any case.
+
         :raises NoRoom: there is not.
         """
         memory = self.broker.memory

@@ -121,7 +121,7 @@ class Part:
 
 
 class Taken(NamedTuple):
-    """Messages that a prepared branch has acknowledged: nobody is given them.
+    """Messages that a prepared branch has acknowledged and keeps locked.
 
     :param consumer: who had them; None after a restart.
     """

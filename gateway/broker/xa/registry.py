@@ -141,7 +141,7 @@ class Branches:
     # --- for those who associate sessions
 
     def find(self, xid: Xid) -> Branch:
-        """:raises XAError: XAER_NOTA, nobody knows it."""
+        """Find a branch. :raises XAError: XAER_NOTA, it is not known."""
         branch = self._branches.get(xid)
         if branch is None:
             raise xa_error(XAER_NOTA, xid, "is not known here")
@@ -186,6 +186,7 @@ class Branches:
         """Prepare; when it fires with OK, the branch outlives everything.
 
         A branch without work has no second phase.
+
         :param user: who asks.
 
         Fails with XA_RBROLLBACK where limits, access rules or a full disk refuse it now, or with

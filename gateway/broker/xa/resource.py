@@ -1,8 +1,9 @@
-"""The resource manager's side of XA for one session (``messaging.provider.XAResource``).
+"""The resource manager's side of XA for one session.
+
+Implements ``messaging.provider.XAResource``.
 
 Owns which branch the session is associated with, and the flags of ``start`` and ``end``. What a
-branch may do next is
-:mod:`gateway.broker.xa.registry`'s.
+branch may do next is :mod:`gateway.broker.xa.registry`'s.
 
 A session is associated with one branch at a time, and may have suspended others. Sessions of any
 connections of this broker may join in one branch, at the same time or one after the other. A
@@ -177,7 +178,7 @@ class EmbeddedXAResource:
 
 
 def _check(xid: Xid) -> None:
-    """:raises XAError: XAER_INVAL, it is none."""
+    """Check that an id is valid. :raises XAError: XAER_INVAL, it is not."""
     if xid.format_id < 0 or not (
         1 <= len(xid.gtrid) <= _MOST_OCTETS and 1 <= len(xid.bqual) <= _MOST_OCTETS
     ):

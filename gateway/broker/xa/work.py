@@ -9,9 +9,9 @@ business.
 A *prepared* branch holds what it has sent: the rows are in the store, with the branch's own, and
 the messages are in no queue. They have their seqs, so when it commits they take the places they
 would have, had they come when it was prepared, before all that waits and was sent later; those to a
-topic go to the subscriptions that it has then. What it has acknowledged stays locked: it counts at its
-source, and no consumer is given it. It does not expire meanwhile. Rolled back, it waits again as what a
-session gives back does, tried once more. Messages that are not persistent are a prepared branch's
+topic go to the subscriptions that it has then. What it has acknowledged stays locked: it counts at
+its source, and no consumer is given it. It does not expire meanwhile. Rolled back, it waits again as
+what a session gives back does, tried once more. Messages that are not persistent are a prepared branch's
 only as long as the process lives. Duplicate ids are remembered from the preparation on, and
 forgotten by a rollback.
 
