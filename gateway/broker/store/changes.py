@@ -1,4 +1,4 @@
-"""What a batch becomes: one statement per kind of change, in one transaction.
+"""Write a batch: one statement per kind of change, in one transaction.
 
 Owns the order of the changes and their statements. Knows nothing of threads, callbacks or what to
 do when a statement fails.
@@ -26,8 +26,9 @@ from gateway.instance import crashpoints
 
 
 class _Summed:
-    """A table that seldom changes, with a checksum in each row, and their sum in the table
-    ``meta``.
+    """A table that seldom changes, with checksums of its rows.
+
+    Each row has a checksum; their sum is in the table ``meta``.
 
     :param key: the sum's, in ``meta``. :param columns: all columns, first ``id`` and last ``crc``.
     """
@@ -111,8 +112,9 @@ _REMOVED_BRANCHES: Final = Keys("DELETE FROM branch WHERE id")
 
 
 def branch_crc(row: BranchRow) -> int:
-    """The checksum of a branch. :raises TypeError, struct.error: a column is of another type than
-    the store writes.
+    """The checksum of a branch.
+
+    :raises TypeError, struct.error: a column has a type that the store never writes.
     """
     numbers = BRANCH(row.id, row.format_id, row.state, row.since, len(row.gtrid), len(row.bqual))
     return crc32(
@@ -121,8 +123,10 @@ def branch_crc(row: BranchRow) -> int:
 
 
 def destination_crc(row: DestinationRow) -> int:
-    """The checksum of a destination. :raises AttributeError, TypeError, struct.error: a column has
-    a type that the store never writes.
+    """The checksum of a destination.
+
+    :raises AttributeError, TypeError, struct.error: a column has a type that the store never
+        writes.
     """
     name, properties = row.name.encode(), row.properties.encode()
     return crc32(
@@ -134,8 +138,10 @@ def destination_crc(row: DestinationRow) -> int:
 
 
 def subscription_crc(row: SubscriptionRow) -> int:
-    """The checksum of a subscription. :raises AttributeError, TypeError, struct.error: a column has
-    a type that the store never writes.
+    """The checksum of a subscription.
+
+    :raises AttributeError, TypeError, struct.error: a column has a type that the store never
+        writes.
     """
     client_id, name, selector = row.client_id.encode(), row.name.encode(), row.selector.encode()
     numbers = SUBSCRIPTION(
@@ -145,8 +151,9 @@ def subscription_crc(row: SubscriptionRow) -> int:
 
 
 class SeqUsedTwice(Exception):
-    """An insert names a message that the store has. The caller is at fault; nothing of the batch
-    may stay.
+    """An insert names a message that the store already has.
+
+    The caller is at fault; nothing of the batch may stay.
     """
 
 
@@ -155,14 +162,16 @@ class Changes:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        # Redelivery counts are rare: while there are none at all, settling and deleting need not
+        # Redelivery counts are rare: without any, settling and deleting need not
         # look for them.
         self._redeliveries: bool = (
             connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()[0][0] != 0
         )
 
     def write(self, batch: Batch) -> None:
-        """Make the batch durable. When this raises, the transaction may still be open.
+        """Make the batch durable.
+
+        When this raises, the transaction may still be open.
 
         :raises sqlite3.Error: as SQLite does. :raises SeqUsedTwice: see there.
         """
@@ -216,8 +225,9 @@ class Changes:
         connection.execute("COMMIT")
 
     def forget_redeliveries(self) -> None:
-        """Look again whether there are redelivery counts; for idle moments, after they were
-        deleted.
+        """Look again whether there are redelivery counts.
+
+        For idle moments, after counts were deleted.
         """
         if self._redeliveries:
             found = self._connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()

@@ -73,8 +73,9 @@ def at_writing(path: str, error: Exception) -> StoreFull | StoreFailed:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error at reading is about what is in the file. The sqlite3 module's own errors
-    have no code: a text is not UTF-8.
+    """Whether an error at reading is about the contents of the file.
+
+    The sqlite3 module's own errors have no code: a text is not UTF-8.
     """
     return not isinstance(error, OSError) and primary_code(error) not in _NO_DAMAGE
 

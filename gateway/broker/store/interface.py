@@ -15,14 +15,16 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 
 class StoreError(Exception):
-    """A store cannot be opened, read or written. The message names the file and the place, and is
-    meant for the operator.
+    """A store cannot be opened, read or written.
+
+    The message names the file and the place, and is meant for the operator.
     """
 
 
 class StoreDamaged(StoreError):
-    """The file holds what a store never wrote: it is refused, and nothing is repaired by dropping
-    what follows.
+    """The file holds something that a store never wrote.
+
+    It is refused, and nothing is repaired by dropping what follows.
 
     :param path: the file. :param place: where in it (an offset, a page, a row).
     :param seq: the message that is damaged, when it is about one. :param destination: its
@@ -63,12 +65,17 @@ class StoreVersionUnknown(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk is full. Nothing of the batch was written; it may be submitted again."""
+    """The disk is full.
+
+    Nothing of the batch was written; it may be submitted again.
+    """
 
 
 class StoreFailed(StoreError):
-    """A write or its fsync failed. This is final: what is on disk is unknown until the store is
-    opened anew, and it takes nothing more.
+    """A write or its fsync failed.
+
+    This is final: what is on disk is unknown until the store is opened anew, and it accepts no
+    further batch.
     """
 
 
@@ -117,8 +124,11 @@ class DestinationRow(NamedTuple):
 
 
 class SubscriptionRow(NamedTuple):
-    """A durable subscription. :param selector: "" for none. :param no_local: 0 or 1. :param
-    destination: the topic's id.
+    """A durable subscription.
+
+    :param selector: "" for none.
+    :param no_local: 0 or 1.
+    :param destination: the topic's id.
     """
 
     id: int
@@ -130,7 +140,9 @@ class SubscriptionRow(NamedTuple):
 
 
 class RedeliveryRow(NamedTuple):
-    """How often a message was tried. :param owner: 0 for the queue it is in, else the subscription.
+    """The number of delivery attempts of a message.
+
+    :param owner: 0 for the queue it is in, else the subscription.
 
     :param not_before: epoch milliseconds before which it is not delivered again; 0 when there is no
         pause.
@@ -157,7 +169,7 @@ class DuplicateRow(NamedTuple):
 
 
 class BranchRow(NamedTuple):
-    """A transaction branch that is prepared, or was completed heuristically and is remembered.
+    """A branch that is prepared or was completed heuristically.
 
     :param state: 0 when it is prepared, else the X/Open code of the heuristic outcome. :param
         since: when it was prepared, epoch milliseconds.
@@ -230,8 +242,8 @@ class Batch:
         #: longer are.
         self.duplicates: dict[int, DuplicateRow] = {}
         self.forgotten: dict[int, None] = {}
-        #: Branches that are prepared now, or as they now stand, by id; and ids of those that are no
-        #: more.
+        #: Branches that are prepared now, or as they now stand, by id; and ids of those that no
+        #: longer exist.
         self.branches: dict[int, BranchRow] = {}
         self.removed_branches: dict[int, None] = {}
         #: When not 0: every seq below this may be in use; the next start begins here.
@@ -264,16 +276,18 @@ Committed: TypeAlias = Callable[[StoreError | None], None]
 
 
 class Recovered(NamedTuple):
-    """What a store held when it was opened, but the messages: those come from :meth:`Store.scan`.
+    """The contents of a store when it was opened, except messages.
+
+    Messages come from :meth:`Store.scan`.
 
     :param store_id: random, made with the store, in every message id it gives out. :param next_seq:
         the first seq never used.
     :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail
         that was cut off, and the like).
-    :param path: the file, for errors about rows; "" where there is none.
+    :param path: the file, for errors about rows; "" where it has no file.
     :param full: that and why persistent messages wait from the beginning: the disk is full; else
         "".
-    :param log: what its log had, a sentence; "" where there is none.
+    :param log: what its log had, a sentence; "" where it has no log.
     """
 
     store_id: str
@@ -288,15 +302,17 @@ class Recovered(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps rows. :meth:`open`, and :meth:`scan` and its like, may block and are called before the
-    reactor runs.
+    """Keeps rows.
+
+    :meth:`open` and the scans, such as :meth:`scan`, may block and are called before the reactor
+        runs.
     """
 
     #: Called on the reactor thread with whether the disk is full, when that changes; and before
     #: a batch is answered with StoreFull. While it is full, inserts are not to be submitted.
     on_full: Callable[[bool], None] | None
     #: Called on the reactor thread with each message that the store finds damaged by itself, while
-    #: nobody has asked for it.
+    #: no caller has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None
     #: Called once on the reactor thread when the store has failed for good, after the callback of a
     #: batch that it failed with, if any.
@@ -304,16 +320,19 @@ class Store(Protocol):
 
     @property
     def largest(self) -> int:
-        """Bytes of messages that one batch may insert, as last measured: what the disk could hold
-        were the store empty.
+        """Bytes of messages that one batch may insert, as last measured.
+
+        That is what the disk could hold if the store were empty.
         """
 
     def measure(self) -> int:
         """Measure :attr:`largest` anew. May block for a moment."""
 
     def open(self) -> Recovered:
-        """Open, making the store if there is none. Messages that are not persistent are gone, with
-        the rows that say to whom they are owed and how often they were tried.
+        """Open the store; make it if it does not exist.
+
+        Messages that are not persistent are gone, with the rows that say to whom they are owed and
+        how often they were tried.
 
         :raises StoreDamaged, StoreVersionUnknown, StoreError: and nothing was changed.
         """
@@ -328,18 +347,22 @@ class Store(Protocol):
         """Redelivery counts, in blocks."""
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
-        """Duplicate ids that are remembered, by rising seq, in blocks. :raises StoreDamaged: one's
-        checksum is wrong; names its seq.
+        """Duplicate ids that are remembered, by rising seq, in blocks.
+
+        :raises StoreDamaged: a checksum is wrong; names the seq.
         """
 
     def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
-        """Transaction branches by rising id, in blocks. :raises StoreDamaged: one's checksum is
-        wrong; names its id.
+        """Transaction branches by rising id, in blocks.
+
+        :raises StoreDamaged: a checksum is wrong; names the id.
         """
 
     def submit(self, batch: Batch, committed: Committed) -> None:
-        """Make a batch durable; all or none. Batches are committed, and ``committed`` called, in
-        the order submitted, never from inside this call.
+        """Make a batch durable, completely or not at all.
+
+        Batches are committed, and ``committed`` called, in the order submitted, never from inside
+        this call.
 
         ``committed`` gets StoreFull (nothing of it was written, submit it again when there is room)
         or StoreFailed (final: every later batch fails too).
@@ -352,8 +375,9 @@ class Store(Protocol):
         *,
         in_order: bool = False,
     ) -> None:
-        """Read messages of committed or submitted batches, in the order asked. Those that are gone
-        are left out.
+        """Read messages of committed or submitted batches, in the order asked.
+
+        Messages that are gone are left out.
 
         Batches that are submitted later may be committed first, so that commits never wait for a
         queue of reads.
@@ -365,6 +389,7 @@ class Store(Protocol):
         """
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Finish what was submitted, mark the store clean, let go of the files; then call
-        ``closed`` on the reactor thread.
+        """Finish what was submitted, mark the store clean, release the files.
+
+        Then call ``closed`` on the reactor thread.
         """

@@ -1,5 +1,6 @@
-"""A store without a disk: the behaviour of :mod:`gateway.broker.store.sqlite`, gone with the
-process.
+"""A store without a disk, whose rows are gone with the process.
+
+It behaves like :mod:`gateway.broker.store.sqlite`.
 
 Owns the rows in dictionaries and the order of the callbacks. Knows nothing of files, threads or of
 what a row means.
@@ -37,8 +38,9 @@ _BLOCK: Final = 500
 
 
 class MemoryStore:
-    """Keeps rows in memory, for ``imq.persist.store=memory``; implements
-    :class:`~gateway.broker.store.interface.Store`.
+    """Keeps rows in memory, for ``imq.persist.store=memory``.
+
+    Implements :class:`~gateway.broker.store.interface.Store`.
 
     Whether a row is persistent makes no difference here: all are gone with the process.
 
@@ -75,7 +77,10 @@ class MemoryStore:
         return self.largest
 
     def open(self) -> Recovered:
-        """An empty store with an id of its own. :raises StoreError: when it is open."""
+        """Open an empty store with an id of its own.
+
+        :raises StoreError: it is already open.
+        """
         if self._open:
             raise StoreError("the memory store is open already")
         self._open = True
@@ -89,13 +94,19 @@ class MemoryStore:
         )
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
-        """The narrow part of every message by rising seq, in blocks of at most 500."""
+        """The narrow part of every message by rising seq.
+
+        Comes in blocks of at most 500.
+        """
         rows = iter([IndexRow._make(self._rows[seq][:5]) for seq in sorted(self._rows)])
         while block := list(islice(rows, _BLOCK)):
             yield block
 
     def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
-        """(subscription id, seq) of everything owed, by rising seq, in blocks of at most 500."""
+        """(subscription id, seq) of everything owed, by rising seq.
+
+        Comes in blocks of at most 500.
+        """
         pairs = iter(sorted(self._owed, key=lambda pair: (pair[1], pair[0])))
         while block := list(islice(pairs, _BLOCK)):
             yield block
@@ -148,7 +159,9 @@ class MemoryStore:
         *,
         in_order: bool = False,
     ) -> None:
-        """Read messages in the order asked, leaving out those that are gone, as they are now.
+        """Read messages in the order asked, as they are now.
+
+        Messages that are gone are left out.
 
         :raises StoreError: the store is not open.
         """
@@ -157,7 +170,10 @@ class MemoryStore:
         self._later(lambda: fetched(rows))
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Forget everything; ``closed`` follows after the callbacks of what was asked before.
+        """Forget everything.
+
+        ``closed`` follows after the callbacks of what was asked before.
+
         :raises StoreError: it is not open.
         """
         self._check_open()

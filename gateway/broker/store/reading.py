@@ -112,7 +112,9 @@ def _fetch_block(
 
 
 def about(connection: sqlite3.Connection, path: str, seq: int, error: Exception) -> StoreDamaged:
-    """What is wrong with one message, with its destination if that can be read.
+    """Describe what is wrong with one message.
+
+    Names its destination if that can be read.
 
     :param error: what reading it has raised.
     """
@@ -134,7 +136,7 @@ def about(connection: sqlite3.Connection, path: str, seq: int, error: Exception)
 def _fetch_large(
     connection: sqlite3.Connection, columns: list[list[int]]
 ) -> dict[int, tuple[bytes, bytes]]:
-    """Head and body of those messages whose octets are not in the joined column."""
+    """Head and body of messages whose bytes are not in the joined column."""
     seqs = [
         seq
         for seq, head_size, body_size in zip(columns[0], columns[-2], columns[-1], strict=True)
@@ -149,8 +151,9 @@ def _fetch_large(
 
 
 def scan(connection: sqlite3.Connection) -> Iterator[list[IndexRow]]:
-    """The narrow part of every message by rising seq, in blocks; no statement stays open between
-    two of them.
+    """The narrow part of every message by rising seq, in blocks.
+
+    No statement stays open between two blocks.
 
     Those that are not persistent are left out: they are still to be swept.
     """
@@ -186,8 +189,9 @@ def scan_redeliveries(connection: sqlite3.Connection) -> Iterator[list[Redeliver
 
 
 def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[DuplicateRow]]:
-    """Remembered duplicate ids by rising seq, in blocks. :raises StoreDamaged: a checksum is wrong;
-    names ``path`` and the seq.
+    """Remembered duplicate ids by rising seq, in blocks.
+
+    :raises StoreDamaged: a checksum is wrong; names ``path`` and the seq.
     """
     after = -1
     while found := connection.execute(
@@ -209,8 +213,9 @@ def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[
 
 
 def scan_branches(connection: sqlite3.Connection, path: str) -> Iterator[list[BranchRow]]:
-    """Transaction branches by rising id, in blocks. :raises StoreDamaged: a checksum is wrong;
-    names ``path`` and the id.
+    """Transaction branches by rising id, in blocks.
+
+    :raises StoreDamaged: a checksum is wrong; names ``path`` and the id.
     """
     after = -1
     while found := connection.execute(

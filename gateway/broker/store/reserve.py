@@ -32,8 +32,9 @@ class Reserve:
 
     @property
     def margin(self) -> int:
-        """Bytes that must be free beside it before it is made again, or a disk that is nearly full
-        would be full again at once.
+        """Bytes that must be free before the reserve file is made again.
+
+        They must be free beside it; else a disk that is nearly full would be full again at once.
         """
         return max(self.size // 4, 1 << 20)
 
@@ -87,15 +88,19 @@ class Reserve:
             os.unlink(self._path)
 
     def largest(self) -> int:
-        """Bytes that an empty store on this file system could take at once: they are written twice,
-        to its log and to the database. :raises OSError: the folder cannot be looked at.
+        """Bytes that an empty store on this file system could take at once.
+
+        They are written twice, to its log and to the database.
+
+        :raises OSError: the folder cannot be examined.
         """
         total = self._file_system()
         return max(0, min(total - self.size - self.margin, (total - _EMPTY) // 2))
 
     def most_margin(self) -> int:
-        """Bytes that are free beside it on this file system when the store is empty. :raises
-        OSError: the folder cannot be looked at.
+        """Bytes that are free beside the reserve when the store is empty.
+
+        :raises OSError: the folder cannot be examined.
         """
         return max(self.margin, self._file_system() - self.size - _EMPTY)
 
@@ -105,7 +110,10 @@ class Reserve:
         return found.f_blocks * found.f_frsize
 
     def free(self) -> int:
-        """Bytes that are free in its folder. :raises OSError: the folder cannot be looked at."""
+        """Bytes that are free in its folder.
+
+        :raises OSError: the folder cannot be examined.
+        """
         found = os.statvfs(os.path.dirname(self._path) or ".")
         return found.f_bavail * found.f_frsize
 
@@ -116,8 +124,9 @@ def is_lack_of_space(error: OSError) -> bool:
 
 
 def lacks_space(path: str) -> bool:
-    """Try to write 64 KiB to a new file at ``path``, which is removed again: for a failure that
-    does not say why.
+    """Try to write 64 KiB to a new file at ``path``, which is then removed.
+
+    For a failure that does not say why.
 
     :returns: True when that failed for lack of space, False when it succeeded or failed otherwise.
     """

@@ -61,7 +61,9 @@ _open_here: Final[set[str]] = set()
 
 
 class SqliteStore:
-    """Keeps rows in an SQLite database; implements :class:`~gateway.broker.store.interface.Store`.
+    """Keeps rows in an SQLite database.
+
+    Implements :class:`~gateway.broker.store.interface.Store`.
 
     What was committed survives the end of the process and, if the disk keeps what it acknowledged,
     the loss of power.
@@ -86,7 +88,7 @@ class SqliteStore:
         between commits.
     :param check_octets: a database up to this size that was not closed in order is checked page by
         page at opening.
-    :param idle_seconds: without work for so long, the thread looks after the files.
+    :param idle_seconds: without work for so long, the thread maintains the files.
     :param on_full: called on the reactor's thread with whether the disk is full, when that changes,
         and before the callback of a batch that found no room. It may also be set later, as an
         attribute.
@@ -140,8 +142,10 @@ class SqliteStore:
     # Before the reactor runs.
 
     def open(self) -> Recovered:
-        """Open, making the store if there is none. Messages that are not persistent are gone, with
-        the rows that say to whom they are owed and how often they were tried.
+        """Open the store; make it if it does not exist.
+
+        Messages that are not persistent are gone, with the rows that say to whom they are owed and
+        how often they were tried.
 
         The log is checked always, the pages of the database if it was not closed in order and is
         not large. Files are readable by their owner only.
@@ -163,38 +167,50 @@ class SqliteStore:
         return recovered
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
-        """The narrow part of every message by rising seq, in blocks of at most 500; before the
-        first batch.
+        """The narrow part of every message by rising seq.
+
+        Comes in blocks of at most 500; called before the first batch.
 
         :raises StoreDamaged, StoreError: as it reads.
         """
         return self._scanned(reading.scan)
 
     def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
-        """(subscription id, seq) of everything owed, by rising seq, in blocks of at most 500;
-        before the first batch.
+        """(subscription id, seq) of everything owed, by rising seq.
+
+        Comes in blocks of at most 500; called before the first batch.
         """
         return self._scanned(reading.scan_owed)
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
-        """Redelivery counts by rising seq, in blocks of at most 500; before the first batch."""
+        """Redelivery counts by rising seq.
+
+        Comes in blocks of at most 500; called before the first batch.
+        """
         return self._scanned(reading.scan_redeliveries)
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
-        """Remembered duplicate ids by rising seq, in blocks of at most 500; before the first batch.
-        :raises StoreDamaged: see there.
+        """Remembered duplicate ids by rising seq.
+
+        Comes in blocks of at most 500; called before the first batch.
+
+        :raises StoreDamaged: a checksum is wrong.
         """
         return self._scanned(partial(reading.scan_duplicates, path=self.path))
 
     def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
-        """Transaction branches by rising id, in blocks of at most 500; before the first batch.
-        :raises StoreDamaged: see there.
+        """Transaction branches by rising id.
+
+        Comes in blocks of at most 500; called before the first batch.
+
+        :raises StoreDamaged: a checksum is wrong.
         """
         return self._scanned(partial(reading.scan_branches, path=self.path))
 
     def measure(self) -> int:
-        """Measure how many bytes of messages one batch may insert: what the disk could hold were
-        the store empty.
+        """Measure how many bytes of messages one batch may insert.
+
+        That is what the disk could hold if the store were empty.
         """
         # Whatever is wrong with the folder, the next batch says it.
         with suppress(OSError):
@@ -204,8 +220,11 @@ class SqliteStore:
     # While the reactor runs.
 
     def submit(self, batch: Batch, committed: Committed) -> None:
-        """Make a batch durable; see :meth:`gateway.broker.store.interface.Store.submit`. :raises
-        StoreError: the store is not open.
+        """Make a batch durable.
+
+        See :meth:`gateway.broker.store.interface.Store.submit`.
+
+        :raises StoreError: the store is not open.
         """
         crashpoints.hit(crashpoints.BROKER_BEFORE_SUBMIT)
         self._running().put(partial(self._commit, batch, committed))
@@ -217,15 +236,19 @@ class SqliteStore:
         *,
         in_order: bool = False,
     ) -> None:
-        """Read messages; see :meth:`gateway.broker.store.interface.Store.fetch`. :raises
-        StoreError: the store is not open.
+        """Read messages.
+
+        See :meth:`gateway.broker.store.interface.Store.fetch`.
+
+        :raises StoreError: the store is not open.
         """
         thread = self._running()
         (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Finish what was submitted, mark the store clean, let go of the files; then call
-        ``closed`` on the reactor thread.
+        """Finish what was submitted, mark the store clean, release the files.
+
+        Then call ``closed`` on the reactor thread.
 
         A store that failed, or whose last change found no room, is closed without the mark. :raises
         StoreError: the store is not open.
@@ -368,8 +391,10 @@ class SqliteStore:
         self._tell_failure()
 
     def _has_room_twice(self, batch: Batch) -> bool:
-        """Whether a batch fits into the log and into the database. A log that could not be copied
-        back would leave no room for what deletes, nor for the next start.
+        """Whether a batch fits into both the log and the database.
+
+        A log that could not be copied back would leave no room for deletions, nor for the next
+        start.
         """
         try:
             return not batch.inserts or self._reserve.free() >= 2 * batch.octets
@@ -439,7 +464,10 @@ class SqliteStore:
         self._reactor.callFromThread(self._tell_damaged, error)
 
     def _guarded(self, write: Callable[[], None]) -> StoreError | None:
-        """Do something that writes; when it fails, undo what is open and draw the consequences.
+        """Do something that writes, and handle its failure.
+
+        On a failure, undo what is open and draw the consequences.
+
         :returns: the failure.
         """
         try:
@@ -480,8 +508,9 @@ class SqliteStore:
             self._reactor.callFromThread(self._log.critical, "{failure}", failure=str(failure))
 
     def _tell_failure(self) -> None:
-        """After whatever failed has had its answer: a client whose batch it was gets its own
-        ERROR.
+        """Report the failure, after the failed batch has had its answer.
+
+        A client whose batch failed gets its own ERROR.
         """
         if self._failure is not None and not self._failure_told:
             self._failure_told = True

@@ -55,7 +55,9 @@ class Rows:
         self._texts = [f"{before} {','.join([row] * size)} {after}" for size in SIZES]
 
     def run(self, connection: sqlite3.Connection, values: list[Any]) -> int:
-        """Execute for the rows whose values follow one another in ``values``, which is used up.
+        """Execute for the rows in ``values``, which is emptied.
+
+        The values of the rows follow one another.
 
         :returns: rows changed. :raises sqlite3.Error: as SQLite does.
         """
@@ -82,8 +84,9 @@ class Keys:
         self._list = f"{before} IN (SELECT value FROM json_each(?))"
 
     def condition(self, keys: Sequence[int]) -> tuple[str, tuple[object, ...]]:
-        """The statement for these keys (at least one), and its parameters: a range when there is no
-        gap.
+        """The statement for these keys, at least one, and its parameters.
+
+        It uses a range when the keys have no gap.
         """
         first, last = min(keys), max(keys)
         if last - first + 1 == len(keys):
@@ -91,8 +94,10 @@ class Keys:
         return self._list, (f"[{','.join(map(str, keys))}]",)
 
     def run(self, connection: sqlite3.Connection, keys: Sequence[int]) -> int:
-        """Execute for these keys, which are distinct. :returns: rows changed. :raises
-        sqlite3.Error: as SQLite does.
+        """Execute for these keys, which are distinct.
+
+        :returns: rows changed.
+        :raises sqlite3.Error: as SQLite does.
         """
         text, parameters = self.condition(keys)
         return connection.execute(text, parameters).rowcount

@@ -1,5 +1,6 @@
-"""A thread that runs jobs: urgent ones in order, the others when no urgent one waits, maintenance
-when it is idle.
+"""A worker thread: runs jobs in order, does maintenance when idle.
+
+Urgent jobs come first, in order; other jobs run when no urgent one waits.
 
 Owns the queues and the thread. Knows nothing of what the jobs are.
 """
@@ -50,14 +51,18 @@ class JobThread:
         self._thread.start()
 
     def put_behind(self, job: Callable[[], None]) -> None:
-        """Put a job that gives way to those of :attr:`put`. From any thread; never blocks."""
+        """Put a job that yields to those of :attr:`put`.
+
+        May be called from any thread; never blocks.
+        """
         self._behind.append(job)
         # The thread may be waiting.
         self._jobs.put(_nothing)
 
     def finish(self, last: Callable[[], None] | None = None) -> None:
-        """End once all jobs put so far are done, and then ``last``. From any thread; does not
-        wait.
+        """End once all jobs put so far, and then ``last``, are done.
+
+        May be called from any thread; does not wait.
         """
         self._last = last or _nothing
         self._jobs.put(None)

@@ -1,5 +1,6 @@
-"""Looks after the files between commits: copies the log back, gives free pages away, makes room on
-a full disk.
+"""Maintains the files between commits.
+
+It copies the log back, gives free pages away and makes room on a full disk.
 
 Owns when that is due and how much is done at a time. Everything here is called on the store's
 thread, may raise what SQLite raises, and leaves it to the store what such a failure means. Knows
@@ -26,7 +27,7 @@ _MIB: Final = 1 << 20
 
 #: A log shorter than this is left alone in idle moments.
 _TRIVIAL_LOG: Final = _MIB
-#: How often the log's length is looked at: after so many commits, or octets of messages.
+#: How often the log's length is looked at: after that many commits, or octets of messages.
 _LOOK_COMMITS: Final = 8
 _LOOK_OCTETS: Final = _MIB
 #: Free pages that are given back to the file system at a time, and how many are kept for new
@@ -83,7 +84,7 @@ class Upkeep:
         self._uncopied = False
         #: Pages may be free.
         self._deleted = False
-        #: Up to which seq contents without a message were swept; None when there are none left.
+        #: Up to which seq contents without a message were swept; None when all were.
         self._swept: int | None = 0 if opening.is_to_be_swept(connection) else None
         #: What is left to check; None when all was.
         self._unchecked: Contents | None = (
@@ -107,8 +108,7 @@ class Upkeep:
             self._checkpoint_if_long()
 
     def idle(self) -> None:
-        """There is nothing else to do. What takes long is left for the next time as soon as
-        somebody waits.
+        """Idle maintenance; long work stops as soon as a job is queued.
 
         :raises StoreFailed: a file was removed or replaced.
         """
@@ -125,8 +125,11 @@ class Upkeep:
             self.checkpoint()
 
     def look(self) -> None:
-        """Before each commit: once a second, make sure that the files are still there. :raises
-        StoreFailed: one was removed or replaced.
+        """Make sure that the files are still there, once a second.
+
+        Called before each commit.
+
+        :raises StoreFailed: a file was removed or replaced.
         """
         if monotonic() - self._names_at >= _NAMES_SECONDS:
             self._check_files_are_there()
@@ -159,8 +162,9 @@ class Upkeep:
         return f"{name} was {'removed' if found is None else 'replaced'} while it was in use"
 
     def busy(self) -> None:
-        """After a job: what should not wait for an idle moment for ever goes on a little, a step in
-        a while.
+        """Continue work that should not wait for an idle moment for ever.
+
+        Called after a job; it does one small step now and then.
         """
         if self._unchecked is not None and monotonic() - self._checked_at >= _CHECK_SECONDS:
             self._sweep() if self._swept is not None else self._check()
@@ -175,8 +179,9 @@ class Upkeep:
         self._checkpoint_if_long()
 
     def _check(self) -> None:
-        """Read some messages that no consumer may have asked for yet. A sweep comes first: until
-        then there are contents without messages.
+        """Read some messages that no consumer may have asked for yet.
+
+        A sweep comes first: until then there are contents without messages.
         """
         assert self._unchecked is not None
         try:
@@ -200,8 +205,9 @@ class Upkeep:
         self.checkpoint("TRUNCATE")
 
     def make_room(self, margin: int) -> bool:
-        """On a full disk: shorten log and file, and take the reserve again if its margin is then
-        free beside it.
+        """Shorten log and file on a full disk, and restore the reserve.
+
+        The reserve is made again if its margin is then free beside it.
 
         :param margin: bytes that must be free beside it at least.
         :returns: whether there is room again. :raises OSError: the reserve cannot be made, for
@@ -211,8 +217,10 @@ class Upkeep:
         return self._reserve.hold(margin=margin)
 
     def checkpoint(self, mode: str = "PASSIVE") -> None:
-        """Copy the log back. :param mode: PASSIVE leaves its file as it is, to be written over;
-        TRUNCATE gives its space back.
+        """Copy the log back.
+
+        :param mode: PASSIVE leaves its file as it is, to be written over; TRUNCATE gives its space
+            back.
         """
         crashpoints.hit(crashpoints.STORE_BEFORE_CHECKPOINT)
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
@@ -247,8 +255,9 @@ class Upkeep:
 
 
 def _identity(name: str) -> tuple[int, int] | None:
-    """Device and number of the file that has this name, None when there is none. No other file gets
-    the number while it is open.
+    """Device and number of the file that has this name, or None.
+
+    No other file gets the number while it is open.
     """
     try:
         found = os.stat(name)

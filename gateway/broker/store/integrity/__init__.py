@@ -1,1 +1,1 @@
-"""Whether a store is whole: its log, its checksums, what is refused and what can be saved."""
+"""Checks whether a store is whole, refuses it or salvages the rest."""

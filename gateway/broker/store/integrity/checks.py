@@ -1,5 +1,6 @@
-"""Checks whether the rows of a store are what the store wrote: the seal of a closed one, values,
-checksums, orphans, contents.
+"""Check whether the rows of a store are what the store wrote.
+
+The checks cover the seal of a closed store, values, checksums, orphans and contents.
 
 The *seal* is written when a store is closed in order, as the value of ``clean``: for each table a
 sum over all its rows. It is compared when the store is opened, so that a row that was changed or
@@ -95,7 +96,7 @@ _SOUND: Final = {
 
 
 def seal(connection: sqlite3.Connection) -> str:
-    """A sum for each table over its rows as they are now, ``table=sum`` with blanks between.
+    """A sum for each table over its rows, ``table=sum`` with blanks between.
 
     :raises sqlite3.Error: as SQLite does; also where a text is not UTF-8.
     """
@@ -116,7 +117,7 @@ def seal(connection: sqlite3.Connection) -> str:
 
 
 def check_seal(connection: sqlite3.Connection, path: str, sealed: str) -> None:
-    """Compare the tables with what :func:`seal` gave when the store was closed.
+    """Compare the tables with the seal from when the store was closed.
 
     :raises StoreDamaged: names a table that has changed since. :raises sqlite3.Error: as SQLite
         does.
@@ -135,7 +136,7 @@ def check_seal(connection: sqlite3.Connection, path: str, sealed: str) -> None:
 
 
 def check_values(connection: sqlite3.Connection, path: str) -> None:
-    """Look at the type and range of every number and text, but not at contents.
+    """Check the type and range of every number and text, not contents.
 
     :raises StoreDamaged: names a row. :raises sqlite3.Error: as SQLite does.
     """
@@ -157,7 +158,9 @@ def check_values(connection: sqlite3.Connection, path: str) -> None:
 
 
 def changed(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Destinations and subscriptions that are not as the store wrote them, as place and sentence.
+    """List destinations and subscriptions that the store did not write so.
+
+    Each is a place and a sentence.
 
     A row's checksum tells that it was changed. The sum of all checksums, in the table ``meta``,
     tells that a row was lost. A store of an earlier version has neither.
@@ -210,7 +213,9 @@ def orphans(
     sent: Collection[int] = (),
     taken: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Rows that name what is missing, as place and sentence; the first 100 of each kind.
+    """List rows that refer to missing rows, the first 100 of each kind.
+
+    Each is a place and a sentence.
 
     :param sent: seqs of messages that prepared branches have sent, and :param taken: owner and seq
         of those they have acknowledged.
@@ -262,8 +267,13 @@ def orphans(
 
 
 class Contents:
-    """Reads all contents, a few at a time, and compares them with their checksums, and with their
-    messages in both directions.
+    """Reads all contents, a few at a time, and checks them.
+
+    Contents are compared with their checksums, and with their messages in both directions.
+
+    :param path: the database, for errors.
+    :param below: the first seq that is not looked at; contents that come later are checked when
+        they are read.
 
     :param path: the database, for errors. :param below: the first seq that is not looked at;
         contents that come later are checked when they are read.
@@ -330,8 +340,9 @@ class Contents:
 
 
 def damaged(connection: sqlite3.Connection, path: str, seqs: list[int]) -> list[StoreDamaged]:
-    """Read these messages. :returns: what is wrong, one error for each message that is not
-    whole.
+    """Read these messages and collect what is wrong.
+
+    :returns: one error for each message that is not whole.
     """
     if not seqs:
         return []

@@ -1,4 +1,6 @@
-"""Looks at everything in a store that nobody has open, and lists what is wrong. Changes no file.
+"""Check everything in a store that no process has open.
+
+Lists what is wrong and changes no file.
 
 Owns the order of the checks, from the files to the contents. What is wrong with a row is
 :mod:`gateway.broker.store.integrity.checks`'s.
@@ -39,10 +41,16 @@ class Report(NamedTuple):
 
 
 class Work(Protocol):
-    """Reads what a prepared branch holds. :raises StoreError: it cannot be read."""
+    """Reads what a prepared branch holds.
+
+    :raises StoreError: it cannot be read.
+    """
 
     def __call__(self, row: BranchRow) -> tuple[Collection[int], Collection[tuple[int, int]]]:
-        """:returns: seqs of what it has sent, and owner and seq of what it has acknowledged."""
+        """Read the work of a branch.
+
+        :returns: seqs of what it has sent, and owner and seq of what it has acknowledged.
+        """
 
 
 def inspect(path: str, work: Work) -> Report:
@@ -70,8 +78,9 @@ def inspect(path: str, work: Work) -> Report:
 
 
 def _in_child(path: str, work: Work) -> Report:
-    """Inspect in a process of its own, which ends without closing the store: SQLite would copy the
-    log back then.
+    """Inspect in a child process, which ends without closing the store.
+
+    Closing would let SQLite copy the log back.
     """
     receiving, sending = os.pipe()
     child = os.fork()

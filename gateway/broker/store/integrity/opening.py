@@ -1,5 +1,6 @@
-"""Opens the database file, or makes it; refuses what is damaged, foreign or of another version
-before anything is changed.
+"""Open the database file, or make it.
+
+A file that is damaged, foreign or of another version is refused before anything is changed.
 
 Owns the file's identity, its settings and the order of the checks. Knows nothing of batches,
 threads or callbacks.
@@ -79,7 +80,9 @@ class Opened(NamedTuple):
 
 
 def create(path: str, store_id: str) -> None:
-    """Make an empty store at ``path``, where there is none; it is there whole or not at all.
+    """Make an empty store at ``path``, completely or not at all.
+
+    There must be no store yet.
 
     :raises StoreError: the folder is missing or cannot be written.
     """
@@ -129,8 +132,10 @@ def missing(path: str) -> StoreError:
 
 
 def mark_as_made(marker: str) -> None:
-    """Make the file ``marker``, by which a store that is missing later is known from one that never
-    was. The store is durable before.
+    """Make the file ``marker``, which says that there has been a store.
+
+    It tells a store that is missing later from one that was never made. The store must be durable
+    before.
 
     Without room for it, the next start makes it. :raises OSError: it cannot be made for another
     reason.
@@ -155,8 +160,9 @@ def sync(path: str) -> None:
 
 
 def open_existing(path: str, check_octets: int) -> Opened:
-    """Check the files, then open them and hold them against every other process. What was not
-    persistent is not yet deleted.
+    """Check the files, open them and lock out every other process.
+
+    Messages that are not persistent are not yet deleted.
 
     :param check_octets: size up to which a store that was not closed in order is checked page by
         page.
@@ -193,8 +199,9 @@ def open_existing(path: str, check_octets: int) -> Opened:
 
 
 def check_log_is_there(path: str) -> None:
-    """A store that was not closed in order has a log, be it an empty one. Without it, commits that
-    were reported as durable are gone.
+    """Check that a store that was not closed in order has a log.
+
+    The log may be empty. Without it, commits that were reported as durable are lost.
 
     :raises StoreDamaged: the log is missing. :raises StoreError: the database cannot be read.
     """
@@ -220,8 +227,10 @@ def check_log_is_there(path: str) -> None:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that leaves a log beside a store that was not closed in order, whoever closes
-    it.
+    """A connection that leaves the log of an open store in place.
+
+    A store that was not closed in order keeps its log, even if the process ends without closing
+    the connection.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -261,8 +270,9 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
-    """Upgrade a store of an earlier version, delete what was not persistent, mark the store as in
-    use, and start with an empty log.
+    """Upgrade a store of an earlier version and mark it as in use.
+
+    Also delete messages that are not persistent, and start with an empty log.
 
     That a message is not persistent is believed only when its checksum is right. Reading and
     deleting a million contents takes ten seconds; so where they are many only what points at them
@@ -315,7 +325,10 @@ def _upgrade(connection: sqlite3.Connection) -> None:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Give the rows of destinations and subscriptions the checksums of what they are now."""
+    """Add checksums to the rows of destinations and subscriptions.
+
+    The checksums are those of what the rows are now.
+    """
     sums = {
         "destination": [(destination_crc(row), row.id) for row in reading.destinations(connection)],
         "subscription": [
@@ -331,8 +344,11 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
-    """Whether the file has this table; those of earlier versions have not all. :raises
-    sqlite3.Error: as SQLite does.
+    """Whether the file has this table.
+
+    Files of earlier versions lack some.
+
+    :raises sqlite3.Error: as SQLite does.
     """
     return bool(
         connection.execute(
@@ -342,12 +358,18 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
 
 
 def is_to_be_swept(connection: sqlite3.Connection) -> bool:
-    """Whether :func:`sweep` has something to do. :raises sqlite3.Error: as SQLite does."""
+    """Whether :func:`sweep` has something to do.
+
+    :raises sqlite3.Error: as SQLite does.
+    """
     return bool(connection.execute("SELECT value FROM meta WHERE key = 'sweep'").fetchall()[0][0])
 
 
 def has_contents(connection: sqlite3.Connection) -> bool:
-    """Whether the store has any message, whole or not. :raises sqlite3.Error: as SQLite does."""
+    """Whether the store has any message, whole or not.
+
+    :raises sqlite3.Error: as SQLite does.
+    """
     found = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM message) OR EXISTS (SELECT 1 FROM content)"
     ).fetchall()
@@ -357,10 +379,11 @@ def has_contents(connection: sqlite3.Connection) -> bool:
 def sweep(
     connection: sqlite3.Connection, path: str, after: int
 ) -> tuple[int | None, list[StoreDamaged]]:
-    """Delete some of the messages that are not persistent and were there when the store was opened,
-    of seqs above ``after``.
+    """Delete some messages that are not persistent.
 
-    :returns: what to go on after, or None when there are no more; and what is wrong with messages
+    Only messages that were there when the store was opened, of seqs above ``after``.
+
+    :returns: what to go on after, or None when none are left; and what is wrong with messages
         that therefore stay.
     :raises sqlite3.Error: as SQLite does.
     """
@@ -391,8 +414,10 @@ def sweep(
 
 
 def check_header(path: str) -> None:
-    """Read the first 100 octets (https://www.sqlite.org/fileformat2.html, section 1.3); they change
-    only with the version of the schema.
+    """Read and check the first 100 bytes of the database.
+
+    They change only with the version of the schema (https://www.sqlite.org/fileformat2.html,
+    section 1.3).
 
     :raises StoreDamaged, StoreVersionUnknown, StoreError: it is not a store that this program can
         read.
@@ -433,8 +458,10 @@ def check_header(path: str) -> None:
 
 
 def check_not_held(path: str) -> None:
-    """Another process that writes the log just now would make it look torn, so this is asked before
-    the log is read.
+    """Check that no other process has the store open.
+
+    This comes before the log is read: another process that is writing the log would make it look
+    torn.
 
     :raises StoreError: another process has the store open, or the file cannot be written.
     """
@@ -453,8 +480,10 @@ def check_not_held(path: str) -> None:
 
 
 def close_untouched(connection: sqlite3.Connection) -> None:
-    """Close without marking the store. Python 3.12 can keep SQLite from copying the log back; else
-    an empty log is left in place of the one that was copied.
+    """Close without marking the store.
+
+    Python 3.12 can keep SQLite from copying the log back. In earlier versions an empty log replaces
+    the one that was copied.
     """
     log = getattr(connection, "log", "")
     if log:
@@ -469,8 +498,11 @@ def close_untouched(connection: sqlite3.Connection) -> None:
 
 
 def close_marked(connection: sqlite3.Connection) -> None:
-    """Close a store that is marked as closed in order; SQLite removes its log. :raises
-    sqlite3.Error: as SQLite does.
+    """Close a store that is marked as closed in order.
+
+    SQLite removes its log.
+
+    :raises sqlite3.Error: as SQLite does.
     """
     connection.close()
     connection.log = ""  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
-"""Makes a store usable again whose log is damaged, or may be: what is behind the last good commit
-is given up, knowingly.
+"""Make a store whose log is damaged usable again.
+
+Everything behind the last good commit is given up, knowingly.
 
 Owns what would be lost, the copy of the files before anything is changed, the cut, and the proof
 that the rest is whole. Decides nothing by itself: the operator asks for it. Damage in the database
@@ -35,7 +36,7 @@ class Loss(NamedTuple):
         had deleted, which come again; both as far as its pages can be read.
     :param all: the whole log is given up: the database has been written with what follows the
         damage, or the log has no header.
-    :param missing: there is no log, and there should be: nobody knows what was in it.
+    :param missing: there is no log, and there should be: its contents are unknown.
     """
 
     log: str
@@ -48,7 +49,9 @@ class Loss(NamedTuple):
 
 
 def look(path: str) -> Loss | None:
-    """What :func:`recover` would give up; None when the log is in order. Changes nothing.
+    """Find what :func:`recover` would give up; changes nothing.
+
+    :returns: None when the log is in order.
 
     :param path: the database.
     :raises StoreDamaged, StoreVersionUnknown, StoreError: the database itself cannot be used.
@@ -76,8 +79,9 @@ def look(path: str) -> Loss | None:
 
 
 def recover(path: str, loss: Loss, aside: str) -> int:
-    """Copy the files to the folder ``aside``, which is made, then give up what ``loss`` says. When
-    the rest is not whole the files are put back.
+    """Copy the files to the folder ``aside``, then give up ``loss``.
+
+    The folder is made. If the rest is not whole, the files are put back.
 
     :param loss: what :func:`look` gave for the same files.
     :returns: how many persistent messages there are.
@@ -114,8 +118,9 @@ def recover(path: str, loss: Loss, aside: str) -> int:
 
 
 def recreate(path: str, aside: str) -> bool:
-    """Make an empty store at ``path``. What is left of the former one is moved to the folder
-    ``aside``, which is made if there is anything.
+    """Make an empty store at ``path``.
+
+    The rest of the former store is moved to the folder ``aside``, which is made if there is any.
 
     Where this is interrupted, the rest is done by doing it again.
 
@@ -143,8 +148,10 @@ def _cut(log: str, end: int) -> None:
 
 
 def _check(path: str) -> int:
-    """Read everything there is. :returns: how many persistent messages. :raises StoreError,
-    sqlite3.Error: it is not whole.
+    """Read everything in the store.
+
+    :returns: the number of persistent messages.
+    :raises StoreError, sqlite3.Error: it is not whole.
     """
     connection = opening.connect(path)
     try:
@@ -200,8 +207,9 @@ class _Pages:
         self._kept = {page: kept.get(page) for page in self._given_up}
 
     def difference(self) -> tuple[int, int]:
-        """Messages that only the given-up pages have, and those that only their forerunners
-        have.
+        """Messages that are only in given-up pages, or only in earlier ones.
+
+        The earlier pages are the versions that the given-up pages replaced.
         """
         before: set[int] = set()
         after: set[int] = set()
@@ -214,8 +222,9 @@ class _Pages:
         return len(ever - before), len(before - after)
 
     def database_is_ahead(self) -> bool:
-        """Whether the log was copied back beyond the cut: the frames before it would then undo a
-        part of that.
+        """Whether the log was copied back beyond the cut.
+
+        The frames before the cut would then undo a part of that.
         """
         for page, places in self._given_up.items():
             stored = os.pread(self._database, PAGE_SIZE, (page - 1) * PAGE_SIZE)
@@ -239,8 +248,9 @@ class _Pages:
 
 
 def seqs_on(page: bytes) -> set[int]:
-    """The seqs on a page, if it is a leaf of the table of messages
-    (https://www.sqlite.org/fileformat2.html#b_tree_pages).
+    """The seqs on a page, if it is a leaf of the table of messages.
+
+    See https://www.sqlite.org/fileformat2.html#b_tree_pages for the format.
 
     It is known by its rows: seven columns, the first stands for the row's key, the others are
     numbers. A damaged page gives what can be read.

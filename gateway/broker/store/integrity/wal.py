@@ -1,4 +1,4 @@
-"""Reads a write-ahead log of SQLite before SQLite does, and tells a torn tail from damage.
+"""Reads a write-ahead log before SQLite does; tells torn from damaged.
 
 SQLite recovers a log up to the first frame whose checksum is wrong and silently passes over all
 that follows, be it the remains of a write that never finished or a thousand commits behind one bad
@@ -119,7 +119,9 @@ def examine(path: str, page_size: int) -> Log:
 
 
 def survey(path: str, page_size: int) -> Survey:
-    """Read the whole log at ``path`` and say what is in it; it changes nothing.
+    """Read the whole log at ``path`` and say what is in it.
+
+    Changes nothing.
 
     :param page_size: the database's, in octets. :raises OSError: it cannot be read; not found
         counts as empty.
@@ -140,8 +142,9 @@ def survey(path: str, page_size: int) -> Survey:
 
 
 def passed(file: int, octets: int, page_size: int) -> bool:
-    """Whether the current use of the log has come as far as ``octets``; the file alone may be
-    longer, from a former use.
+    """Whether the current use of the log has come as far as ``octets``.
+
+    The file alone may be longer, from a former use.
 
     :param file: the log's descriptor. :raises OSError: it cannot be read.
     """
@@ -166,7 +169,7 @@ def _order(header: bytes) -> Literal["little", "big"]:
 
 
 def _header_damage(header: bytes, page_size: int) -> str:
-    """What is wrong with the header, or "" when it is right or there is none."""
+    """What is wrong with the header, or "" when it is right or missing."""
     if not header:
         return ""
     if len(header) < HEADER:
@@ -186,8 +189,9 @@ def _header_damage(header: bytes, page_size: int) -> str:
 def _without_header(
     header: bytes, file: BinaryIO, size: int, damage: str, page_size: int
 ) -> Survey:
-    """A header that cannot be read, when nothing was written behind it, is a log that had only
-    begun.
+    """Tell a log that had only begun from one with a damaged header.
+
+    If nothing was written behind a header that cannot be read, the log had only begun.
     """
     while block := file.read(1 << 20):
         if block.count(0) != len(block):
@@ -213,8 +217,9 @@ class _Kind(Enum):
 
 
 class _Slot(NamedTuple):
-    """The place of a frame behind the good ones. :param head: its page number, and the pages after
-    its commit.
+    """The place of a frame behind the good ones.
+
+    :param head: its page number, and the pages after its commit.
     """
 
     kind: _Kind
@@ -226,7 +231,7 @@ class _Slot(NamedTuple):
 
 
 class _Tail:
-    """Where the frames end that follow from one another, and what is behind them."""
+    """The end of the frames that follow from one another, and the rest."""
 
     def __init__(self, file: BinaryIO, header: bytes, size: int, page_size: int) -> None:
         self._file = file.fileno()
@@ -325,8 +330,9 @@ class _Tail:
         return _Kind.STRANGE
 
     def _ends(self) -> list[int]:
-        """The last frame of each commit behind the good ones, from 0; its second writing is
-        none.
+        """The last frame of each commit behind the good ones, from 0.
+
+        The second writing of a last frame does not count as one.
         """
         ends: list[int] = []
         second = False
@@ -341,8 +347,9 @@ class _Tail:
         return ends
 
     def _never_written(self, end: int | None) -> bool:
-        """Whether some octets of the first bad frame, or of what must be synced with it, still are
-        what was there before this use.
+        """Whether the first bad frame shows bytes from before this use.
+
+        The same of what must be synced with the frame.
 
         :param end: the last frame of the commit it belongs to, if that can be seen.
         """
@@ -364,8 +371,9 @@ class _Tail:
         return follows is _Kind.FORMER and after % SECTOR != 0
 
     def _hole(self, start: int, stop: int) -> bool:
-        """Whether the file system says that something there was never written; zeros alone do
-        not.
+        """Whether the file system says that a part was never written.
+
+        Zeros alone do not prove it.
         """
         if not hasattr(os, "SEEK_HOLE") or start >= self._size:
             return False
@@ -418,8 +426,9 @@ def _local_sums(
 
 
 def _carry(pairs: int) -> tuple[int, int, int, int]:
-    """What becomes of a sum (a, b) over that many pairs of zeros: (a * first + b * second, a *
-    third + b * fourth).
+    """A sum (a, b) after that many pairs of zeros.
+
+    It is (a * first + b * second, a * third + b * fourth).
     """
     zeros = bytes(8 * pairs)
     first, third = checksum(zeros, "big", 1, 0)
@@ -431,8 +440,9 @@ _CARRY: Final[dict[int, tuple[int, int, int, int]]] = {}
 
 
 def _go_on(sums: tuple[int, int], local: tuple[int, int], page_size: int) -> tuple[int, int]:
-    """The running sum after a frame: the checksum is linear, so what came before and the frame's
-    own add up.
+    """The running sum after a frame.
+
+    The checksum is linear: the sum before the frame and the frame's own add up.
     """
     carry = _CARRY.get(page_size)
     if carry is None:
