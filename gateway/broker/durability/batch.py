@@ -1,4 +1,4 @@
-"""A batch of changes that is not durable yet, and the callbacks that wait for it."""
+"""A batch of changes that is not durable yet, and its callbacks."""
 
 from __future__ import annotations
 
@@ -83,8 +83,9 @@ class PendingBatch:
         return octets
 
     def elide(self, seq: int) -> int:
-        """Leave out the insert of a message that is gone. :returns: the bytes of its row; -1 when
-        the insert is not here.
+        """Leave out the insert of a message that is gone.
+
+        :returns: the bytes of its row; -1 when the insert is not here.
         """
         batch = self.batch
         row = batch.inserts.pop(seq, None)
@@ -100,7 +101,7 @@ class PendingBatch:
 
     @property
     def empty(self) -> bool:
-        """Whether it changes nothing, and nobody waits for it."""
+        """Whether it changes nothing, and no caller waits for it."""
         return not (self.batch or self.waiters or self.after)
 
     @property
@@ -109,15 +110,17 @@ class PendingBatch:
         return bool(self.batch.removed_destinations or self.batch.removed_subscriptions)
 
     def holds_back_removals(self) -> bool:
-        """Whether it changes what rows of destinations or subscriptions are needed for, so that
-        their removal must not be durable before it.
+        """Whether removals of destinations or subscriptions must wait.
+
+        It changes something that needs their rows, so the removal must not be durable before it.
         """
         batch = self.batch
         return bool(batch.deletes or batch.settled or batch.owed)
 
     def divide(self, kept: PendingBatch, ahead: PendingBatch, whole: bool) -> int:
-        """On a full disk: move what needs room, and what belongs with it, to ``kept``, behind what
-        is there; and everything else to ``ahead``.
+        """On a full disk, move what needs room to ``kept``, the rest to ``ahead``.
+
+        What belongs with an insert goes to ``kept``, too, behind what is there.
 
         :param kept: of this and earlier batches. :param whole: all of this belongs to ``kept``.
         :returns: the bytes of inserts that ``kept`` no longer has, because this deletes them.
@@ -168,8 +171,10 @@ class PendingBatch:
         return octets
 
     def _divide_places(self, kept: PendingBatch, ahead: PendingBatch) -> None:
-        """Rows of destinations and subscriptions go ahead of the messages that need them, and their
-        removal waits for those that may.
+        """Divide the rows of destinations and subscriptions.
+
+        They go ahead of the messages that need them; their removal waits for messages that may need
+        them.
         """
         batch = self.batch
         waits = kept.holds_back_removals()
@@ -185,8 +190,9 @@ class PendingBatch:
 def divide(
     parts: Sequence[PendingBatch], kept: PendingBatch | None
 ) -> tuple[PendingBatch, PendingBatch, int]:
-    """Divide what is not durable, in its order: inserts, with what belongs to them, wait for room
-    on the disk; the rest goes ahead.
+    """Divide the changes that are not durable, in their order.
+
+    Inserts, with what belongs to them, wait for room on the disk; the rest goes ahead.
 
     :param parts: at least one; the last is the one that gathers. :param kept: the one among them
         that waits already.
@@ -201,7 +207,10 @@ def divide(
 
 
 def guard(call: Callable[..., None], *arguments: object) -> None:
-    """Tell of a commit. An error there is logged, and does not keep others from being told."""
+    """Report a commit to one callback.
+
+    An error there is logged, and does not keep others from being told.
+    """
     try:
         call(*arguments)
     except Exception:  # noqa: BLE001

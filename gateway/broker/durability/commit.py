@@ -1,9 +1,11 @@
-"""Group commit: what changes while the store is busy becomes durable with one synced commit.
+"""Group commit: one synced commit for all changes of a busy period.
+
+Changes that arrive while the store is busy become durable together.
 
 Changes are gathered in a batch. At the end of a turn the batch goes to the store if the store is
 idle, else it goes on gathering. Those who must not speak before a change is durable wait for the
-batch that holds it, and are told in order. A batch that nobody waits for lingers a little: its sync
-would only delay that of somebody who does.
+batch that holds it, and are told in order. A batch without waiters lingers a little: its sync
+would only delay that of a batch with waiters.
 
 A message stored and settled within one batch that is still gathering never touches the disk: its
 insert is taken out again. Where consumers have of late settled every message before it was durable,
@@ -52,9 +54,9 @@ if TYPE_CHECKING:
 MOST_OPERATIONS: Final = 2_000
 MOST_OCTETS: Final = 4 * 1024 * 1024
 MOST_WAITING: Final = 16 * 1024 * 1024
-#: Seconds that a batch may linger which nobody waits for.
+#: Seconds that a batch without waiters may linger.
 LINGER: Final = 0.01
-#: Seconds for which a batch of fewer messages than this waits for them to be settled, after so many
+#: Seconds for which a batch of fewer messages than this waits for them to be settled, after that many
 #: batches in a row had been while they were stored.
 SETTLING: Final = 0.0005
 FEW: Final = 32
@@ -122,7 +124,7 @@ class GroupCommit:
 
     @property
     def durable(self) -> int:
-        """Every batch up to this number is durable, but for what is kept for want of room."""
+        """The number up to which batches are durable, except what is kept."""
         oldest = self._in_store or (self._sealed[0] if self._sealed else self._gathering)
         return oldest.since - 1
 
@@ -132,9 +134,7 @@ class GroupCommit:
         return min([self.durable, *[kept.first - 1 for kept in self._held]])
 
     def waits_for_room(self, number: int) -> bool:
-        """Whether inserts that were asked for while this batch gathered wait for room on the
-        disk.
-        """
+        """Whether inserts asked for in this batch wait for room on the disk."""
         return bool(self._held) and any(kept.first <= number <= kept.last for kept in self._held)
 
     def insert(self, message: Message, destination: int, persistent: bool) -> None:
@@ -198,8 +198,9 @@ class GroupCommit:
         self._changed()
 
     def redelivery(self, owner: int, seq: int, attempts: int, not_before: int) -> None:
-        """How often a stored message was tried. :param owner: 0 for a queue's, else the
-        subscription.
+        """Store the number of delivery attempts of a stored message.
+
+        :param owner: 0 for a queue's, else the subscription.
         """
         self._of(seq).batch.redeliveries[owner, seq] = RedeliveryRow(
             owner, seq, attempts, not_before
@@ -243,7 +244,7 @@ class GroupCommit:
         self._changed()
 
     def remember(self, row: DuplicateRow) -> None:
-        """The duplicate id of a message that is being inserted, or that nobody is owed."""
+        """Remember the duplicate id of a message that is inserted or not owed."""
         self.inserted += 1
         if self._atomic:
             self._inserting = True
@@ -274,16 +275,14 @@ class GroupCommit:
         self._changed()
 
     def after(self, call: Callable[[], None]) -> None:
-        """Run ``call`` once what is asked in this section is durable. Does not force a flush."""
+        """Run ``call`` once this section is durable. Does not force a flush."""
         if self.full and self._atomic:
             self._after.append(call)
         else:
             self._gathering.after.append(call)
 
     def is_inserting(self, seq: int) -> bool:
-        """Whether the message's insert is still gathering: deleted now, it never touches the
-        disk.
-        """
+        """Whether its insert gathers: deleted now, it never touches the disk."""
         return seq in self._of(seq).batch.inserts
 
     def is_owing(self, subscription: int, seq: int) -> bool:
@@ -294,7 +293,9 @@ class GroupCommit:
         )
 
     def wait(self, waiter: Waiter, *, inserts: bool = False, removals: bool = False) -> None:
-        """Tell ``waiter`` when everything gathered so far is durable. Never from inside this call.
+        """Tell ``waiter`` when everything gathered so far is durable.
+
+        Never from inside this call.
 
         :param inserts: it waits for inserts, too, which may have to wait for room.
         :param removals: it waits for the removal of a destination or a subscription.
@@ -329,7 +330,7 @@ class GroupCommit:
         self._ask()
 
     def begin(self) -> None:
-        """What follows belongs together: it is not divided over two batches. Nests."""
+        """Begin changes that are not divided over two batches. Nests."""
         self._atomic += 1
 
     def end(self) -> None:
@@ -350,9 +351,7 @@ class GroupCommit:
         return None
 
     def trouble(self) -> str:
-        """Why persistent messages are not stored now; "" when they are. Acknowledgements go on
-        while the disk is full.
-        """
+        """Why persistent messages are not stored now; "" when they are."""
         if self.broken is not None:
             return str(self.broken)
         return "the disk is full" if self.full else ""
@@ -375,17 +374,15 @@ class GroupCommit:
         return 0 if self._kept is None else self._kept.batch.octets
 
     def backed_up(self) -> bool:
-        """Whether full batches wait for the store: what can wait should not add to them."""
+        """Whether full batches wait for the store; work that can wait should."""
         return bool(self._sealed)
 
     def on_relief(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once, at the end of a turn, when it is no longer crowded."""
+        """Call ``resume`` once, at the end of a turn, when no longer crowded."""
         self._relief.append(resume)
 
     def on_room(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once, at the end of a turn, when nothing waits for room on the disk any
-        more.
-        """
+        """Call ``resume`` once at a turn's end, when no insert waits for room."""
         self._room.append(resume)
 
     # --- a full disk
@@ -412,9 +409,7 @@ class GroupCommit:
         return kept
 
     def _of(self, seq: int) -> PendingBatch:
-        """The batch for what is about this message: the kept one if its insert is there, or its
-        end.
-        """
+        """The batch for changes of this message: the kept one if it is there."""
         kept = self._kept
         if kept is not None and (seq in kept.batch.inserts or seq in kept.batch.deletes):
             return kept
@@ -432,8 +427,9 @@ class GroupCommit:
         return kept if kept is not None and kept.holds_back_removals() else self._gathering
 
     def _keep_back(self, failed: PendingBatch | None) -> None:
-        """Divide all that is not durable: inserts, with what belongs to them, wait for room; the
-        rest goes ahead.
+        """Divide all that is not durable.
+
+        Inserts, with what belongs to them, wait for room; the rest goes ahead.
 
         :param failed: the batch that has found no room, whose inserts come first.
         """
@@ -449,7 +445,7 @@ class GroupCommit:
         self._ask()
 
     def _release_kept(self) -> None:
-        """There is room for the kept batch: it goes behind all that was asked before."""
+        """Queue the kept batch behind all that was asked; there is room now."""
         kept, gathering = self._kept, self._gathering
         assert kept is not None
         self._kept = None
@@ -485,8 +481,9 @@ class GroupCommit:
         self._ask()
 
     def close(self, closed: Waiter) -> None:
-        """Make durable what was asked, but for what waits for room; then tell ``closed``, with an
-        error if something that needs no room could not be written.
+        """Make durable what was asked, except what waits for room.
+
+        Then call ``closed``, with an error if something that needs no room could not be written.
         """
         self._closing = True
         self._unblock()
@@ -515,8 +512,9 @@ class GroupCommit:
             self._seal()
 
     def _seal(self) -> None:
-        """The gathering batch waits for the store. Elision looks only at the one that gathers, so
-        it goes to the disk as it is.
+        """Stop gathering in the current batch; it waits for the store.
+
+        Elision looks only at the batch that gathers, so this one goes to the disk as it is.
         """
         self._sealed.append(self._gathering)
         self._gathering = PendingBatch(self._gathering.batch.number + 1)

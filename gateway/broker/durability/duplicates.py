@@ -1,5 +1,6 @@
-"""Duplicate ids: a message that comes a second time with the id of an earlier one, to the same
-destination, is taken and dropped.
+"""Duplicate ids: drop a message that repeats the id of an earlier one.
+
+The repeat comes to the same destination; it is accepted and dropped.
 
 Owns which ids are remembered, for how long, and their rows; and the numbers of destinations that
 went although ids of theirs are remembered. The accepting side, a session or a branch, asks for the
@@ -74,8 +75,9 @@ class Sifted(NamedTuple):
 
 
 def check_id(value: object) -> None:
-    """Whether a property is a duplicate id. :raises InvalidDuplicateId: it is no String, is empty,
-    or has more than 1,024 octets.
+    """Whether a property is a duplicate id.
+
+    :raises InvalidDuplicateId: it is no String, is empty, or has more than 1,024 bytes.
     """
     if not isinstance(value, str):
         raise InvalidDuplicateId(f"it is of type {type(value).__name__}, and must be a String")
@@ -121,8 +123,8 @@ class DuplicateIds:
         self._most_octets = options.duplicate_octets
         #: By destination, run, then id.
         self._ids: dict[Destination, dict[bytes, dict[bytes, int]]] = {}
-        #: The store's numbers of destinations that nobody used, of which there is no more than
-        #: their ids and their row.
+        #: The store's numbers of unused destinations, of which only their ids and their row
+        #: are left.
         self._away: dict[Destination, int] = {}
         #: What the store remembers is coming in: of those that are away more may come.
         self._restoring = False
@@ -144,8 +146,9 @@ class DuplicateIds:
     # --- destinations that go, and come again
 
     def keep_away(self, destination: Destination, number: int) -> bool:
-        """The destination goes. :returns: whether ids of it are remembered: then its row, of that
-        number, stays for them.
+        """Note that the destination goes, if ids of it are remembered.
+
+        :returns: whether they are: then its row, of that number, stays for them.
         """
         if destination not in self._ids:
             return False
@@ -153,32 +156,38 @@ class DuplicateIds:
         return True
 
     def stay_away(self, destination: Destination, number: int) -> None:
-        """The store has a row of that number for a destination that is not made, before it is known
-        which ids it has.
+        """Note a row for a destination that has not been made.
+
+        The store has the row, of that number; it is not yet known which ids the destination has.
         """
         self._away[destination] = number
 
     def needless(self) -> list[Destination]:
-        """What the store remembers is here. :returns: those that are away although no id of them is
-        remembered.
+        """End restoring, and find destinations whose rows are not needed.
+
+        :returns: destinations that are away although no id of them is remembered.
         """
         self._restoring = False
         return [destination for destination in self._away if destination not in self._ids]
 
     def come_back(self, destination: Destination) -> int:
-        """The destination is made. :returns: the number of the row that stayed; 0 if none did."""
+        """Note that the destination is made.
+
+        :returns: the number of the row that stayed; 0 if none did.
+        """
         return self._away.pop(destination, 0)
 
     # --- what arrives
 
     def sift(self, arrivals: Arrivals, before: Before | None = None) -> tuple[Arrivals, Sifted]:
-        """The same without the messages whose ids are remembered, or come a second time among
-        these. Nothing is changed.
+        """The same arrivals without duplicates; changes nothing.
+
+        A duplicate has an id that is remembered, or that came earlier among these.
 
         :param before: ids that come before these in the same transaction, to which those of these
             are added.
-        :raises MessageRejected: an original is of a transaction branch whose outcome nobody knows
-            yet, so neither does who repeats it.
+        :raises MessageRejected: an original is of a transaction branch whose outcome is not known
+            yet, so that of the duplicate is not either.
         """
         left: Arrivals = []
         new: Before = set() if before is None else before
@@ -210,8 +219,9 @@ class DuplicateIds:
     # --- remembering
 
     def remember(self, arrivals: Arrivals) -> None:
-        """Messages that were sifted and have seqs are accepted with the batch that gathers: what
-        else they need is put into the same.
+        """Remember the ids of accepted messages in the batch that gathers.
+
+        The messages were sifted and have seqs; what else they need is put into the same batch.
         """
         commits, rows = self._commits, self._rows
         for physical, run in arrivals:
@@ -230,8 +240,10 @@ class DuplicateIds:
         self._tick_later()
 
     def restore(self, rows: Sequence[DuplicateRow], there: Mapping[int, Destination]) -> None:
-        """The store remembers these, at least one, by rising seq, from an earlier run of the
-        process. :param there: destinations by number.
+        """Restore ids that the store remembers from an earlier run.
+
+        There is at least one; they come by rising seq.
+        :param there: destinations by number.
         """
         self._restoring = True
         between = self._age_ms // _AGE_PARTS
@@ -358,7 +370,7 @@ _NO_RUNS: Final[dict[bytes, dict[bytes, int]]] = {}
 
 
 def _find(runs: dict[bytes, dict[bytes, int]], id: bytes) -> tuple[bytes, int]:
-    """The run that an id is in, and its value there; 0 when it is not remembered."""
+    """The run that an id is in, and its value; 0 if it is not remembered."""
     for run in (_run_of(id), b""):
         seq = runs.get(run, _NONE).get(id, 0)
         if seq:

@@ -17,7 +17,7 @@ from gateway.messaging.turn import Turn
 if TYPE_CHECKING:
     from gateway.broker.core.physical import Physical
 
-#: Seqs are reserved in the store by so many at once, ahead of their use.
+#: Seqs are reserved in the store by that many at once, ahead of their use.
 RESERVE: Final = 10_000_000
 
 
@@ -50,9 +50,7 @@ class Numbering:
         self.topics_identified = 0
 
     def give(self, messages: Sequence[Message], user: str, origin: int) -> None:
-        """Give messages that are accepted now their seqs and their time, and ids where they have
-        none.
-        """
+        """Give accepted messages their seqs and time, and ids if they lack any."""
         now_ms = self._turn.refresh()
         prefix = self.prefix
         seq = self.last
@@ -85,7 +83,10 @@ class Numbering:
                 self.topics_identified = message.seq
 
     def start(self, next_seq: int) -> None:
-        """Continue after what an earlier run used; how it named its messages is not known."""
+        """Continue after the seqs of an earlier run.
+
+        How that run named its messages is not known.
+        """
         self.last = next_seq - 1
         self._reserved = next_seq - 1
         self.topics_identified = next_seq - 1

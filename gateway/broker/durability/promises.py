@@ -1,4 +1,4 @@
-"""Completions of one session: who is to be told what, when, and in which order.
+"""Completions of one session: who is told what, when, in which order.
 
 Owns the promises that were made and not kept. Knows nothing of messages and destinations.
 """
@@ -31,8 +31,10 @@ class Promise:
 
 
 class Promises:
-    """The promises of one session. They are kept in the order in which they were made, each when
-    what it speaks for is durable or has failed.
+    """The promises of one session.
+
+    They are kept in the order in which they were made, each when what it speaks for is durable or
+    has failed.
 
     :param soon: does something at the end of this turn.
     """
@@ -47,7 +49,9 @@ class Promises:
         self._line: deque[Promise] = deque()
 
     def touch(self, *, inserts: bool = False) -> None:
-        """Something the session was asked for may be in the batch that gathers now.
+        """Note that the batch that gathers may hold changes of the session.
+
+        :param inserts: the changes may need room on the disk.
 
         :param inserts: the same of what needs room on the disk.
         """
@@ -56,7 +60,7 @@ class Promises:
             self.inserted = self.mark
 
     def touch_since(self, changes: int) -> None:
-        """The same, if anything was gathered since there were so many changes."""
+        """The same, if anything was gathered since there were that many changes."""
         if self._commits.changes != changes:
             self.mark = self._commits.number
 
@@ -65,14 +69,15 @@ class Promises:
         return self._commits.waits_for_room(self.inserted)
 
     def make(self, done: Done) -> Promise:
-        """Take the next place in the line, for one who calls :meth:`ask` or :meth:`keep` later."""
+        """Take the next place in the line; :meth:`ask` or :meth:`keep` follows."""
         promise = Promise(done)
         self._line.append(promise)
         return promise
 
     def ask(self, promise: Promise) -> None:
-        """Keep it when all that the session was asked for until now is durable. Never from inside
-        this call.
+        """Keep it when all that the session asked for so far is durable.
+
+        Never from inside this call.
         """
         if self.mark > self._commits.durable or self.wait_for_room():
             self._commits.wait_for(self.mark, partial(self._durable, promise), self.inserted)
@@ -100,8 +105,9 @@ class Promises:
                 self.ask(promise)
 
     def break_held(self, error: MessagingError) -> None:
-        """The session is closed, so nobody will be able to say when those that are withheld could
-        be kept.
+        """Break withheld promises, as the session is closed.
+
+        No caller can say any more when they could be kept.
         """
         for promise in self._line:
             if promise.held:

@@ -1,4 +1,4 @@
-"""Opening a broker over its store: what an earlier run left is in its places again.
+"""Open a broker over its store and restore what an earlier run left.
 
 The scan reads the narrow rows only; whole messages are read back as consumers come to them.
 """
@@ -47,7 +47,9 @@ def open_broker(
     spills: bool = True,
     memory: Memory | None = None,
 ) -> Broker:
-    """The broker over what the store holds. May block; the reactor does not run yet.
+    """Open the broker over what the store holds.
+
+    May block; the reactor does not run yet.
 
     :param spills: whether the store can hold what memory has no room for; False for the memory
         store.
@@ -131,8 +133,10 @@ def open_broker(
 
 
 class _Places:
-    """Destinations by their numbers. One of which the store has no more than a row is made when
-    something is found that needs it; duplicate ids do not.
+    """Destinations by their numbers.
+
+    A destination of which the store has only a row is made when something that needs it is found;
+    duplicate ids do not.
 
     There may be two of one name: one that was destroyed while dead messages of it waited for room
     on the disk, and its successor. They are one from then on, and the row of the first goes at the
@@ -318,8 +322,9 @@ def _restore_messages(
 def _restore(
     broker: Broker, place: Dispatched, row: IndexRow, tried: RedeliveryRow | None, locked: bool
 ) -> None:
-    """A message waits again, or its pause goes on. :param locked: a prepared branch has
-    acknowledged it.
+    """Put a message back in its queue, or continue its pause.
+
+    :param locked: a prepared branch has acknowledged it.
     """
     if tried is not None:
         place.dispatch.tried[row.seq] = tried.attempts

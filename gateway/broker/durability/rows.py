@@ -1,4 +1,4 @@
-"""The rows that messages, destinations and durable subscriptions have in the store.
+"""The rows of messages, destinations and durable subscriptions.
 
 Owns which rows there are, how many subscriptions share the row of one message, and reading whole
 messages back. When a row becomes durable is ``commit``'s business; what a message means where it
@@ -39,7 +39,10 @@ BLOCK = 500
 
 
 class Destined(Protocol):
-    """A destination that has a row, or may have one. ``stored``: the store has it."""
+    """A destination that has a row, or may have one.
+
+    ``stored``: the store has it.
+    """
 
     destination: Destination
     number: int
@@ -82,7 +85,10 @@ class Rows:
     # --- messages
 
     def insert(self, physical: Destined, message: Message, *, persistent: bool) -> None:
-        """A row for the message, and one for its destination if the store has none."""
+        """Insert a row for the message.
+
+        Insert one for its destination if the store has none.
+        """
         if not physical.stored:
             self.store_destination(physical)
         self._commits.insert(message, physical.number, persistent)
@@ -117,7 +123,7 @@ class Rows:
     # --- what they belong to
 
     def store_destination(self, physical: Destined) -> None:
-        """A row for a destination, or its row anew with the properties that it has now."""
+        """Insert or rewrite the row of a destination with its properties."""
         physical.stored = True
         destination = physical.destination
         administered = physical.administered is not None
@@ -138,8 +144,9 @@ class Rows:
             self._commits.delete(seq)
 
     def mark_removed(self, physical: Destined) -> None:
-        """The destination is removed, and messages of it may still be in the store: a restart is to
-        delete these, too.
+        """Mark the row of a destination that is removed.
+
+        Messages of it may still be in the store: a restart is to delete these, too.
         """
         destination = physical.destination
         self._commits.destination(
@@ -152,8 +159,9 @@ class Rows:
         topic: Destined | None,
         new_number: Callable[[], int],
     ) -> None:
-        """Rows for a new durable subscription and for what it names: a topic, or a pattern, which
-        gets a number.
+        """Insert rows for a new durable subscription and for what it names.
+
+        It names a topic, or a pattern, which gets a number.
         """
         pattern = subscription.pattern
         if topic is None:
@@ -198,8 +206,9 @@ class Rows:
         *,
         in_order: bool = False,
     ) -> None:
-        """Get whole messages that are in the store only, in the order asked; ``done`` is called
-        later, in a turn.
+        """Read messages that are in the store only, in the order asked.
+
+        ``done`` is called later, in a turn.
 
         :param in_order: read them before anything is changed that is asked later, such as their
             deletion.
