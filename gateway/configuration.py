@@ -70,7 +70,7 @@ class Configuration:
 def configure(
     varhome: Path, instance: str, passfile_path: Path | None, overrides: Sequence[str]
 ) -> Configuration:
-    """Read an instance's settings, making the instance if there is none.
+    """Read an instance's settings, making the instance if it does not exist.
 
     :raises StartRefused: with everything that is wrong.
     """

@@ -1,1 +1,4 @@
-"""The embedded durable broker, a provider behind the seam of ``gateway.messaging.provider``."""
+"""The embedded durable broker, a messaging provider.
+
+It is behind the seam of ``gateway.messaging.provider``.
+"""

@@ -207,7 +207,7 @@ class Broker:
     def create(
         self, destination: Destination, given: DestinationProperties | None = None
     ) -> PhysicalQueue | PhysicalTopic:
-        """The physical destination, made if there is none.
+        """The physical destination, made if it does not exist.
 
         :raises InvalidDestination: the name is not one.
         """
@@ -231,7 +231,10 @@ class Broker:
         return physical
 
     def restore(self, row: DestinationRow) -> PhysicalQueue | PhysicalTopic:
-        """A destination that the store knows. :raises StoreError: its properties cannot be read."""
+        """Restore a destination that the store knows.
+
+        :raises StoreError: its properties cannot be read.
+        """
         destination = Destination(Kind(row.kind), row.name)
         number = row.id
         given = properties.from_text(row.properties) if row.administered else None
@@ -270,7 +273,7 @@ class Broker:
             self.topics[physical.destination] = physical
 
     def topic(self, destination: Destination) -> PhysicalTopic:
-        """The physical topic, made if there is none."""
+        """The physical topic, made if it does not exist."""
         physical = self.create(destination)
         assert isinstance(physical, PhysicalTopic)
         return physical
@@ -285,7 +288,7 @@ class Broker:
         )
 
     def queue(self, destination: Destination) -> PhysicalQueue:
-        """The physical queue, made if there is none."""
+        """The physical queue, made if it does not exist."""
         physical = self.create(destination)
         assert isinstance(physical, PhysicalQueue)
         return physical
@@ -297,10 +300,12 @@ class Broker:
         *,
         keeps_ids: bool = False,
     ) -> None:
-        """The destination goes, with what waits in it and what its consumers have; subscriptions of
-        a topic lose its messages only.
+        """Remove the destination, with its messages.
 
-        :param keeps_ids: its duplicate ids are remembered all the same, and hold for the next
+        Messages that wait in it or that its consumers have go, too; subscriptions of a topic lose
+        its messages only.
+
+        :param keeps_ids: its duplicate ids are remembered anyway, and hold for the next
             destination of its name.
         :param done: called when nothing is left of it but commits.
         """
@@ -351,8 +356,9 @@ class Broker:
         self.housekeeping.reap_later(physical)
 
     def removal_over(self, physical: AnyDestination) -> None:
-        """Something left a destination that was removed. When transactions hold nothing of it any
-        more, its row goes.
+        """Delete the row of a removed destination once nothing holds it.
+
+        Called when something has left the destination; transactions may still hold messages of it.
         """
         if physical.purged and physical.stored and not self._has_rows(physical):
             physical.stored = False
@@ -361,8 +367,9 @@ class Broker:
             self.commits.remove_destination(physical.number)
 
     def new_number(self) -> int:
-        """A number for a destination or a durable subscription, in the store and for as long as it
-        lasts.
+        """A new number for a destination or a durable subscription.
+
+        It has the number in the store and for as long as it lasts.
         """
         number = self._next_number
         self._next_number += 1
@@ -374,8 +381,9 @@ class Broker:
     # --- subscriptions
 
     def subscribe(self, subscription: TopicSubscription) -> None:
-        """Messages for the subscription's topic, or for the topics its pattern covers, come to it
-        from now on.
+        """Deliver messages to the subscription from now on.
+
+        They come from its topic, or from the topics that its pattern covers.
         """
         pattern = subscription.pattern
         self.memory.stand(
@@ -394,8 +402,9 @@ class Broker:
     def end_subscription(
         self, subscription: TopicSubscription, done: Callable[[], None] = _nothing
     ) -> None:
-        """No more messages come to it. What waits in one that is not durable is given up; ``done``
-        is called then.
+        """Stop delivering messages to the subscription.
+
+        What waits in one that is not durable is given up; then ``done`` is called.
         """
         if not subscription.ended:
             self.memory.stand(
@@ -414,8 +423,9 @@ class Broker:
     def end_durable(
         self, subscription: TopicSubscription, comment: str | None, done: Callable[[], None]
     ) -> None:
-        """A durable subscription goes, with its backlog, block by block; ``done`` is called when
-        nothing is left of it but commits.
+        """Remove a durable subscription with its backlog, block by block.
+
+        ``done`` is called when nothing is left of it except commits.
 
         :param comment: why, for the dead message queue; None sends nothing there.
 
@@ -467,8 +477,9 @@ class Broker:
             physical.make_room()
 
     def check_fits(self, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> None:
-        """Whether the disk could ever store these together. :raises StorageFailed: it could not,
-        were the store empty.
+        """Check that the disk could ever store these together.
+
+        :raises StorageFailed: it could not, even if the store were empty.
         """
         octets = sum(
             [
@@ -491,8 +502,9 @@ class Broker:
     # --- turns and the end
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do ``work`` at the end of this turn, in the order asked, before anything is written to a
-        client.
+        """Do ``work`` at the end of this turn, in the order asked.
+
+        It comes before anything is written to a client.
         """
         self._soon.append(work)
         if len(self._soon) == 1:
@@ -517,8 +529,9 @@ class Broker:
             self.turn.end()
 
     def _damaged(self, error: StoreDamaged) -> None:
-        """A message in the store is damaged: its destination is stopped. Where that is not known,
-        everything is.
+        """Stop the destination of a message that is damaged in the store.
+
+        Where the destination is not known, everything is stopped.
         """
         self.log.critical("{error}", error=str(error))
         if error.destination is None:
@@ -545,7 +558,7 @@ class Broker:
             self.turn.end()
 
     def _store_failed(self, error: StoreFailed) -> None:
-        """The store has failed, maybe while nobody waited for it."""
+        """The store has failed, maybe while no caller waited for it."""
         self.turn.begin()
         try:
             self.commits.give_up(error)

@@ -78,7 +78,9 @@ class DeadLetters:
         reason: DeadReason,
         comment: str,
     ) -> None:
-        """Keep a dead message of ``physical``, where its properties or the message's own say so.
+        """Keep a dead message if its destination or the message says so.
+
+        ``physical`` is its destination; the message can say it in its own properties.
 
         The caller settles the message at ``source`` in the same batch, so that it is in one place
         or the other.
@@ -134,7 +136,10 @@ class DeadLetters:
 
 
 def _wish(properties: object, name: str, default: bool) -> bool:
-    """What the message says of itself; STOMP clients can only say it as a String."""
+    """What the message itself asks for.
+
+    STOMP clients can only give it as a String.
+    """
     value = properties.get(name) if isinstance(properties, dict) else None
     if isinstance(value, bool):
         return value

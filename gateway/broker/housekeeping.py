@@ -1,4 +1,4 @@
-"""What the broker does because time has passed: expired messages go, and unused destinations go.
+"""Remove expired messages and unused destinations as time passes.
 
 Owns when; how a message is given up or a destination removed is theirs.
 """
@@ -29,7 +29,7 @@ class Housekeeping:
     """Of one broker, on its schedule.
 
     :param wild: the subscriptions with wildcards.
-    :param remove: removes a destination that nobody uses.
+    :param remove: removes a destination that is not used.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Housekeeping:
     # --- unused destinations
 
     def reap_later(self, physical: AnyDestination) -> None:
-        """Remove the destination if nobody uses it for the reap time."""
+        """Remove the destination if it is not used for the reap time."""
         if physical.destination not in self._reaping and self._reap_time_ms:
             self._reaping.add(physical.destination)
             self._reap_at(physical.destination, physical.idle_since + self._reap_time_ms)

@@ -33,7 +33,7 @@ _SINGULAR: Final = {"sizes": "size", "timestamps": "timestamp"}
 
 
 class Origin:
-    """The connection that a step comes from, as the journal and the log name it.
+    """The connection that a step comes from, as journal and log name it.
 
     :param address: the client's; "" for a user inside this process.
     """
@@ -47,7 +47,9 @@ class Origin:
 
 
 class Named:
-    """Messages of one destination, by name. Lists are not changed once they are here.
+    """Messages of one destination, by name.
+
+    Lists are not changed once they are here.
 
     :param numbers: what their ids end with; None where ``ids`` has them.
     """
@@ -85,8 +87,9 @@ class Named:
         return None
 
     def and_then(self, other: Named) -> Named | None:
-        """These messages, and then the other ones of the same destination; None where one kind of
-        names does not do for both.
+        """These messages, then others of the same destination.
+
+        None where one kind of names does not suit both.
         """
         if (both := self.continued(other)) is not None:
             return both
@@ -121,8 +124,11 @@ class _Line:
         self.said = said
 
     def add(self, steps: Steps, named: Named, values: dict[str, Values]) -> bool:
-        """The same place at the same time: more messages that take the same steps, or more steps of
-        the same messages. :returns: whether it is that.
+        """Add messages or steps of the same place and time to this line.
+
+        They are more messages that take the same steps, or more steps of the same messages.
+
+        :returns: whether they fit.
         """
         mine = self.named
         if self.steps != steps:
@@ -146,8 +152,9 @@ class _Line:
 
 
 def names_of(destination: Destination, messages: Sequence[Message], identified: int) -> Named:
-    """What messages of one destination are called. :param identified: above this seq, ids are made
-    of seqs.
+    """The names of messages of one destination.
+
+    :param identified: above this seq, ids are made of seqs.
     """
     first = expected = messages[0].seq
     for message in messages:
@@ -182,7 +189,7 @@ def timestamps_of(messages: Sequence[Message]) -> Values:
 
 
 def _both(first: Values, many: int, second: Values, more: int) -> Values:
-    """The values of so many messages, and then of more."""
+    """The values of ``many`` messages, and then of ``more``."""
     if isinstance(first, int) and isinstance(second, int) and first == second:
         return first
     return [
@@ -215,8 +222,9 @@ class JournalLines:
         said: dict[str, object] | None = None,
         whole: Sequence[Message] = (),
     ) -> None:
-        """A line, or more of the last one. :param whole: the messages, for their headers and bodies
-        where those are wanted.
+        """Write a line, or extend the last one.
+
+        :param whole: the messages, for their headers and bodies where those are wanted.
         """
         time = self._turn.refresh() * 1000
         values = values or {}

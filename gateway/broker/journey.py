@@ -1,4 +1,4 @@
-"""What the journal is told of messages at the embedded broker: each step of their journey.
+"""Tell the journal each step of messages at the embedded broker.
 
 Owns which steps there are, whose each is, and when it is told: what the store is to do for it is
 told when that is durable. The others have one line of code for a step, which does nothing where
@@ -62,7 +62,10 @@ _DEAD: Final = (Step.DEAD.value,)
 
 
 class _Run:
-    """Messages that one line may name. :param subscription: of those that were acknowledged."""
+    """Messages that one line may name.
+
+    :param subscription: of those that were acknowledged.
+    """
 
     __slots__ = ("named", "steps", "subscription")
 
@@ -155,8 +158,9 @@ class Journey:
     # --- producers
 
     def sent(self, session: Confirmable, origin: Origin, arrivals: Arrivals) -> None:
-        """A session has sent these outside of transactions, and they are accepted; see
-        :meth:`confirming`.
+        """Note accepted messages that were sent outside of transactions.
+
+        A session has sent them; see :meth:`confirming`.
         """
         self.produced(origin, arrivals)
         unconfirmed = self._unconfirmed(session)
@@ -170,8 +174,9 @@ class Journey:
         return unconfirmed
 
     def produced(self, origin: Origin, arrivals: Arrivals, *, held: bool = False) -> None:
-        """A client has sent these, and they are accepted. :param held: who is owed them is not
-        known yet.
+        """Note accepted messages that a client has sent.
+
+        :param held: who is owed them is not known yet.
         """
         for physical, run in arrivals:
             values: dict[str, Values] = {"sizes": sizes_of(run), "timestamps": timestamps_of(run)}
@@ -195,8 +200,10 @@ class Journey:
     def confirming(
         self, session: Confirmable, origin: Origin, done: Callable[..., None]
     ) -> Callable[..., None]:
-        """What to call in place of ``done``, with the error or None, when a session is told how
-        what it has sent and acknowledged until now went.
+        """The function to call in place of ``done``.
+
+        It is called, with the error or None, when a session is told the outcome of what it has sent
+        and acknowledged until now.
         """
         unconfirmed, session.unconfirmed = session.unconfirmed, None
         if unconfirmed is None or unconfirmed.journey is not self:
@@ -271,8 +278,9 @@ class Journey:
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None:
-        """These are handed to a consumer. :param attempts: the delivery attempts, counted from 1;
-        None where all are the first.
+        """Note messages that are handed to a consumer.
+
+        :param attempts: the delivery attempts, counted from 1; None where all are the first.
         """
         # Whoever receives from a queue or a subscription is one.
         recipient = cast("Recipient", consumer)
@@ -329,8 +337,9 @@ class Journey:
     def taken(
         self, consumer: Recipient | None, source: object, messages: Sequence[Message]
     ) -> None:
-        """These were acknowledged in a transaction, which is committed: that they are gone is
-        durable.
+        """Note messages that a committed transaction acknowledged.
+
+        Their removal is durable.
         """
         if isinstance(source, (PhysicalQueue, TopicSubscription)):
             origin = None if consumer is None else consumer.origin
@@ -343,16 +352,20 @@ class Journey:
                 )
 
     def returned(self, source: Place, messages: Sequence[Message], reason: str) -> None:
-        """These come back from a consumer. :param reason: ``rejected``, or ``unsettled``: by a
-        rollback, or because the consumer goes away.
+        """Note messages that come back from a consumer.
+
+        :param reason: ``rejected``, or ``unsettled``: by a rollback, or because the consumer goes
+            away.
         """
         said: dict[str, object] = {"reason": reason}
         for named in self._names(source, messages):
             self._lines.tell(_RETURNED, named, None, _subscription(source), said=said)
 
     def removed(self, source: object, messages: Sequence[Message]) -> None:
-        """These are given up, and not buried: they are being purged, or where they waited is being
-        removed. To be called before they are released.
+        """Note messages that are given up and not buried.
+
+        They are being purged, or their destination or subscription is being removed. To be called
+        before they are released.
         """
         if messages and isinstance(source, (PhysicalQueue, TopicSubscription)):
             self._gone((), source, messages, None, _subscription(source), {"reason": "removed"})
@@ -408,7 +421,7 @@ class Journey:
         subscription: str,
         said: dict[str, object] | None = None,
     ) -> list[Named]:
-        """Note ``steps`` of messages that are about to be settled, and that they are gone.
+        """Note ``steps`` of messages about to be settled, and their removal.
 
         Those in the store are gone when that is durable, the others now. :returns: their names.
         """
@@ -458,7 +471,10 @@ class Journey:
 
 
 def _by_destination(source: Place, messages: Sequence[Message]) -> list[Sequence[Message]]:
-    """Parts of one destination each; a subscription of a pattern has messages of several."""
+    """Divide into parts of one destination each.
+
+    A subscription of a pattern has messages of several destinations.
+    """
     if not messages:
         return []
     if not isinstance(source, TopicSubscription) or not is_wild(source.pattern.name):

@@ -1,5 +1,4 @@
-"""Things to do later: redeliveries after their pause, sweeps for what expired, destinations to
-reap.
+"""Work to do later: redeliveries, sweeps for expiry, unused destinations.
 
 One heap and one timer of the reactor for all of them. Nothing is cancelled: what is due looks
 whether it is still wanted.
@@ -29,8 +28,9 @@ _BUSY_LOOKS: Final = 20
 
 
 class Schedule:
-    """Runs work after a while, each inside a turn. Times are those of the clock of timers,
-    ``turn.timer_ms``, whatever becomes of the wall clock.
+    """Runs work after a while, each inside a turn.
+
+    Times are those of the clock of timers, ``turn.timer_ms``; the wall clock does not matter.
     """
 
     def __init__(self, clock: IReactorTime, turn: Turn) -> None:
@@ -58,19 +58,21 @@ class Schedule:
             self._arm()
 
     def after(self, pause_ms: int, work: Callable[[], None]) -> None:
-        """Do ``work`` in so many milliseconds."""
+        """Do ``work`` in ``pause_ms`` milliseconds."""
         self.at(self._turn.refresh_timer() + pause_ms, work)
 
     def in_slices(self, steps: Iterator[None]) -> None:
-        """Go on with ``steps`` to their end: to the first ``yield`` now, then from one to the next
-        in a turn of its own, others' between.
+        """Run ``steps`` to their end, one step a turn.
+
+        The first step, to the first ``yield``, runs now.
         """
         if next(steps, steps) is not steps:
             self.after(0, lambda: self.in_slices(steps))
 
     def while_time(self, steps: Iterator[None]) -> None:
-        """Go on with ``steps`` to their end: with as many in one turn as there is time for, others'
-        between. The first are done now.
+        """Run ``steps`` to their end, as many a turn as there is time for.
+
+        The first run now; other work comes between the turns.
         """
         until = self._clock.seconds() + SLICE
         while next(steps, steps) is not steps:
@@ -79,8 +81,9 @@ class Schedule:
                 return
 
     def in_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
-        """The same for work that can wait: of all that was asked so, one step is done in a turn of
-        the reactor; while ``busy``, in 100 ms.
+        """Run ``steps`` that can wait, one step in a turn of the reactor.
+
+        All work asked so shares that one step; while ``busy``, it is tried again in 100 ms.
         """
         self._waiting.append(steps)
         if not self._stepping:

@@ -1,4 +1,4 @@
-"""The broker's settings: its store, its limits, and the properties of its destinations.
+"""The broker's settings: its store, limits and destinations.
 
 Declared here once; the reference page is made from it. The names are the original's.
 """
@@ -29,7 +29,7 @@ _DEFAULTS: Final = RedeliveryPolicy()
 
 
 class _StoreKind(Choice):
-    """The choice of a store, which says of ``jdbc`` why it is none."""
+    """The choice of a store, which says why ``jdbc`` is not one."""
 
     def parse(self, text: str) -> str:
         if text.strip().lower() == "jdbc":
@@ -433,7 +433,7 @@ def _properties(
     auto_queue: DestinationProperties,
     auto_topic: DestinationProperties,
 ) -> DestinationProperties:
-    """What was set for one destination, over the defaults that it would have otherwise."""
+    """What was set for one destination, over its defaults."""
     if destination.name == "mq.sys.dmq":
         base = DMQ_PROPERTIES
     else:

@@ -49,8 +49,10 @@ class WildSubscriptions:
         self.subscriptions[subscription] = None
 
     def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
-        """Subscriptions made after that one whose patterns cover the topic, and whose users may
-        read it, in the order in which they were made.
+        """Later subscriptions with patterns that cover the topic.
+
+        They were made after ``ordinal``, their users may read the topic, and they come in the order
+        in which they were made.
         """
         found: list[TopicSubscription] = []
         name = topic.name
@@ -72,8 +74,9 @@ class WildSubscriptions:
                 self._schedule.after(0, lambda: self._schedule.in_slices(self._tell_topics()))
 
     def _tell_topics(self) -> Iterator[None]:
-        """Topics forget those that have ended, and topics that nobody else uses are reaped after a
-        while.
+        """Let topics forget subscriptions that have ended.
+
+        Topics that have no other use are reaped after a while.
         """
         looked_at = 0
         try:

@@ -53,7 +53,7 @@ class ConnectionLog:
     """The lines of one connection.
 
     :param session: its identifier. :param host: the client's address. :param port: the client's
-        port, 0 where there is none.
+        port, 0 where it has no port.
     :param strangers: limits the lines of clients that were never CONNECTED; None does not.
     """
 

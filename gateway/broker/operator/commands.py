@@ -198,8 +198,9 @@ class BrokerAdministration:
         return notes
 
     def update(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
-        """Change these properties of a destination, at once; one that its use has made becomes an
-        administrator's.
+        """Change these properties of a destination, at once.
+
+        A destination that its use has made becomes an administrator's.
 
         Messages that are there stay where the new limits would refuse them; REMOVE_OLDEST and
         REMOVE_LOW_PRIORITY apply to them, too.

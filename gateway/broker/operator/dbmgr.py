@@ -38,8 +38,9 @@ def command() -> None:
 @command.command()
 @with_instance
 def query(varhome: Path, instance: str) -> int:
-    """Say whether the store's log is in order, and what would be lost with what is not. Nothing is
-    changed.
+    """Say whether the store's log is in order, and what would be lost.
+
+    Nothing is changed.
     """
     layout = _layout(varhome, instance)
     with layout.lock():
@@ -54,8 +55,9 @@ def query(varhome: Path, instance: str) -> int:
 @command.command()
 @with_instance
 def check(varhome: Path, instance: str) -> int:
-    """Read the whole store and list everything that is damaged, with its place. Nothing is
-    changed.
+    """Read the whole store and list all damage, with its place.
+
+    Nothing is changed.
     """
     layout = _layout(varhome, instance)
     with layout.lock():
@@ -86,8 +88,9 @@ def _work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
 @with_instance
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
 def recover(force: bool, varhome: Path, instance: str) -> None:
-    """Make a store usable again whose log is damaged, or may be, by giving up what follows the last
-    good commit.
+    """Make a store whose log is damaged usable again.
+
+    What follows the last good commit is given up.
 
     What is given up is said first. The files are copied beside the store before anything is
     changed.
@@ -111,7 +114,9 @@ def recover(force: bool, varhome: Path, instance: str) -> None:
 @with_instance
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
 def recreate(force: bool, varhome: Path, instance: str) -> None:
-    """Make an empty store. What is left of the former one is moved to a folder beside it.
+    """Make an empty store.
+
+    What is left of the former one is moved to a folder beside it.
 
     For a store that is lost, or damaged beyond recovery, and has no backup.
     """

@@ -1,4 +1,4 @@
-"""What the log says of destinations at their limits, and of those that come and go with their use.
+"""Log destinations at their limits, and destinations that come and go.
 
 What begins at a limit is told at once, what goes on once a minute, as a number. Of destinations
 that come or go the first few of a second are told by name, the others as a number.
@@ -106,8 +106,9 @@ class LimitReports:
     # --- senders held back
 
     def holding_back(self, physical: AnyDestination) -> None:
-        """A destination is at its limit, where it holds its senders back; said of every arrival
-        there.
+        """Note that a destination at its limit holds its senders back.
+
+        Called for every arrival there.
         """
         holding = self._holding.get(physical.destination)
         if holding is None:
@@ -173,8 +174,9 @@ class LimitReports:
 
 
 class UseReports:
-    """Of one broker, on its schedule: destinations that clients have made by using them, and that
-    were removed because nobody used them.
+    """Reports of one broker on destinations made and removed by use.
+
+    Clients have made them by using them; they are removed when they are not used any more.
 
     :param reap_time: after how many seconds without use a destination is removed.
     """
@@ -236,7 +238,7 @@ class UseReports:
 
 
 class _Holding:
-    """A destination that holds its senders back, or did within the last minute.
+    """A destination that holds senders back, or did in the last minute.
 
     ``now``: it does. ``quiet``: the log was told within the last minute. ``more``: how often it has
     begun again since, untold.

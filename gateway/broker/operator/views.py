@@ -276,7 +276,7 @@ def show_destinations(
 
 
 def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationView], int]:
-    """Return the destinations that have metrics of their own, and how many are left out.
+    """The destinations with metrics of their own, and how many are left out.
 
     Temporary ones have none. Those of administrators and settings come first, then the oldest.
 
@@ -296,7 +296,7 @@ def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationVie
 
 
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
-    """Whether a prepared branch has sent to it, or acknowledged a message of it.
+    """Whether a prepared branch has sent to it, or acknowledged from it.
 
     Of a topic, only subscriptions by its name count.
     """

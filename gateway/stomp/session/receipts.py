@@ -156,7 +156,7 @@ class Receipts:
         self._octets = self.unread
 
     def clear(self) -> None:
-        """Drop all that waits, and tell nobody any more: the client is gone.
+        """Drop all that waits, without notice: the client is gone.
 
         What the provider has yet to answer must not keep the session.
         """

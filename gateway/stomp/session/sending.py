@@ -182,7 +182,7 @@ class Sending:
         self._resumed()
 
     def close(self) -> None:
-        """Drop the run, and tell nobody any more: the client is gone."""
+        """Drop the run, without notice: the client is gone."""
         self.pending = []
         self._fail, self._resumed = forget, _nothing
 
