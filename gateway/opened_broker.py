@@ -122,7 +122,7 @@ class OpenedBroker:
 
 
 def tell(broker: Broker, journal: Journal) -> None:
-    """Tell the journal of the broker's messages as much as its level says, from now on."""
+    """Tell the journal of messages what its level asks, from now on."""
     if broker.dead_letters.journal is not None:
         broker.dead_letters.journal.flush()
     everything = journal.level is Level.ALL

@@ -116,7 +116,7 @@ def makeService(options: Options) -> Gateway:
 
     Ends the process with code 2 when it cannot be configured.
 
-    A start that is refused later ends it so, too, where nobody catches :class:`StartRefused`, as in
+    A start that is refused later ends it so, too, where no caller catches :class:`StartRefused`, as in
     ``twistd``.
     """
     from dataclasses import replace

@@ -117,7 +117,9 @@ class Problem:
         return f"{self.file}:{self.line}" if self.line else str(self.file)
 
     def __str__(self) -> str:
-        """``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or
+        """One line that says where the setting is and what is wrong with it.
+
+        ``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or
         ``WHERE: NAME=VALUE: SAID``, always one line.
 
         Where the line is missing: ``WHERE: no line NAME=...: expected EXPECTED``.

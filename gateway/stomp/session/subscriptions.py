@@ -392,7 +392,7 @@ class Subscriptions:
         self._hold(Hold.ENDING)
 
     def clear(self) -> None:
-        """Forget all of them: the client is gone, and unsettled deliveries have gone back."""
+        """Forget all: the client is gone; unsettled deliveries have gone back."""
         for subscription in self.by_number.values():
             if subscription.outstanding is not None:
                 subscription.outstanding.clear()

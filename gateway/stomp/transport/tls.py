@@ -66,7 +66,7 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         super().dataReceived(data)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The TCP connection is gone, and its transport goes with the unsent output."""
+        """The TCP connection is gone; drop its transport and unsent output."""
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
         self.transport = None
 
@@ -103,7 +103,7 @@ def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSM
 
 
 def common_name(certificate: Certificate) -> str | None:
-    """Return the common name of a certificate's subject, None where it has none."""
+    """Return the common name of a certificate's subject, or None."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else None
 
