@@ -108,20 +108,8 @@ ROOMS: Mapping[str, Room] = {
 EMPTY_WORDS = frozenset({"manager", "handler", "processor", "engine", "helper", "util"})
 ALLOWED_NAMES = frozenset({"bridge.manager", "BridgeServiceManager"})
 
-#: The circles of modules that are left, each with its modules. Remove what has gone; add nothing.
-#: A consumer and its session are one subject; a protocol between them would cost a generic look-up
-#: for each acknowledgement.
-CIRCLES = frozenset(
-    {
-        frozenset(
-            f"gateway.broker.{name}"
-            for name in [
-                "sessions.consumer",
-                "sessions.session",
-            ]
-        ),
-    }
-)
+#: The circles of modules that are left, each with its modules and a reason. There is none.
+CIRCLES: frozenset[frozenset[str]] = frozenset()
 
 
 def within(module: str, around: str) -> bool:

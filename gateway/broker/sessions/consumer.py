@@ -9,6 +9,7 @@ session's.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -23,11 +24,73 @@ from gateway.messaging.message import OVERHEAD, Message
 from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
 
 if TYPE_CHECKING:
-    from gateway.broker.sessions.session import EmbeddedSession
+    from gateway.broker.journey import Unconfirmed
+    from gateway.broker.sessions.routing import Routing
     from gateway.messaging.selector.selector import Selector
 
 #: Octets that a consumer may have, whatever memory is left.
 _FREE: Final = 64 * 1024
+
+
+class ConsumerOwner(ABC):
+    """A session, as its consumers know it.
+
+    A class and not a protocol, since compiled code calls its methods directly.
+    """
+
+    routing: Routing
+    mode: Mode
+    #: For a session whose transactions are branches: called with what is about to be done in one,
+    #: raises if it may not be.
+    gate: Callable[[str], None] | None
+    #: What the journal is to be told of once it is safe.
+    unconfirmed: Unconfirmed | None
+
+    @abstractmethod
+    def forget(self, consumer: EmbeddedConsumer) -> None:
+        """A consumer has nothing outstanding any more and is closed."""
+
+    @abstractmethod
+    def has(self, consumer: EmbeddedConsumer) -> bool:
+        """Whether the consumer may still have something outstanding."""
+
+    @abstractmethod
+    def touch(self, *, inserts: bool) -> None:
+        """Something this session was asked for may be in the gathering batch.
+
+        :param inserts: it may have to wait for room on the disk.
+        """
+
+    @abstractmethod
+    def touch_after(self, work: Callable[[], None]) -> None:
+        """Do ``work``, and let later completions wait for what it gathered."""
+
+    @abstractmethod
+    def acknowledged(
+        self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]
+    ) -> None:
+        """Deliveries are acknowledged in this session's transaction.
+
+        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its
+            own, and too many.
+        """
+
+    @abstractmethod
+    def rejected(
+        self,
+        consumer: EmbeddedConsumer,
+        deliveries: list[tuple[int, Message]],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+    ) -> None:
+        """Deliveries are rejected in this session's transaction.
+
+        :raises TransactionTooLarge: as :meth:`acknowledged`.
+        """
+
+    @abstractmethod
+    def sibling(self, session: Session) -> ConsumerOwner | None:
+        """The session, if it is an open one of the same connection."""
 
 
 class EmbeddedConsumer:
@@ -62,7 +125,7 @@ class EmbeddedConsumer:
 
     def __init__(
         self,
-        session: EmbeddedSession,
+        session: ConsumerOwner,
         source: Source,
         spec: Subscription,
         selector: Selector | None,
@@ -319,7 +382,7 @@ class EmbeddedConsumer:
         if self.closed and not self._ledger:
             self.session.forget(self)
 
-    def _transaction(self, within: Session | None) -> EmbeddedSession | None:
+    def _transaction(self, within: Session | None) -> ConsumerOwner | None:
         if within is None:
             if self.mode is not Mode.TRANSACTED:
                 return None

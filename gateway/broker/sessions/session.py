@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.promises import Promises, storage_failed
-from gateway.broker.sessions.consumer import EmbeddedConsumer
+from gateway.broker.sessions.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.store.interface import StoreError
 from gateway.messaging.dead import DeadReason
@@ -30,7 +30,6 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
 
 if TYPE_CHECKING:
-    from gateway.broker.journey import Unconfirmed
     from gateway.broker.sessions.routing import Routing
 
 
@@ -41,7 +40,7 @@ class _Rejected(NamedTuple):
     dead: DeadReason | None
 
 
-class EmbeddedSession:
+class EmbeddedSession(ConsumerOwner):
     """One session. Made by its connection.
 
     :param siblings: the open sessions of the connection; it removes itself when it closes.
@@ -75,8 +74,7 @@ class EmbeddedSession:
             self._promises.wait_for_room,
             self._promises.release_held,
         )
-        #: What the journal is to be told of once it is safe.
-        self.unconfirmed: Unconfirmed | None = None
+        self.unconfirmed = None
         # The open transaction.
         self._sends: list[Message] = []
         self._sends_octets = 0
@@ -86,9 +84,8 @@ class EmbeddedSession:
         self._rejected_count = 0
         #: Octets of all this that count in the broker's memory.
         self._held = 0
-        #: For a session whose transactions are branches: called with what is about to be done in
-        #: one, raises if it may not be; and called when it closes.
-        self.gate: Callable[[str], None] | None = None
+        self.gate = None
+        #: For a session whose transactions are branches: called when it closes.
         self.closing: Callable[[], None] | None = None
 
     # --- sending
@@ -184,22 +181,15 @@ class EmbeddedSession:
         return [consumer for consumer in self._consumers if not consumer.closed]
 
     def forget(self, consumer: EmbeddedConsumer) -> None:
-        """A consumer has nothing outstanding any more and is closed."""
         self._consumers.pop(consumer, None)
 
     def has(self, consumer: EmbeddedConsumer) -> bool:
-        """Whether the consumer may still have something outstanding."""
         return consumer in self._consumers
 
     def touch(self, *, inserts: bool) -> None:
-        """Something this session was asked for may be in the gathering batch.
-
-        :param inserts: it may have to wait for room on the disk.
-        """
         self._promises.touch(inserts=inserts)
 
     def touch_after(self, work: Callable[[], None]) -> None:
-        """Do ``work``, and let later completions wait for what it gathered."""
         before = self._commits.changes
         work()
         self._promises.touch_since(before)
@@ -221,11 +211,6 @@ class EmbeddedSession:
     def acknowledged(
         self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]
     ) -> None:
-        """Deliveries are acknowledged in this session's transaction.
-
-        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its
-            own, and too many.
-        """
         self._acknowledged.append((consumer, deliveries))
         self._acknowledged_count += len(deliveries)
         self._hold(sum([message.weight for _, message in deliveries]))
@@ -238,10 +223,6 @@ class EmbeddedSession:
         delay_ms: int | None,
         dead: DeadReason | None,
     ) -> None:
-        """Reject deliveries in this session's transaction.
-
-        :raises TransactionTooLarge: as :meth:`acknowledged`.
-        """
         self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
         self._rejected_count += len(deliveries)
         self._hold(sum([message.weight for _, message in deliveries]))
@@ -420,7 +401,6 @@ class EmbeddedSession:
         self._siblings.pop(self, None)
 
     def sibling(self, session: Session) -> EmbeddedSession | None:
-        """The session, if it is an open one of the same connection."""
         for own in self._siblings:
             if own is session:
                 return own

@@ -77,9 +77,6 @@ class BranchConsumer(Recipient, Protocol):
     """A consumer of such a session."""
 
     @property
-    def session(self) -> BranchSession: ...
-
-    @property
     def gone(self) -> bool:
         """Whether it is closed, and nothing can be outstanding with it."""
 

@@ -40,6 +40,7 @@ from gateway.messaging.xa import (
 
 if TYPE_CHECKING:
     from gateway.broker.durability.commit import GroupCommit
+    from gateway.broker.journey import Confirmable
     from gateway.broker.schedule import Schedule
     from gateway.broker.xa.work import BranchWork
     from gateway.messaging.turn import Turn
@@ -165,7 +166,7 @@ class Branches:
         else:
             self._at_work[session] = branch
 
-    def is_idle(self, session: BranchSession) -> bool:
+    def is_idle(self, session: Confirmable) -> bool:
         """Whether the session is associated with no branch."""
         return session not in self._at_work
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds, Sifted
     from gateway.broker.durability.numbering import Numbering
     from gateway.broker.durability.rows import Rows
-    from gateway.broker.journey import Journey
+    from gateway.broker.journey import Confirmable, Journey
     from gateway.broker.settings import BrokerOptions
 
     #: Told once: None when it is durable.
@@ -351,7 +351,7 @@ class BranchWork:
         branch: Branch,
         row: BranchRow | None,
         done: Told,
-        is_idle: Callable[[BranchSession], bool],
+        is_idle: Callable[[Confirmable], bool],
     ) -> None:
         """Roll a prepared branch back; otherwise as :meth:`commit_held`.
 
