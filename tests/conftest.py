@@ -102,7 +102,10 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the tier has not. First, because pytest-xdist then reads the groups."""
+    """Leave out what the tier has not.
+
+    First, because pytest-xdist then reads the groups.
+    """
     for item in items:
         tiers.mark(item, config.rootpath)
     if config.stash[_QUICK]:

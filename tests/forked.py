@@ -143,8 +143,9 @@ def _origin() -> _Origin:
 
 
 def _serve(asks: socket.socket) -> list[str]:
-    """Fork a child for each request. :returns: in each child, its arguments; in this process never,
-    as it ends with who asks.
+    """Fork a child for each request.
+
+    :returns: in each child, its arguments; in this process never, as it ends with who asks.
     """
     for name in _IMPORTED:
         importlib.import_module(name)

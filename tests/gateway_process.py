@@ -58,7 +58,10 @@ def free_port() -> int:
 
 
 class GatewayFailed(Exception):
-    """The child ended, or did not do in time what was waited for. The text has its output."""
+    """The child ended, or did not do in time what was waited for.
+
+    The text has its output.
+    """
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,9 @@ class GatewayProcess:
                 raise GatewayFailed(f"{text!r} was never printed:\n{''.join(self.output)}")
 
     def wait(self, patience: float = PATIENCE) -> int:
-        """Wait for the process's end. :returns: its exit status, negative for a signal.
+        """Wait for the process's end.
+
+        :returns: its exit status, negative for a signal.
 
         :raises GatewayFailed: it runs on for more than ``patience`` seconds; then it is killed.
         """
@@ -301,7 +306,10 @@ class GatewayProcess:
         return self.wait()
 
     def kill(self) -> None:
-        """End it without a chance to do anything, by SIGKILL. Nothing when it is not running."""
+        """End it without a chance to do anything, by SIGKILL.
+
+        Nothing when it is not running.
+        """
         if self._process is not None:
             self._process.kill()
             self.wait()

@@ -28,7 +28,9 @@ __all__ = ["ActiveMQ", "RabbitMQ", "activemq", "rabbitmq", "started"]
 
 
 class ActiveMQ(peers.ActiveMQ):
-    """ActiveMQ Classic, with OpenWire for JMS clients besides STOMP. Needs no login.
+    """ActiveMQ Classic, with OpenWire for JMS clients besides STOMP.
+
+    Needs no login.
 
     :ivar openwire_port: where it listens for OpenWire on 127.0.0.1.
     """

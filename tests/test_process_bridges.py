@@ -36,8 +36,9 @@ def written(
     port: int = 0,
     attributes: str = 'transacted="false"',
 ) -> Path:
-    """The file of a bridge with a link from queue A to queue B. :param port: of a STOMP broker
-    called ``there``.
+    """The file of a bridge with a link from queue A to queue B.
+
+    :param port: of a STOMP broker called ``there``.
     """
     path = folder / f"{bridge}.xml"
     link = LINK.format(name="ab", target=target, attributes=attributes)

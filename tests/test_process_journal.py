@@ -29,8 +29,9 @@ def journal_of(gateway: GatewayProcess) -> Path:
 
 
 def events(gateway: GatewayProcess) -> list[Event]:
-    """Every event of a gateway that has ended in order. :raises AssertionError: a line is missing,
-    or a segment is left open.
+    """Every event of a gateway that has ended in order.
+
+    :raises AssertionError: a line is missing, or a segment is left open.
     """
     folder = journal_of(gateway)
     assert not [path for path in folder.iterdir() if path.name.endswith(OPEN)]

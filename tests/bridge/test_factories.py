@@ -332,7 +332,10 @@ def test_certificates_without_tls_are_warned_of() -> None:
 
 
 def jndi(port: int, **more: str) -> dict[str, str]:
-    """The environment of ActiveMQ's JNDI. :param more: properties, with ``_`` for ``.``."""
+    """The environment of ActiveMQ's JNDI.
+
+    :param more: properties, with ``_`` for ``.``.
+    """
     return {
         "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
         "java.naming.provider.url": f"tcp://{HOST}:{port}",
@@ -555,8 +558,9 @@ not_callable = 7
 
 
 def point(name: str) -> EntryPoint:
-    """An entry point as it is installed. :param name: of what is in this module, with ``-`` for
-    ``_``.
+    """An entry point as it is installed.
+
+    :param name: of what is in this module, with ``-`` for ``_``.
     """
     return EntryPoint(name, f"{__name__}:{name}", GROUP)
 

@@ -57,8 +57,10 @@ def link(
     to: str = "here",
     into: str = "",
 ) -> str:
-    """A link from one ``destination-ref`` to another. :param more: attributes. :param into: more
-    attributes of its target.
+    """A link from one ``destination-ref`` to another.
+
+    :param more: attributes.
+    :param into: more attributes of its target.
     """
     return (
         f'<link name="{name}" {more}><source connection-factory-ref="{of}" destination-ref="{source}"/>'
@@ -515,8 +517,9 @@ async def test_a_pause_is_over_those_that_run(place: Place) -> None:
 
 
 async def pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """A bridge with a link whose batch takes longer than anyone waits for. :returns: what ends the
-    batch.
+    """A bridge with a link whose batch takes longer than anyone waits for.
+
+    :returns: what ends the batch.
     """
     monkeypatch.setattr(jms_bridge, "STOP_S", 0.05)
     await place.started(document(link("ab"), link("cd", "c", "d")))

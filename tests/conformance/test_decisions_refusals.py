@@ -126,8 +126,9 @@ def test_scheduled_delivery_in_a_transaction_has_nothing_of_it_sent(
 def test_request_id_of_connect_comes_back_with_connected(
     connect: Connect, version: str, receipt: str | None
 ) -> None:
-    """As ActiveMQ does: a client of the first days knows its CONNECTED by it. No other frame has a
-    ``response-id``.
+    """As ActiveMQ does: a client of the first days knows its CONNECTED by it.
+
+    No other frame has a ``response-id``.
     """
     headers = {} if receipt is None else {"receipt": receipt}
     client = connect(version, **headers, **{"request-id": "r1"})

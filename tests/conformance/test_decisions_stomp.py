@@ -334,7 +334,10 @@ def test_joined_ack_and_unsubscribe_before_commit(connect_there: Connect, queue:
 
 
 def _gaps(client: Client, count: int) -> list[float]:
-    """Refuse a message so many times. :returns: seconds from each refusal to the next delivery."""
+    """Refuse a message so many times.
+
+    :returns: seconds from each refusal to the next delivery.
+    """
     gaps = []
     message = client.message()
     for _ in range(count):

@@ -164,8 +164,9 @@ def test_what_1_2_escapes_reaches_each_version_as_it_can_take_it(
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_headers_are_never_trimmed(connect: Connect, queue: str, version: str) -> None:
-    """1.1 and 1.2: "must never trim or pad headers with spaces". Names go out with ``_`` there,
-    because clients trim them.
+    """1.1 and 1.2: "must never trim or pad headers with spaces".
+
+    Names go out with ``_`` there, because clients trim them.
     """
     client = connect(version)
     client.subscribe(queue)

@@ -134,7 +134,10 @@ def test_headers_that_are_no_jms_names_come_as_they_went_and_selectors_do_not_se
 def test_a_body_without_content_length_is_text_and_with_it_bytes(
     connect: Connect, queue: str, version: str
 ) -> None:
-    """Text must be UTF-8; octets may be any. Both come with ``content-length``."""
+    """Text must be UTF-8; octets may be any.
+
+    Both come with ``content-length``.
+    """
     client = connect(version)
     client.subscribe(queue)
     client.send("SEND", {"destination": queue}, "grün")

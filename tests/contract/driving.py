@@ -67,7 +67,10 @@ async def refused_send(session: Session, messages: Sequence[Message]) -> Messagi
 
 
 async def refused_consumer(session: Session, spec: Subscription) -> MessagingError:
-    """Ask for a consumer that must be refused. :returns: why, raised or told to ``failed``."""
+    """Ask for a consumer that must be refused.
+
+    :returns: why, raised or told to ``failed``.
+    """
     inbox = Inbox()
     try:
         inbox.consumer = session.consumer(spec, inbox.deliver, inbox.failures.append)
@@ -131,7 +134,10 @@ class Client:
     async def send(
         self, destination: Destination, bodies: Sequence[str] | range, **headers: Any
     ) -> list[Message]:
-        """Send TEXT messages and wait until they are durable. :returns: what was sent."""
+        """Send TEXT messages and wait until they are durable.
+
+        :returns: what was sent.
+        """
         if self._sender is None:
             self._sender = self.session()
         messages = texts(destination, bodies, **headers)
@@ -222,8 +228,9 @@ class Seam:
             await inbox.count(before + 1)
 
     async def rest(self, queue: Destination, least: int = 0) -> list[str]:
-        """What waits in a queue that nobody else consumes from; it is taken. :param least: wait for
-        so many.
+        """What waits in a queue that nobody else consumes from; it is taken.
+
+        :param least: wait for so many.
         """
         client = await self.connect()
         inbox = await client.consumer(queue)

@@ -20,8 +20,9 @@ from tests.contract.waiting import Inbox, completed, until
 
 
 async def all_of(inboxes: list[Inbox], number: int) -> list[str]:
-    """Wait until that many messages are in these inboxes together. :returns: their texts, sorted as
-    numbers.
+    """Wait until that many messages are in these inboxes together.
+
+    :returns: their texts, sorted as numbers.
     """
     await until(
         lambda: sum(len(inbox.messages) for inbox in inboxes) >= number,

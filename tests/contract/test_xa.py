@@ -32,8 +32,9 @@ def branch() -> Xid:
 async def sent(
     client: Client, queue: Destination, bodies: Sequence[str] | range
 ) -> tuple[XAResource, Xid]:
-    """Send in a new branch, whose association has ended. :returns: the session's resource, and the
-    branch.
+    """Send in a new branch, whose association has ended.
+
+    :returns: the session's resource, and the branch.
     """
     session, xid = client.connection.xa_session(), branch()
     resource = session.resource()
@@ -74,7 +75,10 @@ async def received(client: Client, queue: Destination, count: int) -> tuple[XASe
 
 
 async def take_again(session: XASession, inbox: Inbox, count: int) -> list[str]:
-    """Receive in another branch of the same session, and commit it. :returns: what came."""
+    """Receive in another branch of the same session, and commit it.
+
+    :returns: what came.
+    """
     resource, xid, before = session.resource(), branch(), len(inbox.messages)
     await bounded(resource.start(xid, Flags.NOFLAGS))
     await receive(inbox, count)

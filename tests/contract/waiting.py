@@ -25,7 +25,10 @@ _clock: Any = reactor
 
 
 async def until(condition: Callable[[], object], what: Callable[[], object] = lambda: "") -> None:
-    """Wait until the condition holds. :param what: says in the failure how things stand."""
+    """Wait until the condition holds.
+
+    :param what: says in the failure how things stand.
+    """
     end = time.monotonic() + LONGEST_WAIT
     while not condition():
         if time.monotonic() > end:

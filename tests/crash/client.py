@@ -123,8 +123,10 @@ class Client:
             raise Gone(str(error)) from error
 
     def frame(self) -> Frame:
-        """The next frame. :raises Gone: there is none. :raises TimeoutError: none came within the
-        patience.
+        """The next frame.
+
+        :raises Gone: there is none.
+        :raises TimeoutError: none came within the patience.
         """
         while True:
             found = self._parse()
@@ -141,8 +143,9 @@ class Client:
                 return
 
     def error(self) -> Frame:
-        """The ERROR that comes next, after which the other side closes. :raises AssertionError: it
-        is something else.
+        """The ERROR that comes next, after which the other side closes.
+
+        :raises AssertionError: it is something else.
         """
         frame = self.frame()
         assert frame.command == "ERROR", frame
@@ -158,8 +161,10 @@ class Client:
         )
 
     def ask(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> list[Frame]:
-        """A frame with a receipt. :returns: the frames that came before the RECEIPT. :raises
-        Refused: an ERROR came instead.
+        """A frame with a receipt.
+
+        :returns: the frames that came before the RECEIPT.
+        :raises Refused: an ERROR came instead.
         """
         self._receipts += 1
         receipt = f"r{self._receipts}"

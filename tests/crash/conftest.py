@@ -12,8 +12,9 @@ from tests.crash.once_table import PROPERTY, Row, recorded
 
 
 class Pairs:
-    """The pair of a module, and the next where that was spoiled. :param make: a pair, which the
-    stack ends.
+    """The pair of a module, and the next where that was spoiled.
+
+    :param make: a pair, which the stack ends.
     """
 
     def __init__(self, make: Callable[[ExitStack], Pair]) -> None:

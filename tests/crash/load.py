@@ -52,8 +52,10 @@ class Place:
 
 @dataclass
 class Group:
-    """A transaction. :ivar members: the places and ids it sends to. :ivar promised: its COMMIT got
-    a RECEIPT.
+    """A transaction.
+
+    :ivar members: the places and ids it sends to.
+    :ivar promised: its COMMIT got a RECEIPT.
     """
 
     members: list[tuple[str, Id]]

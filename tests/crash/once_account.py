@@ -25,8 +25,9 @@ from tests.gateway_process import HOST
 
 @dataclass(frozen=True)
 class Account:
-    """How many messages never came, came again, and came after a later one. :param strange: how
-    many nobody sent.
+    """How many messages never came, came again, and came after a later one.
+
+    :param strange: how many nobody sent.
     """
 
     lost: int
@@ -115,8 +116,9 @@ def collect(
 
 
 class ActiveMQsDoubt:
-    """Which branches are in doubt at an ActiveMQ, as its own client tells. :param port: for
-    OpenWire.
+    """Which branches are in doubt at an ActiveMQ, as its own client tells.
+
+    :param port: for OpenWire.
     """
 
     def __init__(self, port: int) -> None:

@@ -186,8 +186,9 @@ class Pair:
 
     @contextmanager
     def _moving(self, way: str, where: str, act: str, messages: int) -> Iterator[int]:
-        """The link is to move these, and an order is given. :returns: the number of the first
-        message.
+        """The link is to move these, and an order is given.
+
+        :returns: the number of the first message.
         """
         link, gateway = self.links[way], self.gateway
         gateway.until_moving()

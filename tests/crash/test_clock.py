@@ -78,8 +78,10 @@ def gateway(tmp_path: Path, clock: WallClock) -> Iterator[GatewayProcess]:
 
 
 def beats_for(client: Client, seconds: float, every: float) -> int:
-    """Send a heart-beat each so many seconds. :returns: how many octets came meanwhile. :raises
-    Gone: the gateway has closed.
+    """Send a heart-beat each so many seconds.
+
+    :returns: how many octets came meanwhile.
+    :raises Gone: the gateway has closed.
     """
     end = time.monotonic() + seconds
     count = 0
@@ -135,7 +137,10 @@ def test_the_time_for_connect_is_the_same(
 
 
 def rejected(client: Client, delay_ms: int) -> float:
-    """Have a message refused by its consumer. :returns: when, by the monotonic clock."""
+    """Have a message refused by its consumer.
+
+    :returns: when, by the monotonic clock.
+    """
     client.store("/queue/clock", b"once more")
     policy = {
         "activemq.initialRedeliveryDelay": str(delay_ms),

@@ -42,7 +42,10 @@ def check(gateway: GatewayProcess) -> tuple[int, str]:
 
 
 def fill(gateway: GatewayProcess) -> Path:
-    """Send 133 messages with RECEIPTs to one queue, a few to another. :returns: the database."""
+    """Send 133 messages with RECEIPTs to one queue, a few to another.
+
+    :returns: the database.
+    """
     gateway.start()
     with Client(gateway.port) as client:
         for number in range(133):
@@ -156,8 +159,9 @@ def subscribed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gatew
 def changed(
     subscribed: tuple[GatewayProcess, Path], change: str
 ) -> tuple[GatewayProcess, Path, bytes]:
-    """Change one row in the database of the killed gateway. :returns: the gateway, the database,
-    and its octets.
+    """Change one row in the database of the killed gateway.
+
+    :returns: the gateway, the database, and its octets.
     """
     gateway, copy = subscribed
     gateway.kill()

@@ -330,7 +330,10 @@ def test_a_damaged_log_is_refused(killed: GatewayProcess) -> None:
 
 
 def test_a_log_cut_short_by_the_loss_of_power_is_no_damage(killed: GatewayProcess) -> None:
-    """The last commit is incomplete: it never got its RECEIPT. What was before it is there."""
+    """The last commit is incomplete: it never got its RECEIPT.
+
+    What was before it is there.
+    """
     log = killed.directory / "store" / "messages.db-wal"
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size - 100)

@@ -13,8 +13,10 @@ _never = threading.Event()
 
 
 def until(condition: Callable[[], object], what: Callable[[], str] | str) -> None:
-    """Ask again until ``condition`` holds. :param what: for the failure. :raises AssertionError: it
-    did not in time.
+    """Ask again until ``condition`` holds.
+
+    :param what: for the failure.
+    :raises AssertionError: it did not in time.
     """
     end = time.monotonic() + PATIENCE
     while not condition():

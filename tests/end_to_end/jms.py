@@ -35,8 +35,10 @@ class JmsClient:
         )
 
     def run(self, *words: str) -> list[str]:
-        """One command, as the file describes them. :returns: the lines that it prints. :raises
-        AssertionError: it fails.
+        """One command, as the file describes them.
+
+        :returns: the lines that it prints.
+        :raises AssertionError: it fails.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None

@@ -79,8 +79,9 @@ class Terminal:
         ending.callback(self._gateway.kill)
 
     def run(self, name: str) -> None:
-        """Run the session of that name. :raises AssertionError: something else was printed, or a
-        command failed.
+        """Run the session of that name.
+
+        :raises AssertionError: something else was printed, or a command failed.
         """
         for command, printed in commands((self._folder / f"{name}.session").read_text()):
             words = shlex.split(command)

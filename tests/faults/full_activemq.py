@@ -33,7 +33,10 @@ _FILE: Final = """\
 
 
 class FullActiveMQ(ActiveMQ):
-    """Its queues take about 1 MiB each. Then a send waits, as ActiveMQ has it by default."""
+    """Its queues take about 1 MiB each.
+
+    Then a send waits, as ActiveMQ has it by default.
+    """
 
     fails = False
 
@@ -68,6 +71,9 @@ class FullActiveMQ(ActiveMQ):
 
 
 class RefusingActiveMQ(FullActiveMQ):
-    """Its queues take about 1 MiB each. Then a send fails: ``sendFailIfNoSpace``."""
+    """Its queues take about 1 MiB each.
+
+    Then a send fails: ``sendFailIfNoSpace``.
+    """
 
     fails = True

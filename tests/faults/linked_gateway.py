@@ -37,8 +37,9 @@ KINDS: Final = ("poison", "drop", "change", "keep")
 
 @dataclass
 class LinkedGateway:
-    """A gateway with links. Its journal has its lines in whole segments once it has ended, or was
-    started again.
+    """A gateway with links.
+
+    Its journal has its lines in whole segments once it has ended, or was started again.
     """
 
     gateway: BridgedGateway

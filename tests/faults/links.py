@@ -38,8 +38,9 @@ HERE: Final = Factory("here")
 
 
 def stomp(ref: str, port: int, **properties: str) -> Factory:
-    """A STOMP broker on the loopback, for guest. :param properties: with underscores for hyphens,
-    and without ``stomp.``
+    """A STOMP broker on the loopback, for guest.
+
+    :param properties: with underscores for hyphens, and without ``stomp.``
     """
     named = {f"stomp.{name.replace('_', '-')}": value for name, value in properties.items()}
     return Factory(
@@ -205,8 +206,10 @@ class BridgedGateway(GatewayProcess):
     def until_link(
         self, link: str, condition: Callable[[dict[str, Any]], object], what: str
     ) -> dict[str, Any]:
-        """Wait until this holds of what is told of a link. :param what: for the failure. :returns:
-        what is told then.
+        """Wait until this holds of what is told of a link.
+
+        :param what: for the failure.
+        :returns: what is told then.
         """
         found: list[dict[str, Any]] = [{}]
 

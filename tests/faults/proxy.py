@@ -135,7 +135,10 @@ class Proxy:
         self._await(lambda: self._all(Fault.SILENCE, Toward.CLIENT))
 
     def delay(self, seconds: float) -> None:
-        """All octets arrive so much later, both ways, from now on; 0 ends it. Order is kept."""
+        """All octets arrive so much later, both ways, from now on; 0 ends it.
+
+        Order is kept.
+        """
 
         def change() -> None:
             self._delay = seconds

@@ -41,7 +41,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class Kill:
-    """Who dies when. :param at_source: whether the moment is one of the source's connection."""
+    """Who dies when.
+
+    :param at_source: whether the moment is one of the source's connection.
+    """
 
     moment: Moment
     at_source: bool
@@ -133,8 +136,9 @@ class Brokers:
             assert told["counters"]["reconnects"] > 0, told
 
     def _set(self, kill: Kill, running: Event) -> Trigger:
-        """Arm the proxy for a kill. :param running: set once the brokers' start has been seen to
-        succeed.
+        """Arm the proxy for a kill.
+
+        :param running: set once the brokers' start has been seen to succeed.
         """
 
         def strike() -> None:

@@ -55,8 +55,9 @@ class Bystander:
         return self._trips
 
     def trips(self, count: int) -> None:
-        """Wait until so many more round trips have been made. :raises AssertionError: they were
-        not.
+        """Wait until so many more round trips have been made.
+
+        :raises AssertionError: they were not.
         """
         with self._changed:
             until = self._trips + count

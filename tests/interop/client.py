@@ -107,8 +107,9 @@ class Client:
             thread.join()
 
     def ask(self, verb: str, connection: str, **arguments: Any) -> Any:
-        """Have the client do something. :raises ClientFailed: it could not, died, or did not answer
-        within ``SECONDS``.
+        """Have the client do something.
+
+        :raises ClientFailed: it could not, died, or did not answer within ``SECONDS``.
         """
         assert self._process.stdin is not None
         try:

@@ -67,8 +67,9 @@ def gateway(
 
 @pytest.fixture(scope="module")
 def node_modules() -> None:
-    """Has npm bring the pinned client, unless it is there. There is no lock file: one would name a
-    registry.
+    """Has npm bring the pinned client, unless it is there.
+
+    There is no lock file: one would name a registry.
     """
     [(name, version)] = json.loads((NODE / "package.json").read_text())["dependencies"].items()
     installed = NODE / "node_modules" / name / "package.json"

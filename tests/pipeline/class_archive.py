@@ -1,5 +1,6 @@
-"""An archive of the classes that Spark has for the jobs. Its Java machines map it into their
-memory, which takes a third off a short session.
+"""An archive of the classes that Spark has for the jobs.
+
+Its Java machines map it into their memory, which takes a third off a short session.
 
 Owns where it is, and how it is made: by ``python -m tests.pipeline.class_archive``, once after
 PySpark was installed. Java that it does not fit loads its classes as ever.

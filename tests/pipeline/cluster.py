@@ -36,7 +36,9 @@ SETTINGS: Final = {
 
 
 class Cluster:
-    """The cluster. As a context manager it is there when the body begins, and gone when it ends.
+    """The cluster.
+
+    As a context manager it is there when the body begins, and gone when it ends.
 
     :param folder: for its logs, and what executors write. :ivar url: for ``--master``.
     """

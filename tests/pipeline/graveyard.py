@@ -89,8 +89,9 @@ class Graveyard:
     # --- dying
 
     def buried(self, messages: Sequence[Message], link: str = "broken") -> list[str]:
-        """Have a link give these up, and wait until it has. :returns: the ids of the dead messages,
-        in order.
+        """Have a link give these up, and wait until it has.
+
+        :returns: the ids of the dead messages, in order.
         """
         before = len(self.browsed(BRIDGE_DMQ))
         with self.client() as client:

@@ -71,8 +71,9 @@ class Odd(MessageTransformer):
 
 
 class ProofGateway(BridgedGateway):
-    """The gateway. A dead message is offered to the bridges' queue once, so that a full one is
-    found out at once.
+    """The gateway.
+
+    A dead message is offered to the bridges' queue once, so that a full one is found out at once.
     """
 
     def __init__(self, varhome: Path, links: Sequence[Link], **options: Any) -> None:
@@ -297,8 +298,9 @@ class Rig:
     # --- behind the links' backs
 
     def taken_at_the_target(self) -> set[str]:
-        """Somebody takes some of what a link has brought to ActiveMQ. :returns: their bodies
-        there.
+        """Somebody takes some of what a link has brought to ActiveMQ.
+
+        :returns: their bodies there.
         """
         with Client(self.far.port) as client:
             client.ask(
@@ -353,8 +355,9 @@ class Rig:
     # --- looking
 
     def arguments(self, prefix: str = "", *, far: bool = False) -> list[str]:
-        """Options of a job for the gateway, as its administrator, or for ActiveMQ. :param prefix:
-        of their names.
+        """Options of a job for the gateway, as its administrator, or for ActiveMQ.
+
+        :param prefix: of their names.
         """
         if far:
             return [f"--{prefix}port", str(self.far.port)]
@@ -380,8 +383,10 @@ class Rig:
     def put(
         self, queue: str, bodies: Sequence[str], *, far: bool = False, **headers: str
     ) -> dict[str, str]:
-        """Send messages to where nobody takes them. :param far: to ActiveMQ. :returns: their bodies
-        by id.
+        """Send messages to where nobody takes them.
+
+        :param far: to ActiveMQ.
+        :returns: their bodies by id.
         """
         with Client(self.far.port if far else self.gateway.port) as client:
             for body in bodies:
@@ -395,8 +400,10 @@ class Rig:
     def _through(
         self, link: str, bodies: Sequence[str], before: Any = lambda: None
     ) -> dict[str, str]:
-        """Have a link move messages. :param before: called before it begins. :returns: their bodies
-        by id, at the source.
+        """Have a link move messages.
+
+        :param before: called before it begins.
+        :returns: their bodies by id, at the source.
         """
         moved = self.gateway.query(link)["counters"]["acknowledged"]
         self.gateway.operate("stop", link)
@@ -484,7 +491,10 @@ class Rig:
         return [frame.headers["message-id"] for frame in frames[:acknowledged]]
 
     def _refused(self, queue: str, ids: dict[str, str], **headers: str) -> None:
-        """A consumer refuses messages until all are dead. :param headers: of each NACK."""
+        """A consumer refuses messages until all are dead.
+
+        :param headers: of each NACK.
+        """
         policy = {
             "maximumRedeliveries": str(REFUSALS - 1),
             "initialRedeliveryDelay": "10",

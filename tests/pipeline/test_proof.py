@@ -30,7 +30,9 @@ POISON: Final = FAULTY // 4
 
 
 class Proof:
-    """The traffic is over, and the gateway runs. Jobs are run as their command does.
+    """The traffic is over, and the gateway runs.
+
+    Jobs are run as their command does.
 
     :ivar table: what ingest has made of the journal. :ivar folder: for what they write.
     """
@@ -46,7 +48,10 @@ class Proof:
         return self.rig.truth
 
     def rows(self, *words: object, code: int = 0, table: str = "") -> list[Any]:
-        """Run a job, and read a table that it has written. :param code: its exit code."""
+        """Run a job, and read a table that it has written.
+
+        :param code: its exit code.
+        """
         out = self.folder / str(words[0])
         assert main([*map(str, words), "--output", str(out)]) == code
         return self.spark.read.parquet(str(out / table)).collect()

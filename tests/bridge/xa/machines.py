@@ -77,7 +77,10 @@ class MemoryStorage:
         self.closed = True
 
     def crash(self, kept: int) -> MemoryStorage:
-        """What a loss of power leaves. :param kept: octets of those that were not synced."""
+        """What a loss of power leaves.
+
+        :param kept: octets of those that were not synced.
+        """
         after = MemoryStorage()
         if self.data is not None:
             after.data = self.data[: self.synced + kept]
@@ -123,7 +126,10 @@ class Reactor(Clock):
 
 
 class Process:
-    """A coordinator on a storage. :param at_once: its log is written inside of the calls."""
+    """A coordinator on a storage.
+
+    :param at_once: its log is written inside of the calls.
+    """
 
     def __init__(self, storage: MemoryStorage, at_once: bool = False, size: int = 100_000) -> None:
         self.storage = storage

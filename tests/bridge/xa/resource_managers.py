@@ -25,8 +25,10 @@ XAER_RMERR, XAER_NOTA, XAER_INVAL, XAER_PROTO, XAER_RMFAIL, XAER_DUPID = -3, -4,
 
 @dataclass
 class Work:
-    """A branch: what it has taken and put. :param sessions: those associated with it now. :param
-    owners: those that ever were.
+    """A branch: what it has taken and put.
+
+    :param sessions: those associated with it now.
+    :param owners: those that ever were.
     """
 
     taken: list[int] = field(default_factory=list)
@@ -37,8 +39,10 @@ class Work:
 
 
 class ResourceManager:
-    """A queue of messages with XA. :param rm: what names it. :param messages: that it has at
-    first.
+    """A queue of messages with XA.
+
+    :param rm: what names it.
+    :param messages: that it has at first.
     """
 
     def __init__(self, rm: str, messages: Sequence[int] = ()) -> None:
@@ -261,8 +265,9 @@ class Session:
     # what the world does
 
     def arrive(self, times: int = 1) -> None:
-        """The next request reaches the resource manager. :param times: more than once, where it was
-        sent again; the last answer counts.
+        """The next request reaches the resource manager.
+
+        :param times: more than once, where it was sent again; the last answer counts.
         """
         request = self.requests.popleft()
         for _ in range(times):

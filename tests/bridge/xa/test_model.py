@@ -132,8 +132,10 @@ class TransactionsModel(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), lines=st.booleans())
     def an_address_leads_elsewhere(self, which: int, lines: bool) -> None:
-        """Or back again. :param lines: lines that there are are led there, too, with all that is on
-        them, as client libraries do; else they break.
+        """Or back again.
+
+        :param lines: lines that there are are led there, too, with all that is on them, as client
+            libraries do; else they break.
         """
         before = self.leading[which]
         now = self.others[which] if before is self.managers[which] else self.managers[which]
@@ -207,8 +209,9 @@ class TransactionsModel(RuleBasedStateMachine):
     @precondition(lambda self: any(manager.prepared for manager in self.everyone))
     @rule(which=st.integers(0, 50))
     def a_resource_manager_commits_on_its_own(self, which: int) -> None:
-        """What is decided to commit: the one heuristic that harms nobody. Others cannot end well,
-        and are tested apart.
+        """What is decided to commit: the one heuristic that harms nobody.
+
+        Others cannot end well, and are tested apart.
         """
         decided = {
             entry.gtrid

@@ -23,7 +23,10 @@ _numbers = itertools.count(1)
 
 
 class Backend(ABC):
-    """One broker for all tests of a session. Tests keep apart by using fresh destinations."""
+    """One broker for all tests of a session.
+
+    Tests keep apart by using fresh destinations.
+    """
 
     #: In the names of the tests.
     name: ClassVar[str]
@@ -82,7 +85,10 @@ class Backend(ABC):
 
     @abstractmethod
     async def start(self, folder: Path) -> None:
-        """Have everything run that is needed; called once. :param folder: for its files."""
+        """Have everything run that is needed; called once.
+
+        :param folder: for its files.
+        """
 
     @abstractmethod
     async def stop(self) -> None:

@@ -23,8 +23,9 @@ _clock: Any = reactor
 
 
 def activemq_factory(port: int, **options: Any) -> JMSFactory:
-    """The connection factory of an ActiveMQ that listens on this port. :param options: other fields
-    of JMSFactory.
+    """The connection factory of an ActiveMQ that listens on this port.
+
+    :param options: other fields of JMSFactory.
     """
     environment = {
         "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",

@@ -494,7 +494,10 @@ async def test_strangers_that_dribble_are_cut_off_and_administrators_kept(
 
 
 def _dribbled_for(port: int) -> float:
-    """Send a head byte by byte until the service ends it. :returns: the seconds that took."""
+    """Send a head byte by byte until the service ends it.
+
+    :returns: the seconds that took.
+    """
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), 0.05) as connection:
         connection.sendall(b"GET /v1 HTTP/1.1\r\nX: ")

@@ -105,8 +105,9 @@ class Branching:
         return self.stepped.consume(self.session, destination, **spec)
 
     def acknowledges(self, xid: Xid, inbox: Inbox, number: int = 0) -> None:
-        """Acknowledge in a new branch, and end the association. :param number: through this
-        delivery; 0 is the last.
+        """Acknowledge in a new branch, and end the association.
+
+        :param number: through this delivery; 0 is the last.
         """
         self.start(xid)
         self.stepped.settle()

@@ -188,8 +188,10 @@ def all_of(inbox: Inbox) -> list[str]:
 
 
 def in_each_pass(stepped: Stepped, seconds: float, count: Callable[[], int]) -> list[int]:
-    """Let so many seconds pass. :returns: by how much ``count`` rose in each pass of the reactor,
-    which calls the timers that are due, and those that they ask for in the next pass.
+    """Let so many seconds pass.
+
+    :returns: by how much ``count`` rose in each pass of the reactor, which calls the timers that
+        are due, and those that they ask for in the next pass.
     """
     clock = stepped.clock
     clock.rightNow += seconds

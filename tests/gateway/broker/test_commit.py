@@ -150,7 +150,10 @@ def test_a_batch_that_nobody_waits_for_lingers_a_moment(scene: Scene) -> None:
 
 
 def prove(scene: Scene, batches: int = PROVEN) -> int:
-    """So many batches are settled while the disk has them. :returns: a seq that is free."""
+    """So many batches are settled while the disk has them.
+
+    :returns: a seq that is free.
+    """
     for seq in range(1, batches + 1):
         scene.insert(seq)
         scene.wait(seq)

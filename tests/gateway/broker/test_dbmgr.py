@@ -250,7 +250,10 @@ def test_an_instance_without_a_store(tool: Tool) -> None:
 
 
 def closed(tool: Tool) -> list[int]:
-    """A store that was closed in order, with messages and a subscription. :returns: their seqs."""
+    """A store that was closed in order, with messages and a subscription.
+
+    :returns: their seqs.
+    """
     reactor = QueueReactor()
     store = SqliteStore(str(tool.database), reactor.reactor, reserve_octets=0, idle_seconds=600)
     store.open()

@@ -36,8 +36,9 @@ _steps = st.lists(
 def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_missing(
     tmp_path: Path, steps: Any
 ) -> None:
-    """Everything is sent until it is confirmed, as senders do. Bodies are numbers; what comes of
-    one id is one of them.
+    """Everything is sent until it is confirmed, as senders do.
+
+    Bodies are numbers; what comes of one id is one of them.
     """
     stepped = Stepped(tmp_path)
     pending: list[tuple[Told, list[tuple[int, str | None]]]] = []

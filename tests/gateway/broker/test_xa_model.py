@@ -89,8 +89,10 @@ class _Session:
 
 @dataclass(eq=False)
 class _Branch:
-    """What is known of one. ``state``: ``active``, ``prepared``, ``heuristic``, ``over``.
-    ``asked``: the call that is on its way.
+    """What is known of one.
+
+    ``state``: ``active``, ``prepared``, ``heuristic``, ``over``. ``asked``: the call that is on its
+    way.
     """
 
     xid: Xid
@@ -605,8 +607,9 @@ class BranchModel(RuleBasedStateMachine):
         return shown[xid_text(branch.xid)] != "PREPARED"
 
     def look(self) -> set[str]:
-        """What a consumer of each place is given; it is given back. In the order of acceptance,
-        each once.
+        """What a consumer of each place is given; it is given back.
+
+        In the order of acceptance, each once.
         """
         seen: set[str] = set()
         connection = self.stepped.connect("client 0")

@@ -347,8 +347,9 @@ def identified(destination: Destination, body: str, id: str) -> list[Message]:
 
 
 def prepared(stepped: Stepped, body: str, id: str, restart: bool) -> Branching:
-    """Of a branch that has sent this, and is prepared. :param restart: whether the broker was
-    started again since.
+    """Of a branch that has sent this, and is prepared.
+
+    :param restart: whether the broker was started again since.
     """
     xa = Branching(stepped)
     xa.sends(xid(1), Q, [body], properties={DUPLICATE_ID: id})

@@ -23,8 +23,9 @@ class Event(NamedTuple):
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """The lines of all whole segments, in order. :raises AssertionError: one is not as the format
-    says.
+    """The lines of all whole segments, in order.
+
+    :raises AssertionError: one is not as the format says.
     """
     names = sorted(path.name for path in folder.iterdir() if not path.name.endswith(OPEN))
     assert all(segment_of(name) for name in names), names

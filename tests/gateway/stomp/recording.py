@@ -39,8 +39,9 @@ from gateway.messaging.turn import Turn
 
 
 class RecordingProvider:
-    """The provider. Its connections' calls end up in :attr:`log` as tuples, the name of the call
-    first.
+    """The provider.
+
+    Its connections' calls end up in :attr:`log` as tuples, the name of the call first.
     """
 
     resource = "recording"

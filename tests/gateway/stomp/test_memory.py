@@ -61,8 +61,9 @@ def frame(client: socket.socket) -> bytes:
 
 
 def sent(client: socket.socket, octets: bytes, patience: float = 1.0) -> int:
-    """Send as much as the gateway takes. :returns: how much that was before it took nothing for a
-    while.
+    """Send as much as the gateway takes.
+
+    :returns: how much that was before it took nothing for a while.
     """
     client.setblocking(False)
     done = 0
@@ -201,8 +202,9 @@ def test_over_tls_too(tmp_path: Path) -> None:
 
 
 def test_unfinished_bodies_stay_within_the_budget(tmp_path: Path) -> None:
-    """More bodies are begun than there is memory for. Those that have no room are not read, others
-    are served, and then the biggest is ended.
+    """More bodies are begun than there is memory for.
+
+    Those that have no room are not read, others are served, and then the biggest is ended.
     """
     body = b"".join(unfinished(20 * _MIB))
     with GatewayProcess(

@@ -93,8 +93,9 @@ class Query:
         return self._process.poll() is None
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for it, while the query runs. :raises AssertionError: the query ended, with what it
-        said; or it does not come.
+        """Wait for it, while the query runs.
+
+        :raises AssertionError: the query ended, with what it said; or it does not come.
         """
         until = time.monotonic() + PATIENCE
         while not condition():
@@ -123,8 +124,9 @@ class Query:
         return psutil.Process(self._process.pid).children(recursive=True) if self.running() else []
 
     def kill(self) -> list[psutil.Process]:
-        """SIGKILL for driver and Java machine, as far as they are there. :returns: the workers,
-        which are left.
+        """SIGKILL for driver and Java machine, as far as they are there.
+
+        :returns: the workers, which are left.
         """
         tree = self._tree()
         java = _java(tree)

@@ -179,8 +179,9 @@ def test_text_and_octets_are_told_apart() -> None:
 
 
 def test_what_a_gateway_shows_in_place_of_a_message_is_no_row() -> None:
-    """A browser is shown an envelope of what STOMP cannot carry. Only the gateway may say so;
-    another broker's header is a header.
+    """A browser is shown an envelope of what STOMP cannot carry.
+
+    Only the gateway may say so; another broker's header is a header.
     """
     shown = frame({"message-id": "m1", "transformation-error": "a MAP message"}, b"its envelope")
     with pytest.raises(

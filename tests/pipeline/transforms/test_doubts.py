@@ -31,8 +31,10 @@ def doubted(
     others: int = 0,
     to_gateway: bool = True,
 ) -> set[str]:
-    """The keys of those in doubt. :param pending: key and target, in order. :param others: messages
-    that were sent to queue:a half an hour ago.
+    """The keys of those in doubt.
+
+    :param pending: key and target, in order.
+    :param others: messages that were sent to queue:a half an hour ago.
     """
     from pyspark.sql import functions as sql
 

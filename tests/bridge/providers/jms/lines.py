@@ -29,8 +29,9 @@ class Program:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, *question: str) -> list[str | None]:
-        """Ask, and wait for the answer; any thread may. :raises RuntimeError: an exception was
-        thrown.
+        """Ask, and wait for the answer; any thread may.
+
+        :raises RuntimeError: an exception was thrown.
         """
         with self._lock:
             process = self._process

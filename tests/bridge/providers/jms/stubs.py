@@ -53,8 +53,9 @@ def _compiled(namespace: str) -> TemporaryDirectory[str]:
 
 
 def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMSProvider:
-    """A provider of the stubs. All Java processes together have so much memory, so theirs is
-    small.
+    """A provider of the stubs.
+
+    All Java processes together have so much memory, so theirs is small.
     """
     environment = {
         "java.naming.factory.initial": "stub.StubProvider",
@@ -68,8 +69,9 @@ def stub_provider(classes: Path, lookup_name: str = "cf", **options: Any) -> JMS
 
 
 async def control(classes: Path, what: str, **options: Any) -> None:
-    """Have the stubs do something: ``release`` lets go of what hangs. :param options: those of the
-    provider whose process it is.
+    """Have the stubs do something: ``release`` lets go of what hangs.
+
+    :param options: those of the provider whose process it is.
     """
     provider = stub_provider(classes, **options)
     await provider.look_up(f"control:{what}", provider.factory.environment)

@@ -1,5 +1,6 @@
-"""The layout of what Java is asked and answers. That Java has the same is for the tests that talk
-to it.
+"""The layout of what Java is asked and answers.
+
+That Java has the same is for the tests that talk to it.
 """
 
 from __future__ import annotations

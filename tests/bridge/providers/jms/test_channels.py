@@ -1,5 +1,6 @@
-"""What is asked of Java by a channel: time-outs, windows, order and ends. The process is one that
-records.
+"""What is asked of Java by a channel: time-outs, windows, order and ends.
+
+The process is one that records.
 """
 
 from __future__ import annotations

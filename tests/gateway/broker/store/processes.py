@@ -98,7 +98,10 @@ class Process:
         return answer
 
     def numbers(self, most: int | None = None) -> int:
-        """Read what a stream prints until it dies, or so many numbers. :returns: the last."""
+        """Read what a stream prints until it dies, or so many numbers.
+
+        :returns: the last.
+        """
         last = 0
         while most is None or last < most:
             line = self.line()
@@ -109,8 +112,9 @@ class Process:
         return last
 
     def kill(self) -> int:
-        """SIGKILL it, unless it is dead. :returns: the last number it had still printed, 0 for
-        none.
+        """SIGKILL it, unless it is dead.
+
+        :returns: the last number it had still printed, 0 for none.
         """
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGKILL)

@@ -57,8 +57,9 @@ def store(make: Make) -> Iterator[Store]:
 
 
 class Told:
-    """What a callback was given. An error is a value here, and a Deferred would take it for its own
-    failure.
+    """What a callback was given.
+
+    An error is a value here, and a Deferred would take it for its own failure.
     """
 
     def __init__(self, error: StoreError | None, rows: Sequence[Row] = ()) -> None:

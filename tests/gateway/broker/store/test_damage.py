@@ -104,7 +104,9 @@ def work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
 
 
 def found_in(path: Path, model: Model, check_octets: int) -> list[StoreError]:
-    """Open the store and read everything. What is delivered is right; what is not is named.
+    """Open the store and read everything.
+
+    What is delivered is right; what is not is named.
 
     :returns: what was said to be wrong.
     """

@@ -1,5 +1,6 @@
-"""A process is killed while it writes. What it reported durable is there, whole; of the rest every
-batch is there or not.
+"""A process is killed while it writes.
+
+What it reported durable is there, whole; of the rest every batch is there or not.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ pytestmark = pytest.mark.process
 
 
 def check(path: Path, seed: int, reported: int) -> int:
-    """Open what is left and compare it with what the seed's history says. :returns: how many
-    batches are there.
+    """Open what is left and compare it with what the seed's history says.
+
+    :returns: how many batches are there.
     """
     reactor = QueueReactor()
     store = SqliteStore(str(path), reactor.reactor, reserve_octets=0)

@@ -345,8 +345,9 @@ def test_what_changed_since_the_store_was_closed_is_refused(
 def test_a_row_as_it_was_before_its_last_change_is_refused_without_the_seal(
     path: Path, reactor: QueueReactor
 ) -> None:
-    """Its own checksum is right; the sum of all is not. So is what an older copy of a page brings
-    back.
+    """Its own checksum is right; the sum of all is not.
+
+    So is what an older copy of a page brings back.
     """
     store = store_at(path, reactor)
     store.open()
