@@ -258,7 +258,7 @@ class Rig:
     ) -> JMSLink:
         """A link; not started."""
         link.setdefault("quality_of_service", QualityOfService.DUPLICATES_OK)
-        link.setdefault("failure_retry_interval_ms", 20)
+        link.setdefault("failure_retry_interval_ms", 2)
         configured = Link(
             name,
             Source(
