@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gateway.broker.durability.numbering import Numbering
     from gateway.broker.durability.rows import Rows
     from gateway.journal.journal import Journal
+    from gateway.messaging.selector.selector import Selector
     from gateway.messaging.turn import Turn
 
     Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
@@ -265,9 +266,7 @@ class Journey:
         if len(consumers) == 1:
             consumer = cast("Recipient", consumers[0])
             origin, subscription = consumer.origin, _name(consumer)
-        said: dict[str, object] = {}
-        if source.selector is not None:
-            said["selector"] = source.selector.text
+        said = _matched(source.selector)
         for named in self._names(source, messages):
             self._lines.tell(_ROUTED, named, origin, subscription, said=said)
 
@@ -289,9 +288,7 @@ class Journey:
         said: dict[str, object] = {}
         if isinstance(source, PhysicalQueue):
             # Which consumer of a queue has a message is decided when it is handed out.
-            routed = _ROUTED
-            if recipient.selector is not None:
-                said["selector"] = recipient.selector.text
+            routed, said = _ROUTED, _matched(recipient.selector)
         if attempts is None:
             for named in self._names(source, run):
                 self._lines.tell(routed + _DELIVERED, named, origin, subscription, None, said)
@@ -494,3 +491,8 @@ def _name(consumer: Recipient) -> str:
 def _subscription(source: Place) -> str:
     """What a durable subscription is called."""
     return source.name if isinstance(source, TopicSubscription) else ""
+
+
+def _matched(selector: Selector | None) -> dict[str, object]:
+    """The field of a line that has the selector that its messages matched."""
+    return {} if selector is None else {"selector": selector.text}

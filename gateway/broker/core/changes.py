@@ -168,6 +168,11 @@ class Changes:
         for message in run:
             hold(topic, message, persistent=False)
 
+    def routed(self, source: Place, run: Sequence[Message]) -> None:
+        """A subscription of a topic has accepted a run."""
+        if self.journal is not None:
+            self.journal.routed(source, run)
+
     def fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
         """Read messages that are in the store only; see :meth:`Rows.read_back`."""
         self._rows.read_back(seqs, done)

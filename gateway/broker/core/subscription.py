@@ -160,8 +160,7 @@ class TopicSubscription:
         if self.ended:
             self.release(run)
             return
-        if self.changes.journal is not None:
-            self.changes.journal.routed(self, run)
+        self.changes.routed(self, run)
         if examined != BEYOND:
             self._examine_later(run, examined)
         size = 0
@@ -183,8 +182,7 @@ class TopicSubscription:
         if self.ended:
             self.release(run)
         elif run:
-            if self.changes.journal is not None:
-                self.changes.journal.routed(self, run)
+            self.changes.routed(self, run)
             if examined != BEYOND:
                 self._examine_later(run, examined)
             topic.came(len(run), sum([message.size for message in run]))
