@@ -108,7 +108,7 @@ ROOMS: Mapping[str, Room] = {
 EMPTY_WORDS = frozenset({"manager", "handler", "processor", "engine", "helper", "util"})
 ALLOWED_NAMES = frozenset({"bridge.manager", "BridgeServiceManager"})
 
-#: The circles of modules that are left, each with its modules and a reason. There is none.
+#: Circles of modules that are allowed, each with a reason in a comment.
 CIRCLES: frozenset[frozenset[str]] = frozenset()
 
 

@@ -166,7 +166,7 @@ class Target:
     :param stay_connected: whether the connection is the link's own, and stays.
     :param clientid: the client identifier of the connection, which then is the link's own.
     :param retain_replyto: whether JMSReplyTo is kept.
-    :param message_transformer_class: the class that each message passes through; None for no transformer.
+    :param message_transformer_class: the class that each message passes through; None without one.
     :param consume_no_transfer_on_transform_error: whether a message on which the transformer fails
         is dead; if not, the link stops.
     :param properties: for the transformer.
@@ -254,7 +254,7 @@ class Dmq:
     :param time_to_live_ms: milliseconds that a dead message is kept; 0 is for ever.
     :param send_attempts: how often it is tried to send one message there, at least 1.
     :param send_attempt_interval_s: seconds between these attempts.
-    :param message_transformer_class: the class that each dead message passes through; None for no transformer.
+    :param message_transformer_class: the class that each dead message passes through; None without one.
     :param properties: for the transformer.
     :param line: the line of the XML file; 0 without one.
     """

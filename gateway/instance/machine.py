@@ -61,7 +61,7 @@ def java_heaps(machine: int, budget: int) -> int:
 def cgroup_limits(root: Path = Path("/")) -> Iterator[int]:
     """Yield each memory limit that control groups set, in bytes.
 
-    There are none without limits or control groups.
+    Yields nothing without control groups, or without limits in them.
     """
     mounts = _mounts(root)
     for line in _read(root / "proc/self/cgroup").splitlines():

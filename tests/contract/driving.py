@@ -228,9 +228,9 @@ class Seam:
             await inbox.count(before + 1)
 
     async def rest(self, queue: Destination, least: int = 0) -> list[str]:
-        """What waits in a queue that nobody else consumes from; it is taken.
+        """Take and return what waits in a queue without other consumers.
 
-        :param least: wait for so many.
+        :param least: wait for at least this many messages.
         """
         client = await self.connect()
         inbox = await client.consumer(queue)
@@ -242,8 +242,9 @@ class Seam:
         return inbox.texts
 
     async def has_left(self, queue: Destination, bodies: list[str]) -> None:
-        """These wait in a queue that nobody else consumes from, in this order, and nothing else;
-        they are taken.
+        """Check that a queue without other consumers has just these, in order.
+
+        They are taken.
         """
         assert await self.rest(queue, len(bodies)) == bodies
 

@@ -125,7 +125,7 @@ class Client:
     def frame(self) -> Frame:
         """The next frame.
 
-        :raises Gone: there is none.
+        :raises Gone: the connection has ended.
         :raises TimeoutError: none came within the patience.
         """
         while True:

@@ -27,7 +27,7 @@ from tests.gateway_process import HOST
 class Account:
     """How many messages never came, came again, and came after a later one.
 
-    :param strange: how many nobody sent.
+    :param strange: how many were never sent.
     """
 
     lost: int

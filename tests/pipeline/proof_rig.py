@@ -383,7 +383,7 @@ class Rig:
     def put(
         self, queue: str, bodies: Sequence[str], *, far: bool = False, **headers: str
     ) -> dict[str, str]:
-        """Send messages to where nobody takes them.
+        """Send messages to a queue without consumers.
 
         :param far: to ActiveMQ.
         :returns: their bodies by id.

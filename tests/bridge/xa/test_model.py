@@ -209,7 +209,7 @@ class TransactionsModel(RuleBasedStateMachine):
     @precondition(lambda self: any(manager.prepared for manager in self.everyone))
     @rule(which=st.integers(0, 50))
     def a_resource_manager_commits_on_its_own(self, which: int) -> None:
-        """What is decided to commit: the one heuristic that harms nobody.
+        """Commit a decided branch: the one heuristic that does no harm.
 
         Others cannot end well, and are tested apart.
         """

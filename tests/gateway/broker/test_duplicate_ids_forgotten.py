@@ -26,7 +26,7 @@ def limited(
 
 
 def gone(folder: Path, age: int = DAY, persistent: bool = True) -> Stepped:
-    """A broker whose queue had a message with the id ``a``, and is gone since nobody used it."""
+    """A broker whose unused queue is gone after a message with the id ``a``."""
     stepped = limited(folder, age=age, reap_time=60)
     stepped.session().send([bearing("a", persistent=persistent)])
     assert rest(stepped) == ["a"]
