@@ -34,7 +34,8 @@ class WildSubscriptions:
         self._topics: Final = topics
         #: In the order in which they were made.
         self.subscriptions: Final[dict[TopicSubscription, None]] = {}
-        #: How many were made, and have ended, since the start.
+        #: How many were made, and have ended, since the start. One that is looked at again counts
+        #: as both.
         self.wild_made = 0
         self.wild_ended = 0
         #: Topics are being told that some have ended; and how many had ended when that began.
@@ -64,14 +65,26 @@ class WildSubscriptions:
         found.reverse()
         return found
 
+    def look_again(self, subscription: TopicSubscription) -> None:
+        """The topics its pattern covers ask again whether its user may read them."""
+        if subscription in self.subscriptions:
+            del self.subscriptions[subscription]
+            self.wild_made += 1
+            subscription.ordinal = self.wild_made
+            self.subscriptions[subscription] = None
+            self._forget_one()
+
     def remove(self, subscription: TopicSubscription) -> None:
         """It has ended. Idempotent."""
         if subscription in self.subscriptions:
             del self.subscriptions[subscription]
-            self.wild_ended += 1
-            if not self._telling:
-                self._telling = True
-                self._schedule.after(0, lambda: self._schedule.in_slices(self._tell_topics()))
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        self.wild_ended += 1
+        if not self._telling:
+            self._telling = True
+            self._schedule.after(0, lambda: self._schedule.in_slices(self._tell_topics()))
 
     def _tell_topics(self) -> Iterator[None]:
         """Let topics forget subscriptions that have ended.

@@ -447,6 +447,33 @@ def test_access_to_a_topic_through_wildcards(
     assert bob.message().text == "open"
 
 
+def test_access_through_wildcards_is_asked_anew_when_a_durable_subscriber_returns(
+    connect: Connect, guarded: GatewayProcess, rules: Callable[..., None], topic: str
+) -> None:
+    """After a restart it collects whatever its pattern covers, until then."""
+
+    def durable() -> Client:
+        client = connect(to=guarded, login="bob", passcode="secret", **{"client-id": "b"})
+        client.subscribe(f"{topic}.>", **{"durable-subscriber-name": "d", "ack": "client"})
+        return client
+
+    def put(*levels: str) -> None:
+        client = connect(to=guarded, login="alice", passcode="secret")
+        for level in levels:
+            client.put(f"{topic}.{level}", level)
+        client.close()
+
+    durable().close()
+    put("secret", "first")
+    rules(f"topic.{topic.removeprefix('/topic/')}.secret.consume.deny.user=bob")
+    guarded.restart()
+    put("secret", "open")
+    client = durable()
+    assert bodies(client.messages(2)) == ["first", "open"]
+    put("secret", "again")
+    assert client.message().text == "again"
+
+
 def test_access_to_a_temporary_queue_is_what_the_rules_say_of_sending(
     rules: Callable[..., None], alice: Client, bob: Client, queue: str
 ) -> None:

@@ -8,6 +8,11 @@ Its selector is asked about each message that arrives. Where there is no time fo
 The selector is asked later, in any case before the message is delivered, and what is not wanted
 goes. A process that ends between leaves such messages behind; so the selector is asked again about
 all that a durable subscription had at the start.
+
+Whether the user may read a topic that the pattern covers is asked when that topic finds the
+subscription. The next consumer of a durable one may be another user, or the rules may differ by
+then, and after a restart its user is not known until he returns. So it is asked again about each
+message that waited when the consumer came, before the message is delivered.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from twisted.logger import Logger
 from gateway.broker.core import redelivery
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.lane import BEYOND
+from gateway.broker.core.names import is_wild
 from gateway.broker.core.purging import Search
 from gateway.broker.core.spilled import Spilled
 from gateway.messaging.dead import DeadReason
@@ -87,7 +93,9 @@ class TopicSubscription:
         name: str = "",
     ) -> None:
         self.changes = changes
-        self.dispatch = Dispatch(changes, examines=selector is not None)
+        self.dispatch = Dispatch(
+            changes, examines=selector is not None or (number != 0 and is_wild(pattern.name))
+        )
         self.topics = topics
         #: See :attr:`Place.burial`.
         self.burial: str | None = None
@@ -106,6 +114,8 @@ class TopicSubscription:
         self.ended = False
         #: Whether its user may read a topic that the pattern covers.
         self.covers: Callable[[Destination], bool] = _everything
+        #: And the seq of the last message that came before that was known.
+        self._unauthorized = 0
         #: Messages whose row is in the store for this subscription's sake though they are not owed
         #: durably.
         self.spilled: Spilled[Physical] = Spilled()
@@ -188,7 +198,16 @@ class TopicSubscription:
             topic.came(len(run), sum([message.size for message in run]))
             self.dispatch.wait_again(self, run)
 
-    # --- selectors that had no time
+    # --- rights that were not known, and selectors that had no time
+
+    def read_by(self, covers: Callable[[Destination], bool]) -> None:
+        """Deliver what a user may read from now on, also of what waits here.
+
+        The topics must look again as well: see
+        :meth:`~gateway.broker.wildcards.WildSubscriptions.look_again`.
+        """
+        self.covers = covers
+        self._unauthorized = self.topics.last_seq
 
     def _examine_later(self, run: Sequence[Message], examined: int) -> None:
         self._unexamined.update([message.seq for message in run if message.seq > examined])
@@ -224,13 +243,15 @@ class TopicSubscription:
         self._unexamined, self.dispatch.tried = set(), {}
 
     def _is_unwanted(self, message: Message) -> bool:
+        if message.seq <= self._unauthorized and not self.covers(message.headers.destination):
+            return True
         if message.seq not in self._unexamined and message.seq > self.restored:
             return False
         self._unexamined.discard(message.seq)
         return self.selector is not None and not self.selector.matches(message)
 
     def _without_unwanted(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Leave out the messages that the selector refuses.
+        """Leave out what the selector or the access rules refuse.
 
         A message that there is no time to examine is buried: better buried than lost.
         """
@@ -246,24 +267,23 @@ class TopicSubscription:
         return messages
 
     def examine(self, run: list[Message]) -> list[Message]:
-        """Ask the selector about those of a run that it was not asked about.
+        """Ask the selector and the rules about what they have not judged yet.
 
         :returns: what is wanted; what there was no time for waits again.
         """
-        selector = self.selector
-        if selector is None or not (self._unexamined or self.restored):
+        if not (self._unexamined or self.restored or self._unauthorized):
             return run
+        last = max(self.restored, self._unauthorized)
         kept: list[Message] = []
         unwanted: list[Message] = []
         for index, message in enumerate(run):
             seq = message.seq
-            if seq in self._unexamined or seq <= self.restored:
+            if seq <= last or seq in self._unexamined:
                 if self.changes.slices.spent():
                     self.dispatch.backlog.give_back(run[index:])
                     self.dispatch.hold_up(self)
                     break
-                self._unexamined.discard(seq)
-                if not selector.matches(message):
+                if self._is_unwanted(message):
                     unwanted.append(message)
                     continue
             kept.append(message)
@@ -327,7 +347,7 @@ class TopicSubscription:
         return self.topics.properties_for(self.pattern).redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        if self._unexamined or self.restored:
+        if self._unexamined or self.restored or self._unauthorized:
             messages = self._without_unwanted(messages)
         self.changes.buried(self, messages, self.topics.topic_of, reason, comment)
 

@@ -85,7 +85,11 @@ class PhysicalTopic(Physical):
         wild = self._all_wild
         if self._ended_before != wild.wild_ended:
             self._ended_before = wild.wild_ended
-            kept = [subscription for subscription in self._wild if not subscription.ended]
+            kept = [
+                subscription
+                for subscription in self._wild
+                if not subscription.ended and subscription.ordinal <= self._looked_at
+            ]
             self.some_left = self.some_left or len(kept) < len(self._wild)
             self._wild = kept
         if self._looked_at != wild.wild_made and not self.removed:

@@ -194,7 +194,7 @@ class EmbeddedConnection:
         if pattern.temporary and spec.durable_name is not None:
             raise InvalidDestination(pattern, "a temporary topic has no durable subscriptions")
         if is_wild(pattern.name):
-            if not self.routing.may_consume(pattern):
+            if not self.routing.reader()(pattern):
                 raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
         else:
             self.routing.usable(pattern, Operation.CONSUME)
@@ -210,7 +210,7 @@ class EmbeddedConnection:
                 no_local=spec.no_local,
                 origin=self.number if spec.no_local else 0,
             )
-            subscription.covers = self.routing.may_consume
+            subscription.covers = self.routing.reader()
             self.broker.subscribe(subscription)
         else:
             subscription = self._durable(spec.durable_name, spec, selector)
@@ -243,7 +243,8 @@ class EmbeddedConnection:
                 and same_text
                 and existing.no_local == spec.no_local
             ):
-                existing.covers = self.routing.may_consume
+                existing.read_by(self.routing.reader())
+                broker.wild.look_again(existing)
                 if spec.no_local:
                     existing.origin = self.number
                 return existing
@@ -269,7 +270,7 @@ class EmbeddedConnection:
             client_id=self.client_id,
             name=name,
         )
-        subscription.covers = self.routing.may_consume
+        subscription.covers = self.routing.reader()
         broker.durables[key] = subscription
         broker.subscribe(subscription)
         broker.store_subscription(subscription)

@@ -6,7 +6,7 @@ before it is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gateway.broker.core.limits import LimitBehavior
@@ -198,8 +198,10 @@ class Routing:
             self.broker.limit_reports.no_room(memory.standing, memory.standing_most)
             raise NoRoom(destination, what, memory.standing, memory.standing_most)
 
-    def may_consume(self, topic: Destination) -> bool:
-        return self._rules.allows(self.principal, Operation.CONSUME, topic, False)
+    def reader(self) -> Callable[[Destination], bool]:
+        """Whether this user may read a topic. It may outlive the connection."""
+        rules, principal = self._rules, self.principal
+        return lambda topic: rules.allows(principal, Operation.CONSUME, topic)
 
 
 def _admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReports) -> None:
