@@ -22,8 +22,9 @@ from gateway.messaging.errors import (
     OutcomeUnknown,
     ProviderUnavailable,
 )
+from tests.bridge.delivery import transacted
+from tests.bridge.delivery.transacted import Slow
 from tests.bridge.linking import Rig, until
-from tests.bridge.once.test_shared import Slow
 from tests.on_reactor import on_reactor
 
 NUMBERS = [str(number) for number in range(40)]
@@ -119,12 +120,9 @@ async def test_a_resource_manager_that_does_not_answer_is_one_line(
 ) -> None:
     monkeypatch.setattr(trouble, "STALLED_S", 0.05)
     monkeypatch.setattr(trouble, "LOOK_S", 0.02)
-    away = brokers.target.provider
-    away._provider = slow = Slow(away._provider, "commit")
+    slow = Slow.of(brokers.target, "commit")
     await brokers.source.send("a")
-    link = await brokers.started(
-        quality_of_service=QualityOfService.ONCE_AND_ONLY_ONCE, max_batch_time_ms=20
-    )
+    link = await transacted.started(brokers)
     await until(lambda: slow.waiting is not None)
     await stalled(brokers, link, "connection-factory 'target', has not taken")
     slow.let_go()

@@ -4,118 +4,24 @@ then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
-from twisted.internet.defer import Deferred, fail
 
-from bridge.config.model import QualityOfService
 from bridge.link import link as links
-from bridge.link.link import JMSLink
 from bridge.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.destination import Destination, Topic
-from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
-from gateway.messaging.message import Message
-from gateway.messaging.provider import Provider, Vote, Xid
-from tests.bridge.linking import SOURCE, TARGET, Away, Rig, clock, close, until
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import ProviderUnavailable
+from tests.bridge.delivery import transacted
+from tests.bridge.delivery.transacted import TOPIC, Cuts, Refusing, Silent, started
+from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, until
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.backends.jms_xa import JMSXA
 from tests.on_reactor import on_reactor
 
-ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
-TOPIC = Topic("link.topic")
-NUMBERS = [f"{number:02}" for number in range(20)]
-_ROLLED_BACK = 100
-
-
-class Refusing:
-    """A target whose resource manager will not prepare a message, and does not say which.
-
-    :param bad: its text. :param refusals: the messages of each branch that was not prepared.
-    """
-
-    def __init__(self, provider: Provider, bad: str) -> None:
-        self._provider = provider
-        self._bad = bad
-        self.refusals: list[int] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._provider, name)
-
-    def connect(self, *given: Any) -> Deferred[Any]:
-        return self._provider.connect(*given).addCallback(self._connection)
-
-    def _connection(self, connection: Any) -> Any:
-        return _Like(connection, xa_session=lambda: self._session(connection.xa_session()))
-
-    def _session(self, session: Any) -> Any:
-        sent: list[str] = []
-        behind = session.resource()
-
-        def send(messages: Sequence[Message]) -> None:
-            sent.extend([message.text for message in messages])
-            session.send(messages)
-
-        def start(xid: Xid, flags: Any) -> Deferred[None]:
-            sent.clear()
-            return behind.start(xid, flags)  # type: ignore[no-any-return]
-
-        def prepare(xid: Xid) -> Deferred[Vote]:
-            if self._bad in sent:
-                self.refusals.append(len(sent))
-                return fail(XAError(_ROLLED_BACK, "not these"))
-            return behind.prepare(xid)  # type: ignore[no-any-return]
-
-        resource = _Like(behind, start=start, prepare=prepare)
-        return _Like(session, send=send, resource=lambda: resource)
-
-
-class _Like:
-    """What is as it is behind it, but for what it is given."""
-
-    def __init__(self, behind: Any, **other: Callable[..., Any]) -> None:
-        self._behind = behind
-        self._other = other
-
-    def __getattr__(self, name: str) -> Any:
-        return self._other.get(name) or getattr(self._behind, name)
-
-
-class Silent:
-    """A target that takes the first message, and is away before it has said so."""
-
-    def __init__(self, provider: Provider, away: Away) -> None:
-        self._provider = provider
-        self._away = away
-        self._said = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._provider, name)
-
-    def connect(self, *given: Any) -> Deferred[Any]:
-        return self._provider.connect(*given).addCallback(
-            lambda connection: _Like(
-                connection, session=lambda mode: self._session(connection.session(mode))
-            )
-        )
-
-    def _session(self, session: Any) -> Any:
-        def commit(done: Callable[[Any], None]) -> None:
-            said, self._said = self._said, True
-            if not said:
-                self._away.error = ProviderUnavailable("it is away")
-            session.commit(
-                lambda failed: done(failed if said else OutcomeUnknown("its connection is lost"))
-            )
-
-        return _Like(session, commit=commit)
-
-
-async def started(rig: Rig, **link: Any) -> JMSLink:
-    return await rig.started(quality_of_service=ONCE, max_batch_time_ms=20, **link)
+NUMBERS: Final = transacted.NUMBERS[:20]
 
 
 def too_large(rig: Rig) -> tuple[Destination, str]:
@@ -136,7 +42,7 @@ async def test_of_a_topic_without_durable_sub_nothing_is_lost_by_a_refusal(
     to, bad = too_large(brokers)
     if not says_which:
         to, bad = TARGET, "bad"
-        brokers.target.provider._provider = Refusing(brokers.target.provider._provider, bad)
+        Refusing.of(brokers.target, bad)
     link = await started(brokers, of=TOPIC, to=to, max_batch_size=size)
     bodies = [*NUMBERS[:5], bad, *NUMBERS[5:]]
     await brokers.source.send(*bodies, to=TOPIC)
@@ -180,20 +86,12 @@ async def test_of_a_topic_without_durable_sub_nothing_is_lost_while_the_target_i
 async def test_of_a_topic_without_durable_sub_nothing_is_lost_with_the_target_amid_a_transaction(
     brokers: Rig, point: str
 ) -> None:
-    seen = 0
-
-    def passed(at: str) -> None:
-        nonlocal seen
-        if at == point:
-            seen += 1
-            if seen in (2, 3):
-                brokers.target.provider.cut()
-
+    passed = Cuts(brokers, point, (2, 3), brokers.target)
     link = await started(brokers, of=TOPIC, max_batch_size=5, passed=passed)
     await brokers.source.send(*NUMBERS, to=TOPIC)
     assert await brokers.target.texts(20) == NUMBERS
     await until(lambda: link.status().counters.acknowledged >= 20 or not link.status().in_flight)
-    assert seen >= 3
+    assert passed.seen >= 3
     await link.stop()
     assert list(brokers.coordinator().transactions()) == []
     assert await brokers.target.rest(TARGET) == []
@@ -274,7 +172,7 @@ async def test_what_was_sent_in_doubt_is_not_dead_when_it_expires(brokers: Rig) 
     """The target has it, and must be asked again to know it for the same."""
     brokers.source.provider.pretends = {"xa": False}
     there = brokers.target.provider
-    there._provider = Silent(there._provider, there)
+    Silent.of(brokers.target, there)
     link = await started(brokers)
     expires = int(clock.seconds() * 1000) + 400
     await brokers.source.send("doubtful", expires=expires)
@@ -325,7 +223,7 @@ async def test_of_a_topic_of_activemq_nothing_is_lost_by_a_refusal(
         to, bad = too_large(brokers)
         if not says_which:
             to, bad = TARGET, "bad"
-            brokers.target.provider._provider = Refusing(brokers.target.provider._provider, bad)
+            Refusing.of(brokers.target, bad)
         topic = source.topic()
         link = await started(brokers, of=topic, to=to, max_batch_size=size)
         await brokers.source.send(*NUMBERS[:5], bad, *NUMBERS[5:], to=topic)

@@ -15,7 +15,6 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 
-from bridge.config.model import QualityOfService
 from bridge.link.delivery import coordination
 from bridge.link.errors import LinkFailed
 from bridge.link.link import JMSLink
@@ -27,12 +26,10 @@ from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.provider import DUPLICATE_ID, Flags, Xid
 from gateway.messaging.transformer import MessageTransformer
+from tests.bridge.delivery.transacted import NUMBERS, Cuts, link, nothing_is_left, started
 from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, in_state, rig, until
 from tests.contract.driving import text
 from tests.on_reactor import on_reactor
-
-NUMBERS = [str(number) for number in range(60)]
-ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 
 
 @pytest_twisted.async_yield_fixture
@@ -42,10 +39,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Rig]:
     made.target.provider._resource = made.source.provider.resource
     yield made
     await close(made)
-
-
-async def started(rig: Rig, **link: Any) -> JMSLink:
-    return await rig.started(quality_of_service=ONCE, **link)
 
 
 def failing_on(words: str) -> MessageTransformer:
@@ -60,16 +53,6 @@ def failing_on(words: str) -> MessageTransformer:
     return Fails()
 
 
-async def nothing_is_left(rig: Rig) -> None:
-    """Neither messages nor branches."""
-    for side, queue in ((rig.source, SOURCE), (rig.target, TARGET)):
-        assert await side.rest(queue) == []
-        client = await side.seam.connect()
-        assert list(await client.connection.xa_session().resource().recover()) == []
-        await client.close()
-    assert list(rig.coordinator().transactions()) == []
-
-
 # --- moving
 
 
@@ -77,7 +60,7 @@ async def nothing_is_left(rig: Rig) -> None:
 @on_reactor
 async def test_messages_arrive_once_and_in_order(brokers: Rig, size: int | None) -> None:
     await brokers.source.send(*NUMBERS[:30])
-    link = await started(brokers, max_batch_size=size, max_batch_time_ms=20)
+    link = await started(brokers, max_batch_size=size)
     await brokers.source.send(*NUMBERS[30:])
     assert await brokers.target.texts(60) == NUMBERS
     await link.stop()
@@ -90,7 +73,7 @@ async def test_messages_arrive_once_and_in_order(brokers: Rig, size: int | None)
 @on_reactor
 async def test_where_both_sides_are_one_broker_nothing_is_logged(broker: Rig) -> None:
     await broker.source.send(*NUMBERS)
-    link = await started(broker, max_batch_size=7, max_batch_time_ms=20)
+    link = await started(broker, max_batch_size=7)
     assert await broker.target.texts(60) == NUMBERS
     await link.stop()
     points = set(broker.points)
@@ -106,7 +89,7 @@ async def test_where_a_factory_may_lead_to_several_resource_managers_each_side_h
     for side in (broker.source, broker.target):
         side.factory.config = replace(side.config, multi_rm=True)
     await broker.source.send(*NUMBERS)
-    link = await started(broker, max_batch_size=7, max_batch_time_ms=20)
+    link = await started(broker, max_batch_size=7)
     assert await broker.target.texts(60) == NUMBERS
     await link.stop()
     assert {"xa.after-prepare-2", "xa.after-decision", "xa.after-commit-2"} <= set(broker.points)
@@ -155,9 +138,9 @@ async def test_a_connection_that_does_not_stay_is_given_back_after_each_transact
 async def test_what_the_transformer_fails_on_is_dead_and_the_rest_goes_on(brokers: Rig) -> None:
     class Fails(MessageTransformer):
         def transform(self, message: JMSMessage, *_: Any) -> JMSMessage | None:
-            if message.text == "3":
+            if message.text == "03":
                 raise ValueError("not this one")
-            if message.text == "4":
+            if message.text == "04":
                 self.no_transfer()
             return message
 
@@ -168,10 +151,10 @@ async def test_what_the_transformer_fails_on_is_dead_and_the_rest_goes_on(broker
         target={"consume_no_transfer_on_transform_error": True},
         max_batch_size=4,
     )
-    assert await brokers.target.texts(4) == ["0", "1", "2", "5"]
+    assert await brokers.target.texts(4) == [*NUMBERS[:3], NUMBERS[5]]
     await until(lambda: link.status().counters.acknowledged == 6)
     assert [(dead.message.text, dead.reason) for dead in brokers.graves.dead] == [
-        ("3", BridgeDeadReason.TRANSFORM_FAILURE)
+        ("03", BridgeDeadReason.TRANSFORM_FAILURE)
     ]
     counters = link.status().counters
     assert (counters.transform_failures, counters.not_transferred, counters.dead) == (
@@ -179,17 +162,16 @@ async def test_what_the_transformer_fails_on_is_dead_and_the_rest_goes_on(broker
         1,
         {BridgeDeadReason.TRANSFORM_FAILURE: 1},
     )
-    await link.stop()
     await nothing_is_left(brokers)
 
 
 @on_reactor
 async def test_where_it_must_stop_for_that_all_of_the_batch_stays(brokers: Rig) -> None:
     await brokers.source.send(*NUMBERS[:6])
-    link = brokers.link(quality_of_service=ONCE, transformer=failing_on("3"), max_batch_size=6)
-    await link.start()
-    await brokers.reaches(link, LinkState.FAILED)
-    assert "not this one" in link.status().last_error
+    made = link(brokers, transformer=failing_on("03"), max_batch_size=6)
+    await made.start()
+    await brokers.reaches(made, LinkState.FAILED)
+    assert "not this one" in made.status().last_error
     assert await brokers.source.rest(SOURCE) == NUMBERS[:6]
     assert await brokers.target.rest(TARGET) == []
 
@@ -206,7 +188,6 @@ async def test_where_no_dead_message_queue_takes_a_message_the_transaction_is_tr
     await until(lambda: link.status().counters.acknowledged == 3)
     assert [dead.message.text for dead in brokers.graves.dead] == ["bad"]
     assert link.status().counters.dead == {BridgeDeadReason.TRANSFORM_FAILURE: 1}
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -218,13 +199,12 @@ async def test_a_message_that_the_target_refuses_is_dead_after_six_times_alone_a
     small, most = brokers.target.backend.small
     bodies = [f"{number:02}" if number != 5 else "x" * (most + 1_000) for number in range(20)]
     await brokers.source.send(*bodies)
-    link = await started(brokers, to=small, max_batch_size=size, max_batch_time_ms=20)
+    link = await started(brokers, to=small, max_batch_size=size)
     assert await brokers.target.texts(19, small) == [body for body in bodies if len(body) == 2]
     await until(lambda: link.status().counters.acknowledged == 20)
     [dead] = brokers.graves.dead
     assert (dead.message.text, dead.reason) == (bodies[5], BridgeDeadReason.SEND_FAILURE)
     assert (link.status().counters.refused, link.status().counters.possible_duplicates) == (6, 0)
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -242,12 +222,10 @@ async def test_what_is_dead_is_buried_once_however_often_its_transaction_is_trie
         target=tolerant,
         to=small,
         max_batch_size=4,
-        max_batch_time_ms=20,
     )
     assert await brokers.target.texts(2, small) == ["good", "better"]
     await until(lambda: link.status().counters.acknowledged == 4)
     assert [dead.message.text for dead in brokers.graves.dead] == ["bad", large]
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -276,24 +254,14 @@ POINTS = [
 async def test_whatever_connection_is_lost_at_whatever_point_each_message_arrives_once(
     brokers: Rig, point: str, cut: str
 ) -> None:
-    seen = 0
-
-    def passed(at: str) -> None:
-        nonlocal seen
-        brokers.points.append(at)
-        if at == point:
-            seen += 1
-            if seen in (2, 3):
-                for side in (brokers.source, brokers.target):
-                    if cut in (side.config.ref_name, "both"):
-                        side.provider.cut()
-
+    sides = [brokers.source, brokers.target]
+    lost = [side for side in sides if cut in (side.config.ref_name, "both")]
+    passed = Cuts(brokers, point, (2, 3), *lost)
     await brokers.source.send(*NUMBERS)
-    link = await started(brokers, max_batch_size=5, max_batch_time_ms=20, passed=passed)
+    link = await started(brokers, max_batch_size=5, passed=passed)
     assert await brokers.target.texts(60) == NUMBERS
-    assert seen >= 3
+    assert passed.seen >= 3
     await until(lambda: link.status().counters.acknowledged >= 60 or not link.status().in_flight)
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -304,24 +272,19 @@ async def test_it_can_be_stopped_and_paused_at_any_point(
     brokers: Rig, point: str, act: str
 ) -> None:
     acted: list[Any] = []
-    links: list[JMSLink] = []
 
     def passed(at: str) -> None:
         if at == point and not acted:
-            acted.append(getattr(links[0], act)())
+            acted.append(getattr(moving, act)())
 
     await brokers.source.send(*NUMBERS)
-    links.append(
-        brokers.link(quality_of_service=ONCE, max_batch_size=5, max_batch_time_ms=20, passed=passed)
-    )
-    [link] = links
-    await link.start()
+    moving = link(brokers, max_batch_size=5, passed=passed)
+    await moving.start()
     await until(lambda: bool(acted))
     await acted[0]
-    in_state(link, LinkState.PAUSED if act == "pause" else LinkState.STOPPED)
-    await link.start()
+    in_state(moving, LinkState.PAUSED if act == "pause" else LinkState.STOPPED)
+    await moving.start()
     assert await brokers.target.texts(60) == NUMBERS
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -331,24 +294,15 @@ async def test_it_can_be_stopped_and_paused_at_any_point(
 @on_reactor
 async def test_a_target_that_remembers_makes_up_for_a_source_without_xa(brokers: Rig) -> None:
     brokers.source.provider.pretends = {"xa": False}
-    seen = 0
-
-    def passed(at: str) -> None:
-        nonlocal seen
-        if at == crashpoints.BEFORE_ACKNOWLEDGE:
-            seen += 1
-            if seen in (2, 4):
-                # It is sent and not acknowledged: it comes again.
-                brokers.source.provider.cut()
-
+    # What is sent by then and not acknowledged comes again.
+    passed = Cuts(brokers, crashpoints.BEFORE_ACKNOWLEDGE, (2, 4), brokers.source)
     await brokers.source.send(*NUMBERS)
-    link = await started(brokers, max_batch_size=5, max_batch_time_ms=20, passed=passed)
+    link = await started(brokers, max_batch_size=5, passed=passed)
     arrived = await brokers.target.arrived(60)
     assert [message.text for message in arrived] == NUMBERS
     assert len({message.headers.properties[DUPLICATE_ID] for message in arrived}) == 60
     await until(lambda: link.status().counters.acknowledged == 60)
     assert link.status().counters.possible_duplicates >= 5
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -366,11 +320,11 @@ async def test_a_pair_that_cannot_is_refused_by_name(
     brokers.source.provider.pretends = source
     brokers.target.provider.pretends = target
     await brokers.source.send("a")
-    link = brokers.link(quality_of_service=ONCE)
+    made = link(brokers)
     with pytest.raises(LinkFailed, match=named):
-        await link.start()
-    in_state(link, LinkState.FAILED)
-    assert 'quality-of-service="DUPLICATES_OK"' in link.status().last_error
+        await made.start()
+    in_state(made, LinkState.FAILED)
+    assert 'quality-of-service="DUPLICATES_OK"' in made.status().last_error
     assert await brokers.source.rest(SOURCE) == ["a"]
 
 
@@ -397,7 +351,6 @@ async def test_while_the_disk_of_the_log_is_full_nothing_moves_and_no_message_is
     assert "No space left on device" in link.status().last_error
     assert await brokers.target.texts(20) == NUMBERS[:20]
     assert (brokers.graves.dead, link.status().counters.refused, left) == ([], 0, [0])
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -442,7 +395,6 @@ async def test_what_is_prepared_after_the_recovery_is_rolled_back_a_little_later
     while await resource.recover():
         await deferLater(clock, 0.01)
     await client.close()
-    await link.stop()
     await nothing_is_left(brokers)
 
 
@@ -460,10 +412,10 @@ async def test_what_a_stopped_link_left_decided_is_committed_when_its_broker_is_
             links.pop().stop()
 
     await brokers.source.send("a")
-    link = brokers.link(quality_of_service=ONCE, passed=passed)
-    links.append(link)
-    await link.start()
-    await brokers.reaches(link, LinkState.STOPPED)
+    made = link(brokers, passed=passed)
+    links.append(made)
+    await made.start()
+    await brokers.reaches(made, LinkState.STOPPED)
     [waiting] = brokers.coordinator().transactions()
     assert waiting.state == "WAITING"
     brokers.target.provider.error = None

@@ -1,11 +1,11 @@
-"""How a message that is refused is found among others."""
+"""How a message that is refused is found among others, and which dead ones are known again."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.link.delivery.poison import KEPT, MOST, Poison
+from bridge.link.delivery.poison import BURIED, KEPT, MOST, Buried, Poison
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
@@ -136,3 +136,29 @@ def test_of_messages_without_an_id_none_dies_for_another() -> None:
     assert poison.is_dead(nameless)
     poison.transferred()
     assert not poison.is_dead(Message(Headers(Queue("source"))))
+
+
+# --- dead messages, until their source has forgotten them
+
+
+def test_one_is_known_until_its_source_has_forgotten_it() -> None:
+    buried = Buried()
+    buried.add("ID:1")
+    assert "ID:1" in buried
+    buried.discard("ID:1")
+    buried.discard("ID:1")
+    assert "ID:1" not in buried
+
+
+def test_one_without_an_id_is_never_known() -> None:
+    buried = Buried()
+    buried.add("")
+    assert "" not in buried
+
+
+def test_those_that_never_come_again_are_forgotten_the_first_at_first() -> None:
+    buried = Buried()
+    for number in range(BURIED + 5):
+        buried.add(f"ID:{number}")
+    known = [number for number in range(BURIED + 5) if f"ID:{number}" in buried]
+    assert known == list(range(5, BURIED + 5))

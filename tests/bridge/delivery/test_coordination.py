@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.logger import Logger
 
 from bridge.bridge_parts import Parts
-from bridge.config.model import Bridge, ConnectionFactory, QualityOfService
+from bridge.config.model import Bridge, ConnectionFactory
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.factories import Embedded
 from bridge.journal import NO_JOURNAL
@@ -24,11 +24,11 @@ from bridge.xa.errors import LogFailed
 from bridge.xa.log.log import FileDecisionLog
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
+from tests.bridge.delivery import transacted
+from tests.bridge.delivery.transacted import started
 from tests.bridge.linking import SOURCE, Rig, until
 from tests.bridge.xa.machines import MemoryStorage, Process
 from tests.on_reactor import on_reactor
-
-ONCE = QualityOfService.ONCE_AND_ONLY_ONCE
 
 
 @on_reactor
@@ -52,7 +52,7 @@ async def test_what_a_stopped_link_left_undecided_is_listed_until_it_is_rolled_b
         raise OSError(28, "No space left on device")
 
     await brokers.source.send("a")
-    link = brokers.link(quality_of_service=ONCE, passed=passed)
+    link = transacted.link(brokers, passed=passed)
     links.append(link)
     await link.start()
     await brokers.reaches(link, LinkState.STOPPED)
@@ -123,7 +123,7 @@ class Asking:
 async def test_where_nothing_can_be_begun_any_more_both_are_asked(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = await brokers.started(quality_of_service=ONCE)
+    link = await started(brokers)
     await link.pause()
     asked: list[str] = []
     monkeypatch.setattr(brokers.coordination, "look_again", asked.append)
@@ -286,7 +286,7 @@ def test_what_the_coordinator_has_left_is_asked_for(several: bool, times: int) -
 async def test_two_brokers_of_one_name_are_not_taken_for_one(brokers: Rig) -> None:
     brokers.target.provider._resource = brokers.source.provider.resource
     await brokers.source.send("a", "b")
-    link = await brokers.started(quality_of_service=ONCE)
+    link = await started(brokers)
     assert await brokers.target.texts(2) == ["a", "b"]
     await link.stop()
     assert brokers.coordinator().transactions() == []

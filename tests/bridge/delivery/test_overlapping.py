@@ -1,0 +1,215 @@
+"""Transactions that overlap: the next of a link, that of another link on the same brokers, and that
+of a link whose file is read again. None overtakes another, or is taken for what is to be recovered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bridge import jms_bridge
+from bridge.link import link as links
+from bridge.status import LinkState
+from gateway.broker.xa.resource import EmbeddedXAResource
+from gateway.instance import crashpoints
+from gateway.messaging.destination import Queue
+from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.provider import Xid
+from tests.bridge.delivery import transacted
+from tests.bridge.delivery.transacted import NUMBERS, Slow, nothing_is_left, started
+from tests.bridge.linking import TARGET, Rig, until
+from tests.bridge.test_jms_bridge import Place, document, link, with_place
+from tests.on_reactor import on_reactor
+
+OTHER_SOURCE: Final = Queue("other.source")
+OTHER_TARGET: Final = Queue("other.target")
+BEGUN = crashpoints.AFTER_RECEIVE
+COMMITTED = crashpoints.AFTER_COMMIT_2
+
+
+def ahead(points: list[str]) -> int:
+    """How often messages were received in a transaction before the one before was committed."""
+    found, open_ = 0, False
+    for point in points:
+        if point == crashpoints.AFTER_DECISION:
+            open_ = True
+        elif point == COMMITTED:
+            open_ = False
+        elif point == BEGUN:
+            found += open_
+    return found
+
+
+@on_reactor
+async def test_the_next_is_received_and_sent_while_one_is_committed_and_decided_behind_it(
+    brokers: Rig,
+) -> None:
+    await brokers.source.send(*NUMBERS)
+    link = await started(brokers, max_batch_size=5)
+    assert await brokers.target.texts(60) == NUMBERS
+    await until(lambda: link.status().counters.acknowledged == 60)
+    await link.stop()
+    assert ahead(brokers.points) >= 6
+    decisions = [
+        point for point in brokers.points if point in (crashpoints.BEFORE_DECISION, COMMITTED)
+    ]
+    assert decisions == [crashpoints.BEFORE_DECISION, COMMITTED] * 12
+    await nothing_is_left(brokers)
+
+
+@on_reactor
+async def test_where_the_connection_does_not_stay_one_is_over_before_the_next_begins(
+    brokers: Rig,
+) -> None:
+    await brokers.source.send(*NUMBERS[:30])
+    link = await started(brokers, max_batch_size=5, target={"stay_connected": False})
+    assert await brokers.target.texts(30) == NUMBERS[:30]
+    await link.stop()
+    assert ahead(brokers.points) == 0
+    await nothing_is_left(brokers)
+
+
+@pytest.mark.parametrize(
+    "at", [crashpoints.AFTER_START_1, BEGUN, crashpoints.AFTER_SEND, crashpoints.AFTER_PREPARE_1]
+)
+@pytest.mark.parametrize("cut", ["source", "target"])
+@on_reactor
+async def test_a_commit_that_waits_for_its_broker_is_not_overtaken(
+    brokers: Rig, at: str, cut: str
+) -> None:
+    """The connection is lost when one is decided, and the next has come so far."""
+    decided = False
+    times = 0
+
+    def passed(point: str) -> None:
+        nonlocal decided, times
+        brokers.points.append(point)
+        if point == crashpoints.AFTER_DECISION:
+            decided = True
+        elif point == COMMITTED:
+            decided = False
+        elif point == at and decided and times < 2:
+            times += 1
+            (brokers.source if cut == "source" else brokers.target).provider.cut()
+
+    await brokers.source.send(*NUMBERS)
+    link = await started(brokers, max_batch_size=5, passed=passed)
+    assert await brokers.target.texts(60) == NUMBERS
+    assert times == 2
+    await until(lambda: not link.status().in_flight)
+    await nothing_is_left(brokers)
+
+
+@pytest.mark.parametrize("act", ["pause", "stop"])
+@on_reactor
+async def test_it_can_be_stopped_between_a_decision_and_the_next(brokers: Rig, act: str) -> None:
+    acted: list[Any] = []
+    decided = False
+
+    def passed(point: str) -> None:
+        nonlocal decided
+        if point == BEGUN and decided and not acted:
+            acted.append(getattr(moving, act)())
+        decided = point == crashpoints.AFTER_DECISION or (decided and point != COMMITTED)
+
+    await brokers.source.send(*NUMBERS)
+    moving = transacted.link(brokers, max_batch_size=5, passed=passed)
+    await moving.start()
+    await until(lambda: bool(acted))
+    await acted[0]
+    assert moving.status().in_flight == 0
+    await moving.start()
+    assert await brokers.target.texts(60) == NUMBERS
+    await nothing_is_left(brokers)
+
+
+# --- two links that share both resource managers
+
+
+@pytest.mark.parametrize("cut", ["source", "target", "both"])
+@pytest.mark.parametrize("call", ["prepare", "commit"])
+@on_reactor
+async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_alone(
+    brokers: Rig, call: str, cut: str
+) -> None:
+    sides = (brokers.source, brokers.target)
+    slow = [Slow.of(side, call) for side in sides]
+    other = await started(brokers, name="other", of=OTHER_SOURCE, to=OTHER_TARGET)
+    others = {side.config.ref_name: list(side.provider._made) for side in sides}
+    await brokers.source.send(*NUMBERS[:20])
+    link = await started(brokers, max_batch_size=5)
+    await until(lambda: all(one.waiting is not None for one in slow))
+    for one in slow:
+        one.asked.clear()
+
+    # Now both branches are prepared. The decision is missing still, or nobody has heard of it.
+    for name, connections in others.items():
+        if cut in (name, "both"):
+            for connection in connections:
+                connection.fail(ProviderUnavailable("its connection is cut"))
+    await until(
+        lambda: other.status().counters.reconnects == 1 and other.state is LinkState.STARTED
+    )
+    assert all(("recover", None) in one.asked for one in slow)
+    await brokers.source.send("a", "b", to=OTHER_SOURCE)
+    assert await brokers.target.texts(2, OTHER_TARGET) == ["a", "b"]
+    for one in slow:
+        assert one.waiting not in [xid for _, xid in one.asked]
+    assert await brokers.target.rest(TARGET) == []
+
+    for one in slow:
+        one.let_go()
+    assert await brokers.target.texts(20) == NUMBERS[:20]
+    await until(lambda: link.status().counters.acknowledged == 20)
+    assert link.status().counters.reconnects == 0
+    await nothing_is_left(brokers)
+    assert not any(("rollback", one.waiting) in one.asked for one in slow)
+
+
+# --- a file that is read again
+
+#: Of several resource managers, as far as the bridge knows: so each transaction has two phases.
+SEVERAL = '<connection-factory ref-name="several" multi-rm="true"/>'
+
+
+def once(size: int) -> str:
+    more = f'transacted="true" max-batch-time="20" max-batch-size="{size}"'
+    return document(link("one", "a", "b", more, of="several", to="several"), factories=SEVERAL)
+
+
+@with_place
+async def test_a_link_that_is_made_anew_does_not_overtake_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "STOP_S", 0.05)
+    monkeypatch.setattr(jms_bridge, "START_S", 0.05)
+    hanging: list[Deferred[None]] = []
+    commit = EmbeddedXAResource.commit
+
+    def hangs(resource: EmbeddedXAResource, xid: Xid, one_phase: bool) -> Deferred[None]:
+        if hanging:
+            return commit(resource, xid, one_phase)
+        hanging.append(Deferred())
+        # Its session may be closed by then, and was not when it was asked.
+        return hanging[0].addCallback(lambda _: resource._known.commit(xid, one_phase))
+
+    monkeypatch.setattr(EmbeddedXAResource, "commit", hangs)
+    await place.send("A", *NUMBERS[:20])
+    await place.started(once(5))
+    await until(lambda: hanging)
+    before = place.link("one")
+    place.write(once(7))
+    await place.bridge.reload()
+    assert place.link("one") is not before
+    assert place.states() == {"one": LinkState.STARTING}
+    assert place.link("one").status().transaction_state == "COMMITTING"
+    client = await place.seam.connect()
+    inbox = await client.consumer(Queue("B"))
+    await place.seam.quiet()
+    assert [message.text for message in inbox.messages] in ([], NUMBERS[:5])
+    hanging[0].callback(None)
+    await inbox.count(20)
+    assert [message.text for message in inbox.messages] == NUMBERS[:20]
+    await client.close()
