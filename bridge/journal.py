@@ -1,7 +1,6 @@
 """The journal's lines about messages on links, for each step of a batch.
 
-An observer of the link's batch record (:class:`bridge.link.batch.BatchObserver`): the pump tells it
-each step, and this makes lines of them. Owns what a line contains and the numbers of transfers.
+The pump and its delivery report each step of a batch, and this makes lines of them. Owns what a line contains and the numbers of transfers.
 
 Nothing here waits. Slow work (hashes, lists of what each message contains) runs on the journal's
 thread, so whatever a provider may change by then is captured at once.
@@ -32,13 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from bridge.dead.chain import NotBuried
-from bridge.link.batch import SOURCE_LOST, STOPPED, Item
+from twisted.internet.defer import Deferred
+
+from bridge.connections.administered import AdministeredFactory
+from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.link.arrivals import Received
 from bridge.link.errors import NotDecided, Refused, SourceLost, TargetLost
+from bridge.link.transfer import Item
 from bridge.xa.errors import RolledBack
 from gateway.journal import contents
+from gateway.journal.journal import Journal
 from gateway.journal.lines import numbered
 from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import BridgeDeadReason
@@ -47,14 +51,9 @@ from gateway.messaging.digest import digest_of_body, digest_of_headers
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import Headers, Message
 
-if TYPE_CHECKING:
-    from twisted.internet.defer import Deferred
-
-    from bridge.connections.administered import AdministeredFactory
-    from bridge.dead.chain import DeadMessage
-    from bridge.link.arrivals import Received
-    from gateway.journal.journal import Journal
-
+#: Why a batch is given back.
+SOURCE_LOST: Final = "source lost"
+STOPPED: Final = "stopped"
 #: Reason of ``arrived``: the target keeps only one message with the same duplicate id.
 DUPLICATE_ID: Final = "duplicate id"
 #: Reasons of ``rolled back``, by the error; any other error is :data:`FAILED`.

@@ -103,6 +103,7 @@ def decided(source: str, target: str) -> tuple[str, str]:
         nobody,
         log,
         nobody,
+        nobody,
     )
     try:
         delivery = guarantee.new_pump(lambda lost: None).delivery

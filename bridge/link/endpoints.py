@@ -50,29 +50,6 @@ _LASTING: Final = (
 )
 
 
-class SourceNotConnected(SourceLost):
-    """Connecting the source has failed; ``cause`` is why.
-
-    The sentence names the end and its connection factory.
-    """
-
-    def __init__(self, ref_name: str, cause: MessagingError) -> None:
-        MessagingError.__init__(self, _about("source", ref_name, cause))
-        self.cause = cause
-
-
-class TargetNotConnected(TargetLost):
-    """Connecting the target has failed; ``cause`` is why.
-
-    The sentence names the end and its connection factory.
-    """
-
-    def __init__(self, ref_name: str, cause: MessagingError) -> None:
-        MessagingError.__init__(self, _about("target", ref_name, cause))
-        self.cause = cause
-        self.sent = False
-
-
 class LinkEndpoints:
     """The source and the target of one link.
 
@@ -188,7 +165,7 @@ class LinkEndpoints:
     def connect(self) -> Deferred[None]:
         """Connect what is not connected; concurrent callers share the attempt.
 
-        :returns: fails with :class:`SourceNotConnected` or :class:`TargetNotConnected`, or with
+        :returns: fails with :class:`SourceLost` or :class:`TargetLost`, or with
             :class:`~bridge.link.errors.SourceLost` where the source was lost while the target was
             connected; what could be connected stays so.
         """
@@ -206,8 +183,8 @@ class LinkEndpoints:
     async def _connect(self) -> None:
         link, (source_factory, target_factory) = self._link, self._factories
         if self._pump is None:
-            await self._find(source_factory, SourceNotConnected)
-            await self._find(target_factory, TargetNotConnected)
+            await self._find(source_factory, self._source_not_connected)
+            await self._find(target_factory, self._target_not_connected)
             self._pump = self._make_pump()
         delivery = self._pump.delivery
         source = self._source
@@ -215,11 +192,10 @@ class LinkEndpoints:
             try:
                 destination = await source_factory.destination(link.source.destination)
                 self._warn_of(destination)
-                source = await delivery.open_source(
-                    self._source_way, destination, self._source_lost
-                )
+                source = delivery.source(destination, self._source_lost)
+                await source.open(self._source_way)
             except MessagingError as error:
-                raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
+                raise self._source_not_connected(error) from error
             if self._closed:
                 await source.close()
                 raise ProviderUnavailable("the link was stopped")
@@ -235,13 +211,13 @@ class LinkEndpoints:
             if not delivery.target.ready:
                 await delivery.target.open()
         except MessagingError as error:
-            raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
+            raise self._target_not_connected(error) from error
         try:
             await delivery.connected(source)
         except SourceLost as error:
-            raise SourceNotConnected(source_factory.config.ref_name, _cause(error)) from error
+            raise self._source_not_connected(error) from error
         except TargetLost as error:
-            raise TargetNotConnected(target_factory.config.ref_name, _cause(error)) from error
+            raise self._target_not_connected(error) from error
         if self._closed:
             await delivery.target.close()
             raise ProviderUnavailable("the link was stopped")
@@ -265,12 +241,21 @@ class LinkEndpoints:
             )
 
     async def _find(
-        self, factory: AdministeredFactory, failed: Callable[[str, MessagingError], MessagingError]
+        self, factory: AdministeredFactory, failed: Callable[[MessagingError], EndLost]
     ) -> None:
         try:
             await factory.find()
         except MessagingError as error:
-            raise failed(factory.config.ref_name, error) from error
+            raise failed(error) from error
+
+    def _source_not_connected(self, error: MessagingError) -> SourceLost:
+        cause = _cause(error)
+        return SourceLost(cause, _about("source", self._factories[0].config.ref_name, cause))
+
+    def _target_not_connected(self, error: MessagingError) -> TargetLost:
+        cause = _cause(error)
+        ref_name = self._factories[1].config.ref_name
+        return TargetLost(cause, sent=False, text=_about("target", ref_name, cause))
 
     def _source_lost(self, lost: SourceLost) -> None:
         self._accepted = self.source_accepted

@@ -36,11 +36,11 @@ class LinkFailed(Exception):
 class SourceLost(MessagingError):
     """The source's connection or consumer has ended; the next gets it again.
 
-    :param cause: why.
+    :param cause: why. :param text: the sentence; without one it says that the source is lost.
     """
 
-    def __init__(self, cause: MessagingError) -> None:
-        super().__init__(f"source lost: {cause}")
+    def __init__(self, cause: MessagingError, text: str = "") -> None:
+        super().__init__(text or f"source lost: {cause}")
         self.cause = cause
 
 
@@ -48,10 +48,11 @@ class TargetLost(MessagingError):
     """The target cannot be reached, or its connection has ended.
 
     :param cause: why. :param sent: whether what was being sent may have arrived.
+    :param text: the sentence; without one it says that the target is lost.
     """
 
-    def __init__(self, cause: MessagingError, sent: bool) -> None:
-        super().__init__(f"target lost: {cause}")
+    def __init__(self, cause: MessagingError, sent: bool, text: str = "") -> None:
+        super().__init__(text or f"target lost: {cause}")
         self.cause = cause
         self.sent = sent
 

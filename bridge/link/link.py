@@ -27,9 +27,8 @@ from bridge.link.delivery.coordination import Coordination
 from bridge.link.delivery.guarantee import DeliveryGuarantee
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
-from bridge.link.lag import Lag
 from bridge.link.machine import Events, machine
-from bridge.link.moved import Moved
+from bridge.link.monitoring import Lag, Moved
 from bridge.link.pump import Buries
 from bridge.link.transfer import LinkStops, Transfer, UnknownBranch
 from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
@@ -115,7 +114,7 @@ class JMSLink:
             self._transfer,
             dead_queues,
             self.counters,
-            self._moved,
+            self._moved.transferred,
             log,
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
             refusals,

@@ -1,7 +1,7 @@
 """Moves the messages of one link, batch by batch, from start to stop.
 
 A *batch* is what the source delivered within its time, as many messages as the link allows at most
-(:class:`bridge.link.batch.Batch`). Every batch takes these steps:
+(:class:`Batch`). Every batch takes these steps:
 
 transform
     Each message goes through expiry, reply-to, transformer and tag (:mod:`bridge.link.transfer`).
@@ -47,21 +47,23 @@ When to try again after a failure is for the link to decide.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from twisted.logger import Logger
 
-from bridge.connections.connections import ConnectionKind, ConnectionSource
 from bridge.dead.chain import DeadMessage
+from bridge.journal import STOPPED, BatchLines, LinkLines
 from bridge.link.arrivals import Received
-from bridge.link.batch import STOPPED, Batch, Item, LinkObserver
 from bridge.link.errors import SourceLost
-from bridge.link.fair_share import FairShare
 from bridge.link.source import LinkSource
+from bridge.link.target import TargetSession
 from bridge.link.transfer import (
     Branched,
     Dead,
+    Item,
     NotTransferred,
     Outcome,
     Sides,
@@ -69,15 +71,14 @@ from bridge.link.transfer import (
     Transfer,
 )
 from bridge.status import Doing, LinkCounters, OnceBy
+from bridge.waiting import FairShare
+from bridge.xa.coordinator import Transaction
 from gateway.instance import crashpoints
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from bridge.xa.coordinator import Transaction
 
 
 class Buries(Protocol):
@@ -87,67 +88,55 @@ class Buries(Protocol):
         """:raises NotBuried: no queue takes it."""
 
 
-class MoveObserver(Protocol):
-    """Is told what was moved."""
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Messages that were received together and are settled together.
 
-    def transferred(self, moved: Sequence[tuple[Message, Message]]) -> None:
-        """A batch is done on both sides.
-
-        :param moved: each message, as received and as sent.
-        """
-
-
-class AnyTarget(Protocol):
-    """A target, whatever the delivery."""
-
-    #: What the provider calls itself.
-    product: str
-
-    @property
-    def kind(self) -> ConnectionKind | None: ...
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is connected."""
-
-    async def open(self) -> None:
-        """Connect, if it is not connected. :raises TargetLost:"""
-
-    async def close(self) -> None: ...
-
-
-class Delivery(Protocol):
-    """How the batches of one link are sent and settled.
-
-    ``source`` is what :meth:`open_source` returned; the target is the delivery's own.
+    :param source: the connection they came by. When it ends the batch is void, as the provider
+        delivers the messages again.
+    :param lines: its lines in the journal.
     """
 
-    @property
-    def once_by(self) -> OnceBy | None:
-        """What it relies on to transfer each message once; None where it does not."""
+    source: LinkSource[Any]
+    received: Sequence[Received]
+    lines: BatchLines
+    items: list[Item] = field(default_factory=list)
+    #: That the source has acknowledged it, or never will.
+    acknowledged: bool = False
+    #: That one message of it was refused, it is unknown which, and others may have arrived: each is
+    #: sent by itself.
+    singly: bool = False
 
     @property
-    def rolls_back(self) -> bool:
-        """Whether a batch that fails is rolled back as a whole.
+    def doubtful(self) -> int:
+        """How many of it the target has, while the source may give them out again."""
+        return 0 if self.acknowledged else sum(item.sent for item in self.items)
 
-        Else what was done of it stays done.
-        """
 
-    @property
-    def target(self) -> AnyTarget: ...
+class Delivery(ABC):
+    """How the batches of one link are sent and settled.
+
+    ``source`` is what :meth:`source` returned; the target is the delivery's own.
+    """
+
+    #: What it relies on to transfer each message once; None where it does not.
+    once_by: OnceBy | None
+    #: Whether a batch that fails is rolled back as a whole; else what was done of it stays done.
+    rolls_back = False
+    target: TargetSession[Any]
 
     @property
     def transaction(self) -> Transaction | None:
         """The transaction to be shown; None without one."""
+        return None
 
-    async def open_source(
-        self,
-        connection_source: ConnectionSource,
-        destination: Destination,
-        lost: Callable[[SourceLost], None],
-    ) -> Any:
-        """Connect the source. :raises MessagingError: nothing is left open then."""
+    @abstractmethod
+    def source(
+        self, destination: Destination, lost: Callable[[SourceLost], None]
+    ) -> LinkSource[Any]:
+        """Return the source, not connected yet."""
 
+    @abstractmethod
     async def connected(self, source: Any) -> None:
         """Prepare both connected ends before a message is moved.
 
@@ -155,9 +144,11 @@ class Delivery(Protocol):
             MessagingError: it can never be.
         """
 
+    @abstractmethod
     async def resume(self, pump: Pump, source: Any) -> None:
         """A run begins. :raises MessagingError: as :meth:`Pump.run`."""
 
+    @abstractmethod
     async def deliver(self, pump: Pump, source: Any, sides: Sides) -> None:
         """Take the next batch, or the one that is kept, through all its steps.
 
@@ -166,6 +157,7 @@ class Delivery(Protocol):
         :raises MessagingError: as :meth:`Pump.run`.
         """
 
+    @abstractmethod
     async def drain(self, pump: Pump, source: Any) -> BaseException | None:
         """Wait for what goes on beside :meth:`deliver`, as a run ends.
 
@@ -180,19 +172,22 @@ class Delivery(Protocol):
         :raises ProviderUnavailable: the link was stopped meanwhile.
         :raises BaseException: why something beside :meth:`deliver` has failed.
         """
+        pump.check()
 
     async def failed(self, source: Any) -> bool:
         """A run has failed, and the link has not been stopped.
 
         :returns: whether the source must be connected anew though it was not lost.
         """
+        return False
 
 
 class Pump:
     """Moves the messages of one link.
 
     :param clock: the reactor. :param link: its name, for dead messages.
-    :param moves: is told what was moved. :param observer: is told each step of each batch.
+    :param transferred: is given each batch that is done on both sides: its messages, as received
+        and as sent. :param lines: its lines in the journal.
     """
 
     def __init__(
@@ -203,9 +198,9 @@ class Pump:
         transfer: Transfer,
         dead_queues: Buries,
         counters: LinkCounters,
-        moves: MoveObserver,
+        transferred: Callable[[Sequence[tuple[Message, Message]]], None],
         log: Logger,
-        observer: LinkObserver,
+        lines: LinkLines,
     ) -> None:
         self.clock: Final = clock
         self.link: Final = link
@@ -218,8 +213,8 @@ class Pump:
         #: Of the reactor's time.
         self.share: Final = FairShare(clock)
         self._dead_queues: Final = dead_queues
-        self._moves: Final = moves
-        self._observer: Final = observer
+        self._transferred: Final = transferred
+        self._lines: Final = lines
         self._source: LinkSource[Any] | None = None
         #: The batches that were taken from the source and are not done, the oldest first.
         self.under_way: Final[list[Batch]] = []
@@ -314,7 +309,7 @@ class Pump:
 
     def begin(self, source: LinkSource[Any], received: Sequence[Received]) -> Batch:
         """A batch was taken from the source: it is under way."""
-        batch = Batch(source, received, self._observer.received(received))
+        batch = Batch(source, received, self._lines.received(received))
         self.under_way.append(batch)
         self.counters.received += len(received)
         crashpoints.hit(crashpoints.AFTER_RECEIVE)
@@ -329,7 +324,7 @@ class Pump:
         """The source delivers this batch again. :param reason: for the observer."""
         self.ended(batch)
         if not batch.acknowledged:
-            batch.observer.given_back(batch.items, reason)
+            batch.lines.given_back(batch.items, reason)
         self.counters.possible_duplicates += batch.doubtful
 
     async def transform(
@@ -393,7 +388,7 @@ class Pump:
         """Step 8: a batch is done on both sides."""
         self.counters.batches += 1
         began = self.clock.seconds()
-        self._moves.transferred(
+        self._transferred(
             [
                 (item.received.message, item.outgoing)
                 for item in batch.items

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from bridge.connections.connections import ConnectionKind, ConnectionSource, Lease
 from bridge.link.errors import Refused, TargetLost
-from bridge.link.fair_share import FairShare
+from bridge.waiting import FairShare
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -60,6 +60,14 @@ class TargetSession(ABC, Generic[S]):
     def ready(self) -> bool:
         """Whether it is connected."""
         return self._session is not None
+
+    async def open(self) -> None:
+        """Connect, if it is not connected.
+
+        :raises TargetLost: its ``cause`` is of :meth:`Provider.connect`, or why there is no session.
+        """
+        if self._session is None:
+            await self._take()
 
     async def let_go(self, broken: bool = False) -> None:
         """Give the connection back. :param broken: it must not be used again."""
@@ -171,8 +179,7 @@ class Target(TargetSession[Session]):
 
         :raises TargetLost: its ``cause`` is of :meth:`Provider.connect`.
         """
-        if self._session is None:
-            await self._take()
+        await super().open()
         if not self._stays:
             await self.let_go()
 
@@ -250,15 +257,6 @@ class XATarget(TargetSession[XASession]):
     def resource(self) -> XAResource:
         """The resource manager, for this target's session. :raises TargetLost:"""
         return self._open_session().resource()
-
-    async def open(self) -> None:
-        """Connect, if it is not connected.
-
-        :raises TargetLost: its ``cause`` is of :meth:`Provider.connect` or
-            :meth:`Connection.xa_session`.
-        """
-        if self._session is None:
-            await self._take()
 
     def renew(self) -> None:
         """Open another session, after a branch was rolled back.

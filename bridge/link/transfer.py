@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from bridge.config.model import BRIDGE_NAME_PROPERTY, Bridge, Link
+from bridge.dead.message import DeadMessage
+from bridge.link.arrivals import Received
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
@@ -40,14 +42,11 @@ from gateway.messaging.transformer import (
     transformed,
 )
 
+#: The property to which each bridge on the way appends the message id that it saw, separated by
+#: commas (HornetQ, section 33.1).
 MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
-"""The property to which each bridge on the way appends the message id that it saw, separated by
-commas (HornetQ, section 33.1).
-"""
+#: The property to which each link with a loop guard on the way appends itself, separated by commas.
 HOPS: Final = "STOMP_GATEWAY_BRIDGE_HOPS"
-"""The property to which each link with a loop guard on the way appends itself, separated by
-commas.
-"""
 
 
 class LinkStops(MessagingError):
@@ -141,6 +140,65 @@ class Sides:
     target: str
     both_embedded: bool
     source_resource: str = ""
+
+
+@dataclass(slots=True)
+class Item:
+    """A message of the batch, and what is still to be done about it.
+
+    :param outcome: what the sequence made of it. :param place: in the batch, from 0.
+    """
+
+    received: Received
+    outcome: Outcome
+    place: int = 0
+    #: The message that was handed to the target last; it is the provider's, so each attempt has one
+    #: of its own.
+    outgoing: Message | None = None
+    #: The target may or may not have it.
+    doubtful: bool = False
+    #: That the target has it, for good.
+    sent: bool = False
+    #: Given up; None once a dead message queue has it.
+    dead: DeadMessage | None = None
+
+    @property
+    def to_be_sent(self) -> bool:
+        """Whether the target is to have it, and has it not."""
+        return not self.sent and isinstance(self.outcome, ToSend)
+
+    @property
+    def current(self) -> Destination | None:
+        """Return where it goes, after AS_SOURCE or ``branch_to``; None if unknown."""
+        return (
+            self.outcome.message.headers.destination if isinstance(self.outcome, ToSend) else None
+        )
+
+    def again(self, message: Message) -> Message:
+        """Return a message to hand to the target: itself at first, then a copy."""
+        self.outgoing = (
+            message
+            if self.outgoing is None
+            else Message(message.headers, message.body, expires=message.expires)
+        )
+        return self.outgoing
+
+    def give_up(self, link: str, dead: Dead, sides: Sides) -> None:
+        """It is dead; :attr:`dead` has it until a dead message queue has."""
+        message = self.received.message
+        self.outcome = dead
+        self.dead = DeadMessage(
+            message=message,
+            reason=dead.reason,
+            exception=dead.exception,
+            link=link,
+            source_destination=message.headers.destination,
+            source_provider=sides.source,
+            target_destination=sides.destination,
+            target_provider=sides.target,
+            current_destination=None if dead.current == sides.destination else dead.current,
+            source_resource=sides.source_resource,
+        )
 
 
 #: Finds the destination of a ``ref-name``, at the target's provider. :raises UnknownBranch:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.link import lag
+from bridge.link import monitoring
 from bridge.link.link import JMSLink
 from bridge.status import LinkState, LinkStatus
 from gateway.messaging.destination import Destination, Topic
@@ -82,7 +82,7 @@ async def test_a_browsed_source_is_looked_at_every_ten_seconds_at_most(
     assert (await looked(link)).lag_ms == 0
     await send_aged(brokers.source, 2)
     assert (await looked(link)).lag_ms == 0
-    monkeypatch.setattr(lag, "BROWSE_EVERY_S", 0)
+    monkeypatch.setattr(monitoring, "BROWSE_EVERY_S", 0)
     assert minutes(await looked(link)) == 2
 
 

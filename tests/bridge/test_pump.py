@@ -184,10 +184,6 @@ def made(
     async def resolve(ref_name: str) -> Destination:
         raise AssertionError(ref_name)
 
-    class Journey:
-        def transferred(self, messages: Sequence[tuple[Message, Message]]) -> None:
-            moved(messages)
-
     transfer = Transfer(link, Bridge("bridge"), "i", None, resolve, lambda: 0)
     target: Any = world
     delivery = Acknowledge(clock, link, target, None, lambda cause, count: None, lambda: None)
@@ -198,7 +194,7 @@ def made(
         transfer,
         graves,
         counters,
-        Journey(),
+        moved,
         Logger(observer=_Nobody()),
         NO_LINES,
     )

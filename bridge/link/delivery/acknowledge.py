@@ -18,16 +18,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bridge.config.model import Link, QualityOfService
-from bridge.connections.connections import ConnectionSource
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.link.batch import SOURCE_LOST, Batch, Item
+from bridge.journal import SOURCE_LOST
 from bridge.link.delivery.poison import MOST, Poison
 from bridge.link.delivery.sending import Sending, give_up
 from bridge.link.errors import BatchRefused, SourceLost, TargetLost
-from bridge.link.pump import Pump
+from bridge.link.pump import Batch, Delivery, Pump
 from bridge.link.source import Source
 from bridge.link.target import Target
-from bridge.link.transfer import CannotBeRead, Dead, Sides
+from bridge.link.transfer import CannotBeRead, Dead, Item, Sides
 from bridge.status import Doing, OnceBy
 from gateway.instance import crashpoints
 from gateway.messaging.dead import BridgeDeadReason
@@ -36,16 +35,13 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
 
 
-class Acknowledge:
+class Acknowledge(Delivery):
     """The delivery of one link.
 
     :param once_by: DUPLICATE_IDS where messages are marked with them, else None.
     :param refused: is told why the target refuses how many messages, which are dead.
     :param check_connected: raises what either side lacks, once both are connected.
     """
-
-    rolls_back: Final = False
-    transaction: Final = None
 
     def __init__(
         self,
@@ -56,8 +52,8 @@ class Acknowledge:
         refused: Callable[[MessagingError, int], None],
         check_connected: Callable[[], None],
     ) -> None:
-        self.once_by: Final = once_by
-        self.target: Final = target
+        self.once_by = once_by
+        self.target: Target = target
         self._reactor: Final = reactor
         self._link: Final = link
         self._first: Final = link.quality_of_service is QualityOfService.AT_MOST_ONCE
@@ -66,15 +62,8 @@ class Acknowledge:
         #: Which messages could not be read, and how often.
         self._unread: Final = Poison(1)
 
-    async def open_source(
-        self,
-        connection_source: ConnectionSource,
-        destination: Destination,
-        lost: Callable[[SourceLost], None],
-    ) -> Source:
-        source = Source(self._reactor, self._link, destination, lost)
-        await source.open(connection_source)
-        return source
+    def source(self, destination: Destination, lost: Callable[[SourceLost], None]) -> Source:
+        return Source(self._reactor, self._link, destination, lost)
 
     async def connected(self, source: Source) -> None:
         self._check_connected()
@@ -97,7 +86,7 @@ class Acknowledge:
             self._check_read(source, received[0].message)
             batch = pump.begin(source, received)
         await pump.transform(batch, sides)
-        batch.observer.judged(batch.items)
+        batch.lines.judged(batch.items)
         move = self._settle_and_send if self._first else self._send_and_settle
         await move(pump, batch, source, sides)
         pump.check()
@@ -108,13 +97,6 @@ class Acknowledge:
 
     async def drain(self, pump: Pump, source: Source) -> None:
         source.stop()
-
-    def check(self, pump: Pump) -> None:
-        pump.check()
-
-    async def failed(self, source: Source) -> bool:
-        """Each side goes on where it was."""
-        return False
 
     def _check_read(self, source: Source, message: Message) -> None:
         """Have a message that could not be read delivered again, some times.
@@ -213,7 +195,7 @@ class Acknowledge:
             except NotBuried as error:
                 lost = next(item for item in batch.items if item.dead is not None)
                 if lost.dead is not None and lost.dead.reason is BridgeDeadReason.MESSAGE_EXPIRED:
-                    batch.observer.expired(lost)
+                    batch.lines.expired(lost)
                 lost.dead = None
                 pump.log.error(
                     "link {link}: message {id} is lost, as its quality of service allows: {error}",
@@ -238,12 +220,12 @@ class Acknowledge:
                     if not batch.acknowledged:
                         pump.check()
         finally:
-            batch.observer.buried(buried)
+            batch.lines.buried(buried)
 
     async def _settle(self, pump: Pump, batch: Batch, source: Source) -> None:
         """Have the source forget the batch. :raises SourceLost:"""
         pump.do(Doing.ACKNOWLEDGING)
-        written = batch.observer.written()
+        written = batch.lines.written()
         if written is not None:
             # What was received and sent is to be known whatever becomes of this process.
             await written
@@ -254,6 +236,6 @@ class Acknowledge:
         crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
         await settling
         batch.acknowledged = True
-        batch.observer.settled()
+        batch.lines.settled()
         pump.counters.acknowledged += len(batch.received)
         crashpoints.hit(crashpoints.AFTER_SETTLEMENT)

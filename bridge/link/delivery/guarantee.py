@@ -13,7 +13,7 @@ link that needs that finds it out then.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,18 +22,19 @@ from twisted.logger import Logger
 from bridge.config.model import Link, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
-from bridge.link.batch import LinkObserver
+from bridge.journal import LinkLines
 from bridge.link.delivery.acknowledge import Acknowledge
 from bridge.link.delivery.coordination import Coordination
 from bridge.link.delivery.unfinished import Undecided
 from bridge.link.delivery.xa import XADelivery
 from bridge.link.errors import EndLost, NotOnce
-from bridge.link.pump import Buries, Delivery, MoveObserver, Pump
+from bridge.link.pump import Buries, Delivery, Pump
 from bridge.link.target import Target
 from bridge.link.transfer import Transfer
 from bridge.status import LinkCounters, OnceBy
 from gateway.instance import crashpoints
 from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class DeliveryGuarantee:
 
     :param source: the source's factory. :param target: likewise. :param connections: the bridge's.
         :param coordination: likewise.
-    :param observer: is told each step of each batch.
+    :param transferred: is given each batch that is done on both sides: its messages, as received
+        and as sent. :param lines: the link's lines in the journal.
     :param refused: is told why the target refuses how many messages, which are dead.
     """
 
@@ -55,10 +57,10 @@ class DeliveryGuarantee:
     transfer: Transfer
     dead_queues: Buries
     counters: LinkCounters
-    moves: MoveObserver
+    transferred: Callable[[Sequence[tuple[Message, Message]]], None]
     log: Logger
-    observer: LinkObserver
-    refused: Callable[[MessagingError, int], None] = lambda cause, count: None
+    lines: LinkLines
+    refused: Callable[[MessagingError, int], None]
 
     def new_pump(self, lost: Callable[[EndLost], None]) -> Pump:
         """Return the pump for one run of the link with its factories.
@@ -74,9 +76,9 @@ class DeliveryGuarantee:
             self.transfer,
             self.dead_queues,
             self.counters,
-            self.moves,
+            self.transferred,
             self.log,
-            self.observer,
+            self.lines,
         )
 
     def _delivery(self, lost: Callable[[EndLost], None]) -> Delivery:

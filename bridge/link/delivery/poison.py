@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from bridge.link.batch import Item
 from bridge.link.errors import BatchRefused, Refused
-from bridge.link.transfer import CannotBeRead, Dead
+from bridge.link.transfer import CannotBeRead, Dead, Item
 from bridge.xa.errors import RolledBack
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination

@@ -15,11 +15,10 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
-from bridge.link.batch import Batch, Item
 from bridge.link.errors import Refused, TargetLost
-from bridge.link.pump import Pump
+from bridge.link.pump import Batch, Pump
 from bridge.link.target import Target
-from bridge.link.transfer import Dead, Sides, ToSend
+from bridge.link.transfer import Dead, Item, Sides, ToSend
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError, TransactionTooLarge
 
@@ -73,7 +72,7 @@ class Sending:
         messages = [
             item.again(item.outcome.message) for item in run if isinstance(item.outcome, ToSend)
         ]
-        batch.observer.sent(run, messages)
+        batch.lines.sent(run, messages)
         sending = Deferred.fromCoroutine(target.send(messages))
         # Not what it waits for.
         pump.share.worked_since(began)
@@ -92,7 +91,7 @@ class Sending:
             return False
         for item in run:
             item.sent = True
-        batch.observer.arrived(run, messages, pump.transfer.marks_duplicates)
+        batch.lines.arrived(run, messages, pump.transfer.marks_duplicates)
         pump.counters.sent += len(run)
         pump.counters.octets += sum([len(message.body) for message in messages])
         self._run = min(self._longest, self._run * 2)
@@ -147,4 +146,4 @@ def _doubt(batch: Batch, run: list[Item], error: TargetLost | Refused) -> None:
     for item in run:
         item.doubtful = item.doubtful or error.sent
     if not error.sent:
-        batch.observer.rolled_back(run, error, str(error.cause))
+        batch.lines.rolled_back(run, error, str(error.cause))

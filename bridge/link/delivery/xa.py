@@ -29,17 +29,16 @@ from twisted.python.failure import Failure
 
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
-from bridge.connections.connections import Connections, ConnectionSource
+from bridge.connections.connections import Connections
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.link.batch import Batch, Item
 from bridge.link.delivery.coordination import Coordination
 from bridge.link.delivery.poison import Buried, Poison
 from bridge.link.delivery.unfinished import LostMessage, Unfinished
 from bridge.link.errors import EndLost, NotDecided, Refused, SourceLost, TargetLost
-from bridge.link.pump import Pump
+from bridge.link.pump import Batch, Delivery, Pump
 from bridge.link.source import XASource
 from bridge.link.target import XATarget
-from bridge.link.transfer import CannotBeRead, Dead, Sides, ToSend
+from bridge.link.transfer import CannotBeRead, Dead, Item, Sides, ToSend
 from bridge.status import Doing, OnceBy
 from bridge.waiting import timeout
 from bridge.xa.coordinator import Transaction
@@ -87,15 +86,15 @@ class _Work:
         return () if self.batch is None else self.batch.items
 
 
-class XADelivery:
+class XADelivery(Delivery):
     """The delivery of one link.
 
     :param unfinished: what earlier runs of this link have left, too.
     :param lost: called if the target's connection ends.
     """
 
-    once_by: Final = OnceBy.XA
-    rolls_back: Final = True
+    once_by = OnceBy.XA
+    rolls_back = True
 
     def __init__(
         self,
@@ -121,7 +120,7 @@ class XADelivery:
         connection_source = connections.for_sending(
             target, stays, link.target.clientid, f"link {link.name}, target"
         )
-        self.target: Final = XATarget(connection_source, _rm(target, "target"), stays, lost)
+        self.target: XATarget = XATarget(connection_source, _rm(target, "target"), stays, lost)
         self._poison: Final = Poison(link.batch_size)
         self._buried: Final = Buried()
         self._was_connected = False
@@ -137,16 +136,9 @@ class XADelivery:
     def transaction(self) -> Transaction | None:
         return self._unfinished.shown
 
-    async def open_source(
-        self,
-        connection_source: ConnectionSource,
-        destination: Destination,
-        lost: Callable[[SourceLost], None],
-    ) -> XASource:
+    def source(self, destination: Destination, lost: Callable[[SourceLost], None]) -> XASource:
         rm = _rm(self._factories[0], "source")
-        source = XASource(self._reactor, self._link, rm, destination, lost)
-        await source.open(connection_source)
-        return source
+        return XASource(self._reactor, self._link, rm, destination, lost)
 
     async def connected(self, source: XASource) -> None:
         """Have both resource managers commit or roll back what earlier runs left.
@@ -304,7 +296,7 @@ class XADelivery:
     async def _rolled_back(self, work: _Work, error: BaseException) -> None:
         await work.transaction.rollback()
         if work.transaction.state is TransactionState.ROLLED_BACK and work.batch is not None:
-            work.batch.observer.rolled_back(None, error, str(error))
+            work.batch.lines.rolled_back(None, error, str(error))
         await work.ending
 
     async def _move(self, work: _Work) -> None:
@@ -341,7 +333,7 @@ class XADelivery:
             if isinstance(message, Unreadable) and not self._poison.is_dead(message):
                 # As one that the target refuses. See Acknowledge for why it is tried again.
                 raise Refused(CannotBeRead(message), None, sent=False)
-        batch.observer.judged(batch.items)
+        batch.lines.judged(batch.items)
         sending = [item for item in batch.items if item.to_be_sent]
         refusal: Deferred[BaseException | None] = succeed(None)
         if sending:
@@ -386,7 +378,7 @@ class XADelivery:
         messages = [
             item.again(item.outcome.message) for item in sending if isinstance(item.outcome, ToSend)
         ]
-        batch.observer.sent(sending, messages)
+        batch.lines.sent(sending, messages)
         # What is sent into no branch is refused for that alone. A session that cannot begin one is
         # of no use, whatever the reason.
         unbegun = starting.addErrback(lambda failure: _target_lost(_messaging_error(failure)))
@@ -409,7 +401,7 @@ class XADelivery:
             id = item.received.message.message_id
             if item.dead is not None and id not in self._buried:
                 await pump.bury(item.dead)
-                batch.observer.buried([(item, item.dead)])
+                batch.lines.buried([(item, item.dead)])
                 self._buried.add(id)
                 self.check(pump)
 
@@ -425,7 +417,7 @@ class XADelivery:
         """
         try:
             # What was received and sent is to be known before the decision.
-            written = batch.observer.written()
+            written = batch.lines.written()
             return (await work.transaction.commit(work.before, written)).waiting
         except RolledBack as error:
             why = await refusal
@@ -446,7 +438,7 @@ class XADelivery:
     def _done(self, pump: Pump, batch: Batch, sending: Sequence[Item]) -> None:
         """All is committed everywhere."""
         counters = pump.counters
-        batch.observer.committed(sending)
+        batch.lines.committed(sending)
         for item in batch.items:
             pump.count(item.outcome)
             if item.dead is not None:
@@ -514,7 +506,7 @@ class XADelivery:
 
 def _tell_buried(work: _Work, item: Item, dead: DeadMessage) -> None:
     if work.batch is not None:
-        work.batch.observer.buried([(item, dead)])
+        work.batch.lines.buried([(item, dead)])
 
 
 def _rm(factory: AdministeredFactory, side: str) -> str:
