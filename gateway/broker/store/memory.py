@@ -1,9 +1,9 @@
 """A store without a disk, whose rows are gone with the process.
 
-It behaves like :mod:`gateway.broker.store.sqlite`.
+To the broker it behaves like :mod:`gateway.broker.store.sqlite`.
 
-Owns the rows in dictionaries and the order of the callbacks. Knows nothing of files, threads or of
-what a row means.
+Owns the rows of messages and the order of the callbacks. Knows nothing of files, threads or of what
+a row means.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gateway.broker.store.interface import (
     Batch,
     BranchRow,
     Committed,
-    DestinationRow,
     DuplicateRow,
     IndexRow,
     Recovered,
@@ -28,13 +26,10 @@ from gateway.broker.store.interface import (
     StoreDamaged,
     StoreError,
     StoreFailed,
-    SubscriptionRow,
 )
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
-
-_BLOCK: Final = 500
 
 
 class MemoryStore:
@@ -42,7 +37,8 @@ class MemoryStore:
 
     Implements :class:`~gateway.broker.store.interface.Store`.
 
-    Whether a row is persistent makes no difference here: all are gone with the process.
+    Only messages are kept, to be fetched: everything else is read at the next start, and this store
+    is empty then. Whether a row is persistent makes no difference here.
 
     :param reactor: calls ``committed``, ``fetched`` and ``closed``, in the order asked, in its next
         turn.
@@ -60,14 +56,7 @@ class MemoryStore:
         self.on_full: Callable[[bool], None] | None = None
         self._reactor = reactor
         self._random_bytes = random_bytes
-        self._destinations: dict[int, DestinationRow] = {}
-        self._subscriptions: dict[int, SubscriptionRow] = {}
         self._rows: dict[int, Row] = {}
-        self._owed: set[tuple[int, int]] = set()
-        # By seq, then owner: a deleted message takes all its counts along.
-        self._redeliveries: dict[int, dict[int, RedeliveryRow]] = {}
-        self._duplicates: dict[int, DuplicateRow] = {}
-        self._branches: dict[int, BranchRow] = {}
         self._due: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._failure: StoreFailed | None = None
@@ -94,46 +83,19 @@ class MemoryStore:
         )
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
-        """The narrow part of every message by rising seq.
-
-        Comes in blocks of at most 500.
-        """
-        rows = iter([IndexRow._make(self._rows[seq][:5]) for seq in sorted(self._rows)])
-        while block := list(islice(rows, _BLOCK)):
-            yield block
+        return iter(())
 
     def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
-        """(subscription id, seq) of everything owed, by rising seq.
-
-        Comes in blocks of at most 500.
-        """
-        pairs = iter(sorted(self._owed, key=lambda pair: (pair[1], pair[0])))
-        while block := list(islice(pairs, _BLOCK)):
-            yield block
+        return iter(())
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
-        """Redelivery counts by rising seq, in blocks of at most 500."""
-        rows = iter(
-            [
-                owners[owner]
-                for _, owners in sorted(self._redeliveries.items())
-                for owner in sorted(owners)
-            ]
-        )
-        while block := list(islice(rows, _BLOCK)):
-            yield block
+        return iter(())
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
-        """Remembered duplicate ids by rising seq, in blocks of at most 500."""
-        rows = iter(sorted(self._duplicates.values()))
-        while block := list(islice(rows, _BLOCK)):
-            yield block
+        return iter(())
 
     def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
-        """Transaction branches by rising id, in blocks of at most 500."""
-        rows = iter(sorted(self._branches.values()))
-        while block := list(islice(rows, _BLOCK)):
-            yield block
+        return iter(())
 
     def submit(self, batch: Batch, committed: Committed) -> None:
         """Take the batch; ``committed`` is called in a later turn of the reactor.
@@ -149,7 +111,9 @@ class MemoryStore:
             self._failure = StoreFailed(f"the memory store has a message {twice} already")
         failure = self._failure
         if failure is None:
-            self._apply(batch)
+            self._rows.update(batch.inserts)
+            for seq in batch.deletes:
+                self._rows.pop(seq, None)
         self._later(lambda: committed(failure))
 
     def fetch(
@@ -179,51 +143,12 @@ class MemoryStore:
         self._check_open()
         self._open = False
         self._failure = None
-        for kept in (
-            self._destinations,
-            self._subscriptions,
-            self._rows,
-            self._owed,
-            self._redeliveries,
-            self._duplicates,
-            self._branches,
-        ):
-            kept.clear()
+        self._rows.clear()
         self._later(closed)
 
     def _check_open(self) -> None:
         if not self._open:
             raise StoreError("the memory store is not open")
-
-    def _apply(self, batch: Batch) -> None:
-        self._destinations.update(batch.destinations)
-        self._subscriptions.update(batch.subscriptions)
-        self._rows.update(batch.inserts)
-        self._owed.update(batch.owed)
-        self._owed.difference_update(batch.settled)
-        redeliveries = self._redeliveries
-        if redeliveries:
-            for subscription, seq in batch.settled:
-                owners = redeliveries.get(seq)
-                if owners is not None and owners.pop(subscription, None) is not None and not owners:
-                    del redeliveries[seq]
-        for (owner, seq), redelivery in batch.redeliveries.items():
-            redeliveries.setdefault(seq, {})[owner] = redelivery
-        for seq in batch.deletes:
-            self._rows.pop(seq, None)
-            redeliveries.pop(seq, None)
-        for subscription in batch.removed_subscriptions:
-            self._subscriptions.pop(subscription, None)
-        if batch.removed_subscriptions:
-            self._owed = {pair for pair in self._owed if pair[0] not in batch.removed_subscriptions}
-        for destination in batch.removed_destinations:
-            self._destinations.pop(destination, None)
-        self._duplicates.update(batch.duplicates)
-        for seq in batch.forgotten:
-            self._duplicates.pop(seq, None)
-        self._branches.update(batch.branches)
-        for branch in batch.removed_branches:
-            self._branches.pop(branch, None)
 
     def _later(self, call: Callable[[], None]) -> None:
         self._due.append(call)
