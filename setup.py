@@ -38,7 +38,6 @@ MODULES = [
     "gateway/broker/core/physical.py",
     "gateway/broker/core/queue.py",
     "gateway/broker/core/redelivery.py",
-    "gateway/broker/core/selection.py",
     "gateway/broker/core/subscription.py",
     "gateway/broker/core/topic.py",
     "gateway/broker/durability/commit.py",

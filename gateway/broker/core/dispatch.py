@@ -5,6 +5,9 @@ in each call. With a reference to it the two would be a cycle, and what was remo
 memory until a garbage collection. What settling a message means, and where a dead one comes from, is
 the place's.
 
+A consumer with a selector takes what it wants, wherever in the backlog that is, in memory or in the
+store only.
+
 Owns fairness, credit, what is read back for consumers, and how long senders wait who outrun them.
 """
 
@@ -12,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.selection import Selection
 from gateway.broker.core.source import Place
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
@@ -41,6 +44,12 @@ _LET_GO: Final = 8
 _MOMENT_MS: Final = 50
 #: Octets that may come between two such moments.
 _GRACE: Final = 1024 * 1024
+#: Messages that a consumer with a selector looks at in one turn.
+_MOST_EXAMINED: Final = 1_000
+#: Consumers are each asked about a few returned messages, if that is cheap; more than this are
+#: simply shown to them again.
+_FEW: Final = 64
+_NO_BOUND: Final = 1 << 62
 
 
 class Pace:
@@ -135,7 +144,9 @@ class Dispatch:
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.tried: dict[int, int] = {}
         self._examines: Final = examines
-        self._selection = Selection()
+        #: How far each consumer with a selector has looked. It looks at every message once, in
+        #: delivery order, and again at what comes back.
+        self._cursors: dict[Receiver, Cursor] = {}
         #: Index of the consumer whose turn it is.
         self._turn_of = 0
         #: The place is to hand out at the end of this turn.
@@ -170,13 +181,13 @@ class Dispatch:
             raise self.halted
         self.consumers.append(consumer)
         if consumer.selector is not None:
-            self._selection.cursors[consumer] = Cursor(self.backlog)
+            self._cursors[consumer] = Cursor(self.backlog)
         place.mark()
 
     def leave(self, consumer: Receiver) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            self._selection.cursors.pop(consumer, None)
+            self._cursors.pop(consumer, None)
 
     # --- handing out
 
@@ -185,8 +196,8 @@ class Dispatch:
         self.marked = False
         backlog = self.backlog
         if backlog.waiting and not self.held_up and self.halted is None:
-            if self._selection.cursors:
-                self._selection.dispatch(self, place, self._in_turn())
+            if self._cursors:
+                self._select(place, self._in_turn())
             else:
                 ready = [consumer for consumer in self.consumers if consumer.ready()]
                 if ready:
@@ -295,13 +306,106 @@ class Dispatch:
         """These wait again, in their old places; nothing for none."""
         if messages:
             place.return_to_backlog(messages)
-            if self._selection.cursors:
-                self._selection.look_again(messages)
+            if self._cursors:
+                self._look_again(messages)
             place.mark()
+
+    @property
+    def unclaimed(self) -> int:
+        """How many messages of the place no consumer has."""
+        return self.backlog.waiting + self.backlog.pausing + self.dying
 
     def forget_tries(self, messages: Iterable[Message]) -> None:
         for message in messages:
             self.tried.pop(message.seq, None)
+
+    # --- consumers with selectors
+
+    def _select(self, place: Place, consumers: Sequence[Receiver]) -> None:
+        """Let each look at what it has not looked at yet, in this order."""
+        backlog = self.backlog
+        again = False
+        for consumer in consumers:
+            if not consumer.ready():
+                continue
+            cursor = self._cursors.get(consumer)
+            if cursor is None:
+                # It takes all it looks at.
+                cursor, most = Cursor(backlog), min(consumer.credit, _MOST_EXAMINED)
+            elif cursor.reading:
+                continue
+            else:
+                most = _MOST_EXAMINED
+            messages = list(islice(cursor.ahead(), most))
+            if messages:
+                again = True
+                run, expired, left = _choose(self.changes, consumer, cursor, messages)
+                backlog.pluck_messages([*run, *expired])
+                self._hand_chosen(place, consumer, run, expired)
+                if left:
+                    self.hold_up(place)
+                    return
+            elif backlog.behind and consumer.selector is not None:
+                self._search(place, consumer, cursor)
+        if again:
+            place.mark()
+
+    def _search(self, place: Place, consumer: Receiver, cursor: Cursor) -> None:
+        """Read on in the store for a consumer.
+
+        What is read takes no room of messages in memory.
+        """
+        seqs = cursor.stored_ahead(BLOCK)
+        if seqs:
+            cursor.reading = True
+            self.changes.fetch(seqs, partial(self._searched, place, consumer, cursor, seqs))
+
+    def _searched(
+        self,
+        place: Place,
+        consumer: Receiver,
+        cursor: Cursor,
+        seqs: Sequence[int],
+        messages: Sequence[Message],
+    ) -> None:
+        cursor.reading = False
+        backlog = self.backlog
+        self.drop_missing(place, seqs, messages)
+        if consumer in self._cursors and consumer.ready() and self.halted is None:
+            # Meanwhile others may have taken some, and some may have come back before these.
+            ahead = cursor.still_ahead(messages)
+            run, expired, left = _choose(self.changes, consumer, cursor, ahead)
+            if left:
+                # Reading them once more would take longer than keeping them.
+                cursor.reading = True
+                self.changes.slices.wait(
+                    partial(self._searched, place, consumer, cursor, (), ahead[-left:])
+                )
+            for message in (*run, *expired):
+                backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
+            self._hand_chosen(place, consumer, run, expired)
+        place.mark()
+
+    def _look_again(self, messages: Sequence[Message]) -> None:
+        """Show the consumers messages that have come back.
+
+        They may be before the places up to which the consumers have looked.
+        """
+        for consumer, cursor in self._cursors.items():
+            for message in messages:
+                many = len(messages) > _FEW or (
+                    consumer.selector is not None and consumer.selector.stride == 1
+                )
+                if cursor.has_passed(message) and (many or consumer.wants(message)):
+                    cursor.go_back_to(message)
+
+    def _hand_chosen(
+        self, place: Place, consumer: Receiver, run: list[Message], expired: list[Message]
+    ) -> None:
+        if run:
+            self.hand(place, consumer, run)
+        if expired:
+            place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
 
     # --- the store
 
@@ -364,3 +468,32 @@ class Dispatch:
                 source=str(place),
             )
             place.lost(count, octets)
+
+
+def _choose(
+    changes: Changes, consumer: Receiver, cursor: Cursor, messages: Sequence[Message]
+) -> tuple[list[Message], list[Message], int]:
+    """Choose what the consumer takes of these, and what has expired.
+
+    It takes no more than it has credit for. Moves its cursor past all that were looked at.
+
+    :returns: those, and how many it had no time to look at.
+    """
+    now_ms = changes.turn.now_ms
+    run: list[Message] = []
+    expired: list[Message] = []
+    octets = _NO_BOUND if consumer.octets is None else consumer.octets
+    stride = 0 if consumer.selector is None else consumer.selector.stride
+    spent = changes.slices.spent
+    for index, message in enumerate(messages):
+        if len(run) >= consumer.credit or octets <= 0:
+            break
+        if stride and index % stride == 0 and spent():
+            return run, expired, len(messages) - index
+        cursor.looked_at(message)
+        if message.expires and message.expires <= now_ms:
+            expired.append(message)
+        elif consumer.wants(message):
+            run.append(message)
+            octets -= len(message.body)
+    return run, expired, 0
