@@ -17,7 +17,6 @@ from gateway import __version__
 from gateway.broker.core import properties
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.topic import PhysicalTopic
-from gateway.broker.sessions.waiting import without_consumer
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 
@@ -208,7 +207,7 @@ def destination(
     wildcards: Counter[str] = Counter()
     if isinstance(physical, PhysicalQueue):
         consumers = len(physical.dispatch.consumers)
-        unacknowledged = physical.count - without_consumer(physical)
+        unacknowledged = physical.count - physical.dispatch.unclaimed
     else:
         consumers = unacknowledged = 0
         for subscription in physical.subscriptions:
@@ -314,7 +313,7 @@ def durable(subscription: TopicSubscription) -> DurableView:
         topic=subscription.pattern.name,
         selector=subscription.selector.text if subscription.selector is not None else "",
         no_local=subscription.no_local,
-        messages=without_consumer(subscription)
+        messages=subscription.dispatch.unclaimed
         + subscription.dispatch.locked
         + sum([consumer.outstanding for consumer in subscription.dispatch.consumers]),
         active=bool(subscription.dispatch.consumers),

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
+from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.connection import EmbeddedConnection
-from gateway.broker.sessions.waiting import waiting
+from gateway.messaging.destination import Kind
 from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
+from gateway.messaging.message import Message
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Subscription, Waiting
 
 if TYPE_CHECKING:
     from gateway.broker.broker import Broker
+    from gateway.broker.core.dispatch import Dispatched
 
 #: Random octets in a temporary destination's name: a client that has the name may send to it.
 _RANDOM_OCTETS: Final = 16
+_NOTHING: Final = Waiting(0, 0)
 
 
 class Authenticator(Protocol):
@@ -111,7 +115,16 @@ class EmbeddedProvider:
 
         Only this process asks, so no access rule applies.
         """
-        return waiting(spec, client_id, self.broker.destinations, self.broker.durables)
+        place: Dispatched | None = None
+        if spec.destination.kind is Kind.QUEUE:
+            found = self.broker.find(spec.destination)
+            place = found if isinstance(found, PhysicalQueue) else None
+            if place is not None and spec.selector is not None:
+                # Only a browser can apply it.
+                return succeed(None)
+        elif spec.durable_name is not None:
+            place = self.broker.durables.get((client_id or "", spec.durable_name))
+        return succeed(_NOTHING) if place is None else _waiting_at(place)
 
     @property
     def connections(self) -> Mapping[EmbeddedConnection, str]:
@@ -151,3 +164,37 @@ class EmbeddedProvider:
         """Every connection is lost."""
         for connection in list(self._connections):
             connection.fail(error)
+
+
+def _waiting_at(place: Dispatched) -> Deferred[Waiting | None]:
+    """Count what no consumer has, and find the oldest.
+
+    Of each priority only the first message is looked at, and read from the store at most.
+    """
+    backlog = place.dispatch.backlog
+    count = backlog.waiting + backlog.pausing
+    if not count:
+        return succeed(_NOTHING)
+    times = [message.timestamp for message in backlog.delayed.values()]
+    stored = [min(backlog.resting)] if backlog.resting else []
+    for _, lane in backlog.lanes():
+        first, behind = lane.first(), lane.first_behind()
+        if first is not None:
+            times.append(first.timestamp)
+        if behind and (first is None or behind < first.seq):
+            stored.append(behind)
+    if not stored:
+        return succeed(Waiting(count, min(times, default=-1)))
+    told: Deferred[Waiting | None] = Deferred()
+
+    def read(messages: Sequence[Message]) -> None:
+        every = [*times, *[message.timestamp for message in messages]]
+        told.callback(Waiting(count, min(every, default=-1)))
+
+    turn = place.changes.turn
+    turn.begin()
+    try:
+        place.changes.fetch(stored, read)
+    finally:
+        turn.end()
+    return told
