@@ -27,11 +27,12 @@ from gateway.broker.store.interface import (
     StoreError,
     SubscriptionRow,
 )
-from gateway.broker.xa.recovery import Holdings
+from gateway.broker.xa.branch import Branch, restored
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.selector.selector import parse
 from gateway.messaging.turn import Turn
+from gateway.messaging.xa import xid_text
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime
@@ -187,6 +188,77 @@ class _Places:
         return made
 
 
+class _Holdings:
+    """What prepared branches hold, which must not wait where it was.
+
+    :raises StoreError: a branch cannot be read. The broker knows all of them then.
+    """
+
+    def __init__(self, broker: Broker, store: Store) -> None:
+        self._sent: dict[int, Branch] = {}
+        self._taken: dict[tuple[int, int], Branch] = {}
+        self._open = broker.sent_in_branches
+        for block in store.scan_branches():
+            for row in block:
+                branch, sent, taken = restored(row)
+                broker.branches.restore(branch)
+                self._sent.update(dict.fromkeys(sent, branch))
+                self._taken.update(dict.fromkeys(taken, branch))
+
+    def sent(self, row: IndexRow, physical: PhysicalQueue | PhysicalTopic | None) -> bool:
+        """Whether a branch has sent this message, which then must not wait.
+
+        :param physical: where it goes.
+
+        :raises StoreError: that is missing.
+        """
+        branch = self._sent.pop(row.seq, None) if self._sent else None
+        if branch is None:
+            return False
+        if physical is None:
+            raise StoreError(
+                f"the store holds branch {xid_text(branch.xid)} (row {branch.id}) that has sent message {row.seq} to destination "
+                f"{row.destination}, which is missing"
+            )
+        branch.unread_sends.append((physical, row))
+        self._open.add(row.seq)
+        branch.sent += 1
+        physical.hold(1, row.size)
+        return True
+
+    def taken(self, row: IndexRow, source: Dispatched) -> bool:
+        """Whether a branch has acknowledged this message.
+
+        It counts at its source then, and must not wait there.
+        """
+        branch = self._taken.pop((source.owner, row.seq), None) if self._taken else None
+        if branch is None:
+            return False
+        branch.unread_taken.append((source, row))
+        branch.acknowledged += 1
+        source.dispatch.locked += 1
+        return True
+
+    def was_taken(self, owner: int, seq: int) -> bool:
+        """Whether a branch has acknowledged this message.
+
+        The durable subscription that had it no longer exists.
+        """
+        return (owner, seq) in self._taken
+
+    def check(self) -> None:
+        """Check, after the scan, that every message sent by a branch exists.
+
+        What branches have acknowledged may be missing, with its durable subscription.
+
+        :raises StoreError: one is missing.
+        """
+        for seq, branch in self._sent.items():
+            raise StoreError(
+                f"the store holds branch {xid_text(branch.xid)} (row {branch.id}) that has sent message {seq}, which is missing"
+            )
+
+
 def _subscription(
     broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination], path: str
 ) -> TopicSubscription:
@@ -228,7 +300,7 @@ def _restore_messages(
     :raises StoreDamaged: a message or what says to whom it is owed names what is missing.
     """
     tried = {(row.owner, row.seq): row for block in store.scan_redeliveries() for row in block}
-    held = Holdings(broker, store)
+    held = _Holdings(broker, store)
     count = 0
     of_topics: dict[int, IndexRow] = {}
     gone: set[int] = set()
