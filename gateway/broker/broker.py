@@ -21,7 +21,6 @@ from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.purging import fail_consumers, purge
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.slices import Slices
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.dead_letters import DeadLetters
@@ -31,7 +30,7 @@ from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.operator.limit_reports import LimitReports, UseReports
-from gateway.broker.schedule import Schedule
+from gateway.broker.schedule import Schedule, Slices
 from gateway.broker.sessions.flow import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.store.interface import (

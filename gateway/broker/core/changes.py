@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sized
 
     from gateway.broker.core.memory import Memory
-    from gateway.broker.core.slices import Slices
     from gateway.broker.core.source import Place, Receiver
     from gateway.broker.core.spilled import Spilled
     from gateway.broker.durability.commit import GroupCommit
     from gateway.broker.durability.rows import Rows
-    from gateway.broker.schedule import Schedule
+    from gateway.broker.schedule import Schedule, Slices
     from gateway.messaging.dead import DeadReason
     from gateway.messaging.message import Message
     from gateway.messaging.turn import Turn

@@ -4,7 +4,7 @@ Owns which messages it accepts, and which rows of the store it still needs. A du
 outlives its consumers.
 
 Its selector is asked about each message that arrives. Where there is no time for that
-(:mod:`gateway.broker.core.slices`), the message waits here as if it was wanted, stored and counted.
+(:mod:`gateway.broker.schedule`), the message waits here as if it was wanted, stored and counted.
 The selector is asked later, in any case before the message is delivered, and what is not wanted
 goes. A process that ends between leaves such messages behind; so the selector is asked again about
 all that a durable subscription had at the start.

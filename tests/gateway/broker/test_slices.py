@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.core.slices import SLICE, Slices
+from gateway.broker.schedule import SLICE, Slices
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
