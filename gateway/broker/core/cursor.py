@@ -10,14 +10,19 @@ it, until nothing is left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.lane import BEYOND, PriorityLane
 from gateway.messaging.message import Message
 
+if TYPE_CHECKING:
+    from gateway.broker.core.changes import Changes
+    from gateway.broker.core.source import Receiver
+
 #: Octets that are read from the store at once.
 _OCTETS: Final = 4 * 1024 * 1024
+_NO_BOUND: Final = 1 << 62
 
 
 class Cursor:
@@ -82,6 +87,33 @@ class Cursor:
     def looked_at(self, message: Message) -> None:
         """The reader has looked at the message, and at all before it."""
         self._examined[message.headers.priority] = message.seq
+
+    def choose(
+        self, changes: Changes, consumer: Receiver, messages: Sequence[Message]
+    ) -> tuple[list[Message], list[Message], int]:
+        """Look at messages for a consumer, which takes no more than it has credit for.
+
+        :returns: those that it takes, those that have expired, and how many of them all there was
+            no time to look at.
+        """
+        now_ms = changes.turn.now_ms
+        run: list[Message] = []
+        expired: list[Message] = []
+        octets = _NO_BOUND if consumer.octets is None else consumer.octets
+        stride = 0 if consumer.selector is None else consumer.selector.stride
+        spent = changes.slices.spent
+        for index, message in enumerate(messages):
+            if len(run) >= consumer.credit or octets <= 0:
+                break
+            if stride and index % stride == 0 and spent():
+                return run, expired, len(messages) - index
+            self.looked_at(message)
+            if message.expires and message.expires <= now_ms:
+                expired.append(message)
+            elif consumer.wants(message):
+                run.append(message)
+                octets -= len(message.body)
+        return run, expired, 0
 
     def pass_by(self, priority: int) -> None:
         """The reader has no use for the rest of this priority."""

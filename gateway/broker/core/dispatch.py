@@ -49,7 +49,6 @@ _MOST_EXAMINED: Final = 1_000
 #: Consumers are each asked about a few returned messages, if that is cheap; more than this are
 #: simply shown to them again.
 _FEW: Final = 64
-_NO_BOUND: Final = 1 << 62
 
 
 class Pace:
@@ -339,7 +338,7 @@ class Dispatch:
             messages = list(islice(cursor.ahead(), most))
             if messages:
                 again = True
-                run, expired, left = _choose(self.changes, consumer, cursor, messages)
+                run, expired, left = cursor.choose(self.changes, consumer, messages)
                 backlog.pluck_messages([*run, *expired])
                 self._hand_chosen(place, consumer, run, expired)
                 if left:
@@ -374,7 +373,7 @@ class Dispatch:
         if consumer in self._cursors and consumer.ready() and self.halted is None:
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
-            run, expired, left = _choose(self.changes, consumer, cursor, ahead)
+            run, expired, left = cursor.choose(self.changes, consumer, ahead)
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True
@@ -468,32 +467,3 @@ class Dispatch:
                 source=str(place),
             )
             place.lost(count, octets)
-
-
-def _choose(
-    changes: Changes, consumer: Receiver, cursor: Cursor, messages: Sequence[Message]
-) -> tuple[list[Message], list[Message], int]:
-    """Choose what the consumer takes of these, and what has expired.
-
-    It takes no more than it has credit for. Moves its cursor past all that were looked at.
-
-    :returns: those, and how many it had no time to look at.
-    """
-    now_ms = changes.turn.now_ms
-    run: list[Message] = []
-    expired: list[Message] = []
-    octets = _NO_BOUND if consumer.octets is None else consumer.octets
-    stride = 0 if consumer.selector is None else consumer.selector.stride
-    spent = changes.slices.spent
-    for index, message in enumerate(messages):
-        if len(run) >= consumer.credit or octets <= 0:
-            break
-        if stride and index % stride == 0 and spent():
-            return run, expired, len(messages) - index
-        cursor.looked_at(message)
-        if message.expires and message.expires <= now_ms:
-            expired.append(message)
-        elif consumer.wants(message):
-            run.append(message)
-            octets -= len(message.body)
-    return run, expired, 0

@@ -277,22 +277,7 @@ class QueueBrowser:
         consumer = self._consumer
         if consumer is None or not consumer.ready() or self._queue.dispatch.halted is not None:
             return 0
-        left = 0
-        stride = 0 if consumer.selector is None else consumer.selector.stride
-        spent = self._queue.changes.slices.spent
-        now_ms = self._queue.changes.turn.now_ms
-        octets = 1 << 62 if consumer.octets is None else consumer.octets
-        run: list[Message] = []
-        for index, message in enumerate(messages):
-            if len(run) >= consumer.credit or octets <= 0:
-                break
-            if stride and index % stride == 0 and spent():
-                left = len(messages) - index
-                break
-            self._cursor.looked_at(message)
-            if not 0 < message.expires <= now_ms and consumer.wants(message):
-                run.append(message)
-                octets -= len(message.body)
+        run, _, left = self._cursor.choose(self._queue.changes, consumer, messages)
         if run:
             consumer.hand(run, None)
         return left
