@@ -65,7 +65,6 @@ MODULES = [
     "gateway/stomp/session/session.py",
     "gateway/stomp/session/settlement.py",
     "gateway/stomp/session/subscription.py",
-    "gateway/stomp/wire/escaping.py",
     "gateway/stomp/wire/frame.py",
     "gateway/stomp/wire/grammar.py",
     "gateway/stomp/wire/head.py",

@@ -31,7 +31,14 @@ from gateway.stomp import destinations, dialects
 from gateway.stomp.brokers import RELATIVE_EXPIRIES, SCHEDULES
 from gateway.stomp.dialects import ENVELOPE
 from gateway.stomp.refusals import CommandRefused
-from gateway.stomp.wire import Head, Version, bare_name, escaper, header_lines, without_edge_blanks
+from gateway.stomp.wire import (
+    Head,
+    Version,
+    bare_name,
+    escape_header,
+    header_lines,
+    without_edge_blanks,
+)
 
 #: From the text of a header and the header's name to the destination it means; raises
 #: CommandRefused.
@@ -362,7 +369,6 @@ class MessageEncoder:
     def __init__(self, version: Version, turn: Turn, tell_user: bool = False) -> None:
         self.version: Final = version
         self._memo: Final = _MEMOS[version]
-        self._escape: Final = escaper(version)
         self._turn: Final = turn
         self._tell_user: Final = tell_user
         self._fanned: dict[Message, bytes] = {}
@@ -386,10 +392,13 @@ class MessageEncoder:
             raise UnsendableBody(headers.body_type, headers.destination)
         identifier = message.message_id
         if ":" in identifier or "\\" in identifier or not identifier.isprintable():
-            identifier = self._escape(identifier)
+            identifier = escape_header(identifier, self.version)
         body = message.body
         if self._tell_user and message.user:
-            block = b"JMSXUserID:%s\n%s" % (self._escape(message.user).encode(), block)
+            block = b"JMSXUserID:%s\n%s" % (
+                escape_header(message.user, self.version).encode(),
+                block,
+            )
         # First what is the gateway's: some clients take the first of repeated headers.
         return b"message-id:%s\ntimestamp:%d\nexpires:%d\ncontent-length:%d\n%s\n%s\0\n" % (
             identifier.encode(),
@@ -479,7 +488,7 @@ class MessageEncoder:
 
     def _because(self, reason: str, tail: bytes) -> bytes:
         return b"transformation-error:%s\n%s" % (
-            self._escape(reason).encode("utf-8", "replace"),
+            escape_header(reason, self.version).encode("utf-8", "replace"),
             tail,
         )
 

@@ -9,41 +9,28 @@ waits, or knows which side it serves.
 """
 
 from gateway.stomp.wire.errors import ProtocolError
-from gateway.stomp.wire.escaping import (
-    UndefinedEscape,
-    bare_name,
-    escape_1_0,
-    escape_1_1,
-    escape_1_2,
-    escape_header,
-    escape_name_1_0,
-    escape_name_1_1,
-    escape_name_1_2,
-    escaper,
-    name_escaper,
-    unescape_header,
-    without_edge_blanks,
-)
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import (
-    BEFORE_CONNECT,
     BODY_COMMANDS,
-    CLIENT_COMMANDS,
     COMMANDS,
     CONNECTING_COMMANDS,
-    SERVER_COMMANDS,
     Limits,
 )
+from gateway.stomp.wire.head import UndefinedEscape, unescape_header
 from gateway.stomp.wire.parser import FrameParser
-from gateway.stomp.wire.serializer import header_lines, serialize
+from gateway.stomp.wire.serializer import (
+    bare_name,
+    escape_header,
+    escape_name,
+    header_lines,
+    serialize,
+    without_edge_blanks,
+)
 
 __all__ = [
-    "BEFORE_CONNECT",
     "BODY_COMMANDS",
-    "CLIENT_COMMANDS",
     "COMMANDS",
     "CONNECTING_COMMANDS",
-    "SERVER_COMMANDS",
     "Frame",
     "FrameParser",
     "Head",
@@ -52,16 +39,9 @@ __all__ = [
     "UndefinedEscape",
     "Version",
     "bare_name",
-    "escape_1_0",
-    "escape_1_1",
-    "escape_1_2",
     "escape_header",
-    "escape_name_1_0",
-    "escape_name_1_1",
-    "escape_name_1_2",
-    "escaper",
+    "escape_name",
     "header_lines",
-    "name_escaper",
     "serialize",
     "unescape_header",
     "without_edge_blanks",

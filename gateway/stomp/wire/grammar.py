@@ -116,7 +116,3 @@ class Limits:
         ):
             if value < least:
                 raise ValueError(f"limit {name} is {value}, expected at least {least}")
-
-
-#: What a peer that has not yet logged in may send: 64 KiB a frame in all.
-BEFORE_CONNECT: Final = Limits(header_block=64 * _KIB, body=64 * _KIB, frame=64 * _KIB)

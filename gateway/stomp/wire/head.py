@@ -10,12 +10,13 @@ gives None wherever it would have to look closer; for the rest both give the sam
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from gateway.stomp.wire.errors import ProtocolError, shown
-from gateway.stomp.wire.escaping import UndefinedEscape, unescape_header
 from gateway.stomp.wire.frame import Head, Version
 from gateway.stomp.wire.grammar import COMMANDS, CONNECTING_COMMANDS, PADDING
+from gateway.stomp.wire.serializer import ESCAPES
 
 #: Heads that one parser keeps, and the octets of the largest block kept: 64 KiB of blocks a
 #: connection at most.
@@ -36,6 +37,20 @@ _MOST_DIGITS: Final = 18
 _V1_0: Final = Version.V1_0
 
 _PLAIN_COMMANDS: Final = COMMANDS - CONNECTING_COMMANDS
+
+_escapes: Final = re.compile(r"\\(.?)", re.DOTALL)
+#: By version, the character that the one behind a backslash means.
+_PLAIN: Final = {
+    version: {sent[1]: character for character, sent in pairs if sent[0] == "\\"}
+    for version, pairs in ESCAPES.items()
+}
+
+
+class UndefinedEscape(ValueError):
+    """A backslash that is followed by nothing the version defines.
+
+    Its text is the two characters, fit to be quoted.
+    """
 
 
 def read_head(block: bytes, version: Version) -> Head:
@@ -162,6 +177,30 @@ def receipt_of(lines: bytes, version: Version) -> str | None:
             except ValueError:  # bad UTF-8 or a bad escape: nothing that an answer could name
                 return None
     return None
+
+
+def unescape_header(text: str, version: Version) -> str:
+    """Return a header name or value as it was meant.
+
+    1.0 has no escapes and gets the text back.
+
+    :raises UndefinedEscape: an escape that `version` does not define (STOMP 1.2: "MUST be treated
+        as a fatal protocol error").
+    """
+    if version == Version.V1_0 or "\\" not in text:
+        return text
+    plain = _PLAIN[version]
+    parts: list[str] = []
+    at = 0
+    for escape in _escapes.finditer(text):
+        character = plain.get(escape.group(1))
+        if character is None:
+            raise UndefinedEscape(shown(escape.group()))
+        parts.append(text[at : escape.start()])
+        parts.append(character)
+        at = escape.end()
+    parts.append(text[at:])
+    return "".join(parts)
 
 
 def _headers(lines: list[str], version: Version) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from gateway.stomp.wire import BEFORE_CONNECT, FrameParser, Limits, ProtocolError, Version
+from gateway.stomp.wire import FrameParser, Limits, ProtocolError, Version
 from tests.gateway.stomp.wire.reading import error_of, read, read_alike
 
 #: Small, so that each can be reached alone.
@@ -111,11 +111,11 @@ def test_before_connect_a_frame_is_at_most_64_kib() -> None:
         b"CONNECT\n" + b"a:b\n" * 20000,
         b"SEND\n" + (b"a:" + b"x" * 10000 + b"\n") * 7,
     ):
-        parser = FrameParser(BEFORE_CONNECT)
+        parser = FrameParser(Limits(header_block=65536, body=65536, frame=65536))
         parser.receive(octets)
         with pytest.raises(ProtocolError):
             parser.next()
-    parser = FrameParser(BEFORE_CONNECT)
+    parser = FrameParser(Limits(header_block=65536, body=65536, frame=65536))
     parser.receive(b"CONNECT\n\n" + b"x" * (65536 - 10) + b"\0")
     frame = parser.next()
     assert frame is not None

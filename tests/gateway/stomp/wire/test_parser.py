@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.stomp.wire import BEFORE_CONNECT, FrameParser, Limits, ProtocolError, Version
+from gateway.stomp.wire import FrameParser, Limits, ProtocolError, Version
 from tests.gateway.stomp.wire.reading import Plain, error_of, plain, read_alike
 
 ALL = (Version.V1_0, Version.V1_1, Version.V1_2)
@@ -202,7 +202,7 @@ def test_frames_gives_no_more_than_asked() -> None:
 def test_a_run_ends_where_the_version_is_settled(command: bytes) -> None:
     octets = command + b"\naccept-version:1.2\nversion:1.2\n\n\0SEND\na: \\c\n\n\0"
     for size in (1, len(octets)):
-        parser = FrameParser(BEFORE_CONNECT)
+        parser = FrameParser(Limits(header_block=65536, body=65536, frame=65536))
         found = []
         for at in range(0, len(octets), size):
             parser.receive(octets[at : at + size])

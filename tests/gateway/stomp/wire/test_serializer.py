@@ -8,16 +8,9 @@ from gateway.stomp.wire import (
     UndefinedEscape,
     Version,
     bare_name,
-    escape_1_0,
-    escape_1_1,
-    escape_1_2,
     escape_header,
-    escape_name_1_0,
-    escape_name_1_1,
-    escape_name_1_2,
-    escaper,
+    escape_name,
     header_lines,
-    name_escaper,
     serialize,
     unescape_header,
     without_edge_blanks,
@@ -30,7 +23,7 @@ def test_each_version_escapes_what_it_can() -> None:
     assert escape_header(TEXT, Version.V1_0) == "a:b\\c d e f"
     assert escape_header(TEXT, Version.V1_1) == "a\\cb\\\\c\\nd e f"
     assert escape_header(TEXT, Version.V1_2) == "a\\cb\\\\c\\nd\\re f"
-    assert escape_name_1_0(TEXT) == "a_b\\c d e f"
+    assert escape_name(TEXT, Version.V1_0) == "a_b\\c d e f"
 
 
 @pytest.mark.parametrize("version", list(Version))
@@ -62,33 +55,22 @@ def test_blanks_at_the_edges_of_a_name_are_underscores(
     """Peers trim: Java's all up to the space, Python's and JavaScript's what Unicode calls white
     space, and more.
     """
-    assert name_escaper(version)(name) == shown
+    assert escape_name(name, version) == shown
     assert header_lines([(name, " v ")], version) == f"{shown}: v \n".encode()
     assert without_edge_blanks(name) == shown
     assert bare_name(name) == shown.strip("_")
 
 
 def test_an_escape_is_not_escaped_again() -> None:
-    assert escape_1_2("\\n") == "\\\\n"
-    assert escape_1_2("\\:\n") == "\\\\\\c\\n"
+    assert escape_header("\\n", Version.V1_2) == "\\\\n"
+    assert escape_header("\\:\n", Version.V1_2) == "\\\\\\c\\n"
 
 
-@pytest.mark.parametrize(
-    "escape", [escape_1_0, escape_1_1, escape_1_2, escape_name_1_0, escape_name_1_2]
-)
-def test_nothing_to_escape_gives_the_same_object(escape: object) -> None:
-    assert callable(escape)
+@pytest.mark.parametrize("version", list(Version))
+def test_nothing_to_escape_gives_the_same_object(version: Version) -> None:
     text = "/queue/orders é→"
-    assert escape(text) is text
-
-
-def test_the_functions_of_a_version() -> None:
-    assert [escaper(version) for version in Version] == [escape_1_0, escape_1_1, escape_1_2]
-    assert [name_escaper(version) for version in Version] == [
-        escape_name_1_0,
-        escape_name_1_1,
-        escape_name_1_2,
-    ]
+    assert escape_header(text, version) is text
+    assert escape_name(text, version) is text
 
 
 @pytest.mark.parametrize("version", [Version.V1_1, Version.V1_2])
