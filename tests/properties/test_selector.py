@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.selector.grammar import read
-from gateway.messaging.selector.like import like
-from gateway.messaging.selector.selector import parse
-from gateway.messaging.selector.tree import (
+from gateway.messaging.selector.grammar import (
     And,
     Arithmetic,
     Between,
@@ -32,7 +29,10 @@ from gateway.messaging.selector.tree import (
     Not,
     Or,
     Sign,
+    read,
 )
+from gateway.messaging.selector.like import like
+from gateway.messaging.selector.selector import parse
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value
 
 NAMES: Final = ("a", "b", "c", "d", "JMSPriority", "JMSType", "JMSCorrelationID")
