@@ -54,7 +54,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import Final
 
-from gateway.messaging.message import MEMO_DIGEST, BodyType, DeliveryMode, Headers, Message
+from gateway.messaging.message import MEMO_DIGEST, BodyType, DeliveryMode, Headers
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import (
     MalformedValues,
@@ -84,21 +84,8 @@ _VERSION: Final = 1
 _BEGUN: Final = {kind: blake2b(bytes((kind,)), digest_size=SIZE) for kind in BodyType}
 
 
-def body_digest(message: Message) -> str:
-    """The hash of the body: 32 hexadecimal digits."""
-    return digest_of_body(message.headers.body_type, message.body)
-
-
-def headers_digest(message: Message) -> str:
-    """The hash of the headers that a link is to keep: 32 hexadecimal digits.
-
-    :raises ValueError, TypeError: as :func:`~gateway.messaging.values.encode_properties` does.
-    """
-    return digest_of_headers(message.headers)
-
-
 def digest_of_body(kind: BodyType, body: bytes) -> str:
-    """The same as :func:`body_digest`, of the body alone."""
+    """The hash of a body: 32 hexadecimal digits."""
     if kind is BodyType.MAP:
         body = _in_order(body)
     hashed = _BEGUN[kind].copy()
@@ -107,12 +94,13 @@ def digest_of_body(kind: BodyType, body: bytes) -> str:
 
 
 def digest_of_headers(headers: Headers, like: Headers | None = None) -> str:
-    """Return :func:`headers_digest`, computed once and kept in ``memo``.
+    """The hash of the headers that a link is to keep: 32 hexadecimal digits.
 
-    On any thread.
+    Computed once and kept in ``memo``. On any thread.
 
     :param like: headers that may say the same, as those that these were made of do mostly: then it
         is theirs.
+    :raises ValueError, TypeError: as :func:`~gateway.messaging.values.encode_properties` does.
     """
     known = headers.memo.get(MEMO_DIGEST)
     if known is None:
