@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.logger import Logger
@@ -46,12 +46,6 @@ _ORDERS: Final[Mapping[Order, tuple[tuple[TransactionState, ...], str]]] = {
 }
 
 
-class Clock(Protocol):
-    """What a coordinator needs of Twisted's reactor."""
-
-    def seconds(self) -> float: ...
-
-
 class Coordinator:
     """The coordinator of one bridge; presumed abort.
 
@@ -64,7 +58,7 @@ class Coordinator:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Any,
         name: str,
         decisions: DecisionLog,
         ids: xids.Xids,

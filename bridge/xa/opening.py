@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from bridge.settings import BRIDGE_TM_PROPS, TM_PROPS
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.file import FileStorage, LogFile
-from bridge.xa.log.log import FileDecisionLog, LogThread
+from bridge.xa.log.log import FileDecisionLog, log_thread
 from bridge.xa.xids import Xids
 from gateway.instance.declaration import nearest
 from gateway.instance.layout import make_directory
@@ -170,7 +170,7 @@ def open_coordinator(
         randomness,
         place_of(folder),
     )
-    decisions = FileDecisionLog(reactor, file, LogThread(f"txlog.{bridge}"))
+    decisions = FileDecisionLog(reactor, file, log_thread(f"txlog.{bridge}"))
     if file.cut:
         log.info(
             "{file}: {octets} octets at its end had not been synced, and are cut",

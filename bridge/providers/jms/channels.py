@@ -13,18 +13,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from bridge.providers.jms import wire
 from bridge.providers.jms.wire import Frame, Payload, Type, Verb, WireError
 from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
-
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IDelayedCall
 
 T = TypeVar("T")
 
@@ -44,20 +42,10 @@ class JavaFailure(Exception):
         self.reason = reason
 
 
-class Reactor(Protocol):
-    """The reactor, as far as it is needed."""
-
-    def callLater(
-        self, delay: float, function: Callable[..., Any], /, *args: Any
-    ) -> IDelayedCall: ...
-
-    def seconds(self) -> float: ...
-
-
 class Channels(Protocol):
     """The process that channels belong to."""
 
-    reactor: Reactor
+    reactor: IReactorTime
 
     def write(self, octets: bytes) -> None:
         """Send frames."""

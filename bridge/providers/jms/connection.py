@@ -12,11 +12,12 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, DeferredList, fail, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.providers.jms import wire
-from bridge.providers.jms.channels import Hung, JavaFailure, Lane, Reactor, SessionChannel
+from bridge.providers.jms.channels import Hung, JavaFailure, Lane, SessionChannel
 from bridge.providers.jms.factory import JMSFactory
 from bridge.providers.jms.failures import (
     NoXAFactory,
@@ -144,7 +145,7 @@ class JMSConnection:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: IReactorTime,
         provider: str,
         factory: JMSFactory,
         class_name: str,

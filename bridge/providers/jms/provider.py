@@ -23,10 +23,11 @@ from hashlib import sha256
 from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from bridge.providers.jms import wire
-from bridge.providers.jms.channels import Hung, JavaFailure, Lane, Reactor
+from bridge.providers.jms.channels import Hung, JavaFailure, Lane
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import JavaLink, JMSConnection, Opened, log_close_failure
 from bridge.providers.jms.factory import JMSFactory, vendor_of
@@ -65,7 +66,7 @@ class JMSProvider:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: IReactorTime,
         factory: JMSFactory,
         options: JavaOptions = JavaOptions(),  # noqa: B008
         name: str = "jms",
@@ -392,7 +393,7 @@ class _Opening:
         else:
             self._tell(reason)
 
-    def opened(self, tell: Callable[[str], None], reactor: Reactor) -> None:
+    def opened(self, tell: Callable[[str], None], reactor: IReactorTime) -> None:
         """Report a loss by calling ``tell``, also one that happened before."""
         self._tell = tell
         if self._reason is not None:

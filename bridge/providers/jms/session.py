@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from bridge.providers.jms import batches
-from bridge.providers.jms.channels import JavaFailure, Reactor, SessionChannel
+from bridge.providers.jms.channels import JavaFailure, SessionChannel
 from bridge.providers.jms.consumer import Delivery, JMSConsumer
 from bridge.providers.jms.failures import of_consuming, of_sending
 from gateway.messaging.destination import Destination, Kind
@@ -59,7 +59,7 @@ class ConnectionScope:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: IReactorTime,
         provider: str,
         username: str,
         client_id: str | None,

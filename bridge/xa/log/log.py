@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
@@ -20,46 +20,24 @@ from bridge.xa.log.file import LogFile
 LAZY_S: Final = 0.2
 
 
-class Reactor(Protocol):
-    """What a log needs of Twisted's."""
-
-    def callFromThread(self, callable: Callable[..., Any], /, *args: Any) -> Any: ...
-
-    def callLater(
-        self, delay: float, callable: Callable[..., Any], /, *args: Any
-    ) -> IDelayedCall: ...
+#: Takes a job; None ends the thread once it has done those before.
+Put = Callable[[Callable[[], None] | None], None]
 
 
-class Worker(Protocol):
-    """Runs jobs one after the other, where they may block."""
-
-    def put(self, job: Callable[[], None]) -> None:
-        """Add a job. Never blocks."""
-
-    def finish(self) -> None:
-        """End after the jobs added so far."""
-
-
-class LogThread:
-    """A thread that runs jobs in order; they must not raise.
+def log_thread(name: str) -> Put:
+    """Start a thread that runs jobs in order; they must not raise.
 
     :param name: for debuggers.
     """
+    jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    def __init__(self, name: str) -> None:
-        self._jobs: Final[SimpleQueue[Callable[[], None] | None]] = SimpleQueue()
-        # A daemon: a process that fails without closing its log must be able to end.
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def put(self, job: Callable[[], None]) -> None:
-        self._jobs.put(job)
-
-    def finish(self) -> None:
-        self._jobs.put(None)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def run() -> None:
+        while (job := jobs.get()) is not None:
             job()
+
+    # A daemon: a process that fails without closing its log must be able to end.
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return jobs.put
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +57,10 @@ class FileDecisionLog:
 
     It is a :class:`~bridge.xa.decision_log.DecisionLog`.
 
-    :param file: open; the worker's alone from now on. :param worker: where it is written.
+    :param file: open; the thread's alone from now on. :param put: gives the thread a job.
     """
 
-    def __init__(self, reactor: Reactor, file: LogFile, worker: Worker) -> None:
+    def __init__(self, reactor: Any, file: LogFile, put: Put) -> None:
         self.entries: Final[Sequence[Entry]] = file.entries()
         #: Branches that an earlier run took for committed.
         self.presumed: Final[Sequence[Presumed]] = file.presumed()
@@ -90,7 +68,7 @@ class FileDecisionLog:
         self.failed: LogFailed | None = None
         self._reactor: Final = reactor
         self._file: Final = file
-        self._worker: Final = worker
+        self._thread: Final = put
         self._waiting: list[_Waiting] = []
         self._writing = False
         self._lazy: IDelayedCall | None = None
@@ -154,7 +132,7 @@ class FileDecisionLog:
             self._next()
 
     def _next(self) -> None:
-        """Have the worker write everything that waits.
+        """Have the thread write everything that waits.
 
         Or close, if that was requested and nothing waits.
         """
@@ -164,13 +142,13 @@ class FileDecisionLog:
         batch, self._waiting = self._waiting, []
         if batch:
             self._writing = True
-            self._worker.put(lambda: self._write(batch))
+            self._thread(lambda: self._write(batch))
         elif self._closing:
             self._writing = True
-            self._worker.put(self._close)
-            self._worker.finish()
+            self._thread(self._close)
+            self._thread(None)
 
-    # On the worker's thread.
+    # On the log's thread.
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         failed: LogFailed | None = None

@@ -95,13 +95,11 @@ class Jobs:
         self.waiting: deque[Callable[[], None]] = deque()
         self._at_once = at_once
 
-    def put(self, job: Callable[[], None]) -> None:
-        self.waiting.append(job)
-        if self._at_once:
-            self.run()
-
-    def finish(self) -> None:
-        pass
+    def __call__(self, job: Callable[[], None] | None) -> None:
+        if job is not None:
+            self.waiting.append(job)
+            if self._at_once:
+                self.run()
 
     def run(self) -> None:
         self.waiting.popleft()()

@@ -15,7 +15,7 @@ from twisted.internet.defer import DeferredList
 from bridge.xa.decision_log import Removed
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.file import LogFile
-from bridge.xa.log.log import LAZY_S, FileDecisionLog, LogThread
+from bridge.xa.log.log import LAZY_S, FileDecisionLog, log_thread
 from tests.bridge.xa.machines import MemoryStorage, Process
 from tests.bridge.xa.test_log_file import entry
 
@@ -118,7 +118,7 @@ async def test_the_disk_is_never_touched_on_the_reactors_thread() -> None:
 
     storage = Noted()
     file = LogFile(storage, "here:bridge", 1024, True, bytes)
-    decisions = FileDecisionLog(twisted_reactor, file, LogThread("txlog.test"))  # type: ignore[arg-type]
+    decisions = FileDecisionLog(twisted_reactor, file, log_thread("txlog.test"))
     await DeferredList(
         [decisions.write(entry(number)) for number in range(50)], fireOnOneErrback=True
     )
