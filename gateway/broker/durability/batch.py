@@ -132,6 +132,14 @@ class PendingBatch:
         bound = kept.bound
         later = kept if whole else ahead
         octets = 0
+        kept.batch.inserts.update(batch.inserts)
+        kept.messages.update(self.messages)
+        kept.batch.octets += batch.octets
+        inserts = kept.batch.inserts
+        for pair in batch.owed:
+            (kept if pair[1] in inserts else later).batch.owed[pair] = None
+        for pair, count in batch.redeliveries.items():
+            (kept if pair[1] in inserts else ahead).batch.redeliveries[pair] = count
         # An insert is never deleted by its own batch, so these are of earlier ones.
         for seq in batch.deletes:
             elided = kept.elide(seq)
@@ -142,19 +150,9 @@ class PendingBatch:
         for pair in batch.settled:
             if pair in kept.batch.owed:
                 del kept.batch.owed[pair]
+                kept.batch.redeliveries.pop(pair, None)
             else:
                 (kept if pair in kept.bound_pairs else later).batch.settled[pair] = None
-                ahead.batch.redeliveries.pop(pair, None)
-        kept.batch.inserts.update(batch.inserts)
-        kept.messages.update(self.messages)
-        kept.batch.octets += batch.octets
-        inserts = kept.batch.inserts
-        for pair in batch.owed:
-            (kept if pair[1] in inserts else later).batch.owed[pair] = None
-        for pair, count in batch.redeliveries.items():
-            seq = pair[1]
-            waits = whole or seq in inserts or seq in kept.batch.deletes
-            (kept if waits else ahead).batch.redeliveries[pair] = count
         self._divide_places(kept, ahead)
         kept.batch.duplicates.update(batch.duplicates)
         for seq in batch.forgotten:

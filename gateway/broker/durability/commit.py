@@ -182,15 +182,11 @@ class GroupCommit:
     def settle(self, subscription: int, seq: int) -> None:
         """A durable subscription has taken it."""
         pair = (subscription, seq)
-        pending = self._gathering
-        pending.batch.redeliveries.pop(pair, None)
-        if pending.batch.owed.pop(pair, self) is None:
-            return
-        if self._kept is not None:
-            batch = self._kept.batch
-            batch.redeliveries.pop(pair, None)
-            if batch.owed.pop(pair, self) is None:
+        for pending in (self._gathering, self._kept):
+            if pending is not None and pending.batch.owed.pop(pair, self) is None:
+                pending.batch.redeliveries.pop(pair, None)
                 return
+        pending = self._gathering
         if self._inserting:
             pending = self._bound(seq)
             pending.bound_pairs.add(pair)
@@ -209,7 +205,6 @@ class GroupCommit:
 
     def forget_redelivery(self, owner: int, seq: int) -> None:
         """A count that belongs to nothing any more."""
-        self._gathering.batch.redeliveries.pop((owner, seq), None)
         self._gathering.batch.settled[owner, seq] = None
         self._changed()
 
@@ -409,9 +404,9 @@ class GroupCommit:
         return kept
 
     def _of(self, seq: int) -> PendingBatch:
-        """The batch for changes of this message: the kept one if it is there."""
+        """The batch for changes of this message: that of its insert."""
         kept = self._kept
-        if kept is not None and (seq in kept.batch.inserts or seq in kept.batch.deletes):
+        if kept is not None and seq in kept.batch.inserts:
             return kept
         return self._gathering
 

@@ -187,13 +187,13 @@ class Changes:
             self._insert(batch)
         if batch.owed:
             _OWED.run(connection, list(chain.from_iterable(batch.owed)))
+        if batch.redeliveries:
+            self._redeliveries = True
+            _REDELIVERIES.run(connection, list(chain.from_iterable(batch.redeliveries.values())))
         if batch.settled:
             _SETTLED.run(connection, list(chain.from_iterable(batch.settled)))
             if self._redeliveries:
                 _SETTLED_REDELIVERIES.run(connection, list(chain.from_iterable(batch.settled)))
-        if batch.redeliveries:
-            self._redeliveries = True
-            _REDELIVERIES.run(connection, list(chain.from_iterable(batch.redeliveries.values())))
         if batch.deletes:
             keys = list(batch.deletes)
             _DELETED_MESSAGES.run(connection, keys)

@@ -191,7 +191,7 @@ class Batch:
     """Changes that become durable together.
 
     Filled by the broker until it is submitted, untouched afterwards. Applied in this order: new
-    destinations and subscriptions, ``inserts``, ``owed``, ``settled``, ``redeliveries``,
+    destinations and subscriptions, ``inserts``, ``owed``, ``redeliveries``, ``settled``,
     ``deletes``, removed subscriptions and destinations, ``duplicates``, ``forgotten``,
     ``branches``, removed branches. An insert and its delete in one batch are taken out by the
     broker, so ``deletes`` never names a message of ``inserts``.

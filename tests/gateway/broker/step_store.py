@@ -179,10 +179,10 @@ class StepStore:
         for pair in batch.owed:
             assert pair[1] in disk.rows
             disk.owed.add(pair)
+        disk.redeliveries.update(batch.redeliveries)
         for pair in batch.settled:
             disk.owed.discard(pair)
             disk.redeliveries.pop(pair, None)
-        disk.redeliveries.update(batch.redeliveries)
         for seq in batch.deletes:
             disk.rows.pop(seq, None)
             disk.redeliveries = {

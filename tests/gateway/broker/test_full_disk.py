@@ -395,6 +395,49 @@ def test_a_dead_message_stays_until_its_copy_is_stored(
     assert stepped.empty
 
 
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_how_often_a_dead_message_was_tried_is_known_until_its_copy_is_stored(
+    stepped: Stepped, durable: bool, before: bool
+) -> None:
+    place, name = (T, "d") if durable else (Q, None)
+    session = stepped.connect("me").session(Mode.INDIVIDUAL)
+    inbox = outstanding(stepped, session, "x", destination=place, durable_name=name)
+    if before:
+        stepped.store.fill()
+        send(stepped, "finds no room")
+        stepped.settle()
+    inbox.consumer.reject([1], 0)
+    for _ in range(5):
+        stepped.clock.advance(0)
+    assert inbox.attempts == [1, 2]
+    inbox.consumer.reject([2], dead=DeadReason.ERROR)
+    told(session)
+    fill(stepped)
+    stepped.restart()
+    again = stepped.consume(stepped.connect("me").session(Mode.CLIENT), place, durable_name=name)
+    stepped.settle()
+    assert again.attempts == [2]
+
+
+def test_no_count_of_tries_stays_of_what_one_subscriber_took_while_it_had_no_room(
+    stepped: Stepped,
+) -> None:
+    sessions = [stepped.connect(client).session(Mode.INDIVIDUAL) for client in ("a", "b")]
+    first, _ = [stepped.consume(session, T, durable_name="d") for session in sessions]
+    stepped.settle()
+    send(stepped, "x", destination=T)
+    stepped.turns()
+    first.consumer.reject([1], 0)
+    for _ in range(5):
+        stepped.clock.advance(0)
+    assert first.attempts == [1, 2]
+    first.consumer.acknowledge([2])
+    fill(stepped)
+    make_room(stepped)
+    assert (len(stepped.disk.owed), stepped.disk.redeliveries) == (1, {})
+
+
 @pytest.mark.parametrize("use_dmq", [False, True])
 @pytest.mark.parametrize("then", ["crash", "room"])
 def test_a_queue_that_is_destroyed_stays_until_its_dead_are_stored(

@@ -85,10 +85,10 @@ class Model:
         self.subscriptions.update(batch.subscriptions)
         self.rows.update(batch.inserts)
         self.owed.update(batch.owed)
+        self.redeliveries.update(batch.redeliveries)
         for pair in batch.settled:
             self.owed.discard(pair)
             self.redeliveries.pop(pair, None)
-        self.redeliveries.update(batch.redeliveries)
         for seq in batch.deletes:
             self.rows.pop(seq, None)
             for pair in [pair for pair in self.redeliveries if pair[1] == seq]:

@@ -322,6 +322,7 @@ async def test_redelivery_counts_go_with_what_is_deleted_or_settled(make: Make) 
     await commit(store, batch)
     change = Batch(2)
     change.deletes[1] = None
+    change.redeliveries[9, 3] = RedeliveryRow(9, 3, 2, 0)
     change.settled[9, 3] = None
     await commit(store, change)
     await close(store)
