@@ -258,8 +258,7 @@ class Session:
         answer: Deferred[Any] = Deferred()
         self.requests.append(Request(name, arguments, answer))
         if self._at_once:
-            self.arrive()
-            self.answer()
+            self.go()
         return answer
 
     # what the world does
@@ -278,8 +277,12 @@ class Session:
         if request.answer is not None and not self.broken:
             self.answers.append((request.answer, result))
 
+    def go(self) -> None:
+        """The next request arrives and is answered."""
+        self.arrive()
+        self.answer()
+
     def answer(self) -> None:
-        """The next answer reaches whoever asked."""
         answer, result = self.answers.popleft()
         if isinstance(result, Exception):
             answer.errback(result)

@@ -1,5 +1,5 @@
-"""The coordinator over resource managers that keep X/Open's rules: what links ask of it, and its
-log's failures.
+"""The coordinator over resource managers that keep X/Open's rules: what links ask of it, its log's
+failures, and what it counts.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.xa.coordinator import Committed, Recovered, Transaction
-from bridge.xa.errors import LogFailed, Misuse, NotWritten, RolledBack, WrongState
+from bridge.xa.errors import Heuristic, LogFailed, Misuse, NotWritten, RolledBack, WrongState
+from bridge.xa.status import TransactionCounts
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from tests.bridge.xa.resource_managers import (
     XA_HEURRB,
@@ -17,7 +18,7 @@ from tests.bridge.xa.resource_managers import (
     XAER_RMFAIL,
     Session,
 )
-from tests.bridge.xa.two import Two, begin, done, result
+from tests.bridge.xa.two import Two, begin, done, go, names, result
 
 POINTS = [
     "xa.after-start-1",
@@ -35,11 +36,9 @@ POINTS = [
 
 def test_a_message_is_moved(two: Two) -> None:
     assert done(two.moved().commit()) == Committed()
-    assert (two.a.messages, two.b.messages) == ([2, 3], [1])
-    assert two.coordinator.transactions() == []
+    assert (two.a.messages, two.b.messages, two.states) == ([2, 3], [1], [])
     two.process.reactor.advance(1)
-    assert two.process.passed == POINTS
-    assert two.process.file.entries() == ()
+    assert (two.process.passed, two.process.file.entries()) == (POINTS, ())
 
 
 def test_nothing_is_logged_for_one_resource_manager(two: Two) -> None:
@@ -50,33 +49,26 @@ def test_nothing_is_logged_for_one_resource_manager(two: Two) -> None:
     result(other.put(result(two.source.take())))
     syncs = two.process.storage.syncs
     assert done(transaction.commit()) == Committed()
-    assert two.a.messages == [2, 3, 1]
-    assert two.process.storage.syncs == syncs
-    assert "prepare" not in two.a.calls
-    assert two.a.calls.count("end") == 2
+    assert (two.a.messages, two.process.storage.syncs) == ([2, 3, 1], syncs)
+    assert ("prepare" in two.a.calls, two.a.calls.count("end")) == (False, 2)
 
 
 def test_a_session_takes_part_once(two: Two) -> None:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", "rm:a", two.source))
+    transaction = two.enlisted(target=None)
     done(transaction.enlist("target", "rm:a", two.source))
     assert two.a.calls == ["start"]
     done(transaction.rollback())
 
 
 def test_nobody_without_work_is_asked_to_commit(two: Two) -> None:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", "rm:a", two.source))
-    done(transaction.enlist("target", "rm:b", two.target))
+    transaction = two.enlisted()
     result(two.target.put(7))
     assert done(transaction.commit()) == Committed()
     assert (two.a.calls.count("commit"), two.b.calls.count("commit")) == (0, 1)
 
 
 def test_nothing_at_all_is_committed_without_the_log(two: Two) -> None:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", "rm:a", two.source))
-    done(transaction.enlist("target", "rm:b", two.target))
+    transaction = two.enlisted()
     assert done(transaction.commit()) == Committed()
     assert done(two.coordinator.begin().commit()) == Committed()
     assert two.process.storage.syncs == 0
@@ -87,26 +79,16 @@ def test_end_and_prepare_are_asked_without_waiting_and_of_both_at_once() -> None
     transaction = two.coordinator.begin()
     for ref_name, rm, session in (("source", "rm:a", two.source), ("target", "rm:b", two.target)):
         enlisting = begin(transaction.enlist(ref_name, rm, session))
-        session.arrive()
-        session.answer()
+        session.go()
         result(enlisting)
         session.ask("put", 5)
-        session.arrive()
-        session.answer()
+        session.go()
     committing = begin(transaction.commit())
-    assert [
-        [request.name for request in session.requests] for session in (two.source, two.target)
-    ] == [["end", "prepare"]] * 2
-    for session in (two.source, two.target):
-        for _ in range(2):
-            session.arrive()
-            session.answer()
-    assert [
-        [request.name for request in session.requests] for session in (two.source, two.target)
-    ] == [["commit"]] * 2
-    for session in (two.source, two.target):
-        session.arrive()
-        session.answer()
+    assert names(two.source) == names(two.target) == ["end", "prepare"]
+    for session in (two.source, two.source, two.target, two.target):
+        session.go()
+    assert names(two.source) == names(two.target) == ["commit"]
+    go(two.source, two.target)
     assert result(committing) == Committed()
 
 
@@ -121,12 +103,10 @@ def test_a_branch_is_joined_while_it_is_being_started() -> None:
         done(transaction.commit())
     rolling = begin(transaction.rollback())
     for session in (two.source, other, other):
-        session.arrive()
-        session.answer()
+        session.go()
     result(first), result(second)
     for session in (two.source, other, two.source):
-        session.arrive()
-        session.answer()
+        session.go()
     result(rolling)
     assert not two.a.active
 
@@ -148,18 +128,15 @@ def test_what_is_refused_before_the_decision_is_rolled_back(
     getattr(two, at).refusals[call] = [error]
     with pytest.raises(RolledBack) as caught:
         done(transaction.commit())
-    assert caught.value.cause is error
-    assert caught.value.ref_name == {"a": "source", "b": "target"}[at]
+    refused_by = {"a": "source", "b": "target"}[at]
+    assert (caught.value.cause, caught.value.ref_name) == (error, refused_by)
     for session in (two.source, two.target):
         session.snap(0)
         session.hang_up()
     two.recover()
-    assert (two.a.messages, two.b.messages) == ([1, 2, 3], [])
-    assert not two.a.prepared
-    assert not two.b.prepared
-    assert two.coordinator.transactions() == []
-    assert two.process.storage.syncs == 0
-    assert two.process.failures() == []
+    assert (two.a.messages, two.a.prepared) == ([1, 2, 3], {})
+    assert (two.b.messages, two.b.prepared) == ([], {})
+    assert (two.states, two.process.storage.syncs, two.process.failures()) == ([], 0, [])
 
 
 @pytest.mark.parametrize("at", ["a", "b"])
@@ -183,13 +160,11 @@ def test_after_the_decision_it_is_waited_for(
     assert [branch.state for branch in status.branches if branch.ref_name == ref_name] == [
         "WAITING"
     ]
-    two.process.reactor.advance(1)
-    two.restart(kept=10_000)
+    two.restart_later()
     assert [one.id for one in two.coordinator.transactions()] == [transaction.id]
     assert two.coordinator.waits_for() == {ref_name: 1}
     two.recover()
-    assert (two.a.messages, two.b.messages) == ([2, 3], [1])
-    assert two.coordinator.transactions() == []
+    assert (two.a.messages, two.b.messages, two.states) == ([2, 3], [1], [])
 
 
 def test_what_was_committed_before_is_known_by_nota(two: Two, transaction: Transaction) -> None:
@@ -197,8 +172,7 @@ def test_what_was_committed_before_is_known_by_nota(two: Two, transaction: Trans
     done(transaction.commit())
     two.b.call(two.target, "commit", (next(iter(two.b.prepared)), False))
     assert two.recover() == (Recovered(), Recovered(committed=1))
-    assert two.b.messages == [1]
-    assert two.coordinator.transactions() == []
+    assert (two.b.messages, two.states) == ([1], [])
 
 
 def test_a_resource_manager_that_failed_and_forgot_is_a_hazard(
@@ -214,8 +188,7 @@ def test_a_resource_manager_that_failed_and_forgot_is_a_hazard(
     "error", [XAError(100, "no"), XAError(XAER_RMERR, "no"), XAError(XA_HEURRB, "no")]
 )
 def test_one_phase_refused_is_rolled_back(two: Two, error: Exception) -> None:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", "rm:a", two.source))
+    transaction = two.enlisted(target=None)
     result(two.source.take())
     two.a.refusals["commit"] = [error]
     with pytest.raises(RolledBack) as caught:
@@ -224,7 +197,7 @@ def test_one_phase_refused_is_rolled_back(two: Two, error: Exception) -> None:
     two.source.snap(0)
     two.source.hang_up()
     two.recover()
-    assert two.coordinator.transactions() == []
+    assert two.states == []
 
 
 @pytest.mark.parametrize(
@@ -232,17 +205,15 @@ def test_one_phase_refused_is_rolled_back(two: Two, error: Exception) -> None:
     [ProviderUnavailable("gone"), XAError(XAER_RMFAIL, "gone"), XAError(XAER_NOTA, "what?")],
 )
 def test_one_phase_without_an_answer_is_unknown(two: Two, error: Exception) -> None:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", "rm:a", two.source))
+    transaction = two.enlisted(target=None)
     two.a.refusals["commit"] = [error]
     with pytest.raises(OutcomeUnknown):
         done(transaction.commit())
-    assert two.coordinator.transactions() == []
+    assert two.states == []
 
 
 def test_a_session_that_cannot_take_part_leaves_nothing(two: Two) -> None:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", "rm:a", two.source))
+    transaction = two.enlisted(target=None)
     result(two.source.take())
     two.b.refusals["start"] = [XAError(XAER_RMERR, "no")]
     with pytest.raises(XAError):
@@ -282,9 +253,7 @@ def test_a_failed_sync_is_final_and_nobody_is_told_anything(two: Two) -> None:
     with pytest.raises(LogFailed) as caught:
         done(other.commit())
     assert not isinstance(caught.value, NotWritten)
-    assert two.a.prepared
-    assert two.b.prepared
-    assert two.coordinator.transactions()[0].state == "IN_DOUBT"
+    assert (len(two.a.prepared), len(two.b.prepared), two.states) == (1, 1, ["IN_DOUBT"])
     assert two.recover() == (Recovered(), Recovered())
     with pytest.raises(LogFailed):
         two.coordinator.begin()
@@ -305,7 +274,7 @@ def test_after_a_failed_sync_the_disk_decides(
     assert (two.a.messages, two.b.messages) == (
         ([2, 3], [1]) if kept == 10_000 else ([1, 2, 3], [])
     )
-    assert two.coordinator.transactions() == []
+    assert two.states == []
 
 
 def test_after_the_end_nothing_begins(two: Two) -> None:
@@ -314,3 +283,70 @@ def test_after_the_end_nothing_begins(two: Two) -> None:
     with pytest.raises(LogFailed):
         two.coordinator.begin()
     assert two.process.storage.closed
+
+
+# --- how many ended how, and since when one is what it is
+
+
+def test_each_is_counted_once_by_its_end(two: Two) -> None:
+    counts = two.coordinator.counts
+    assert counts == TransactionCounts()
+    done(two.moved().commit())
+    assert counts == TransactionCounts(committed=1)
+    done(two.moved().rollback())
+    assert counts == TransactionCounts(committed=1, rolled_back=1)
+    # One without a branch is nothing to anybody.
+    done(two.coordinator.begin().rollback())
+    assert counts == TransactionCounts(committed=1, rolled_back=1)
+
+
+def test_one_that_waits_is_counted_when_it_is_complete(two: Two) -> None:
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(two.moved().commit())
+    assert two.coordinator.counts == TransactionCounts()
+    two.recover()
+    assert two.coordinator.counts == TransactionCounts(committed=1)
+
+
+def test_a_heuristic_one_stays_so_whatever_becomes_of_it(
+    two: Two, transaction: Transaction
+) -> None:
+    two.b.refusals["commit"] = [XAError(6, "on its own")]
+    with pytest.raises(Heuristic):
+        done(transaction.commit())
+    assert two.coordinator.counts == TransactionCounts(heuristic=1)
+    two.coordinator.forget(transaction.id)
+    two.coordinator.forget(transaction.id)
+    assert two.coordinator.counts == TransactionCounts(heuristic=1)
+
+
+def test_one_of_an_earlier_run_was_counted_there(two: Two, transaction: Transaction) -> None:
+    two.b.refusals["commit"] = [XAError(6, "on its own")]
+    with pytest.raises(Heuristic):
+        done(transaction.commit())
+    two.restart()
+    assert two.states == ["HEURISTIC"]
+    two.coordinator.forget(transaction.id)
+    assert two.coordinator.counts == TransactionCounts()
+
+
+def test_a_lost_answer_is_counted_apart(two: Two) -> None:
+    transaction = two.enlisted(target=None)
+    two.a.refusals["commit"] = [ProviderUnavailable("gone")]
+    with pytest.raises(OutcomeUnknown):
+        done(transaction.commit())
+    assert two.coordinator.counts == TransactionCounts(unknown=1)
+
+
+def test_its_age_counts_from_the_commit_and_not_from_the_wait_for_messages(two: Two) -> None:
+    began = two.process.reactor.seconds()
+    transaction = two.moved()
+    [active] = two.coordinator.transactions()
+    assert active.since_ms == round(began * 1000)
+    two.process.reactor.advance(3600)
+    two.b.refusals["commit"] = [ProviderUnavailable("gone")]
+    done(transaction.commit())
+    [waiting] = two.coordinator.transactions()
+    assert (waiting.state, waiting.since_ms) == ("WAITING", round((began + 3600) * 1000))
+    two.restart_later()
+    assert two.coordinator.transactions()[0].since_ms == waiting.since_ms

@@ -21,9 +21,8 @@ from tests.bridge.xa.resource_managers import (
     XAER_RMERR,
     XAER_RMFAIL,
     ResourceManager,
-    Session,
 )
-from tests.bridge.xa.two import Two, begin, done, result
+from tests.bridge.xa.two import Two, begin, done, go, result
 
 
 def test_a_heuristic_commit_is_as_good_as_one(two: Two, transaction: Transaction) -> None:
@@ -33,10 +32,9 @@ def test_a_heuristic_commit_is_as_good_as_one(two: Two, transaction: Transaction
     two.b.refusals["forget"] = [XAError(XAER_RMFAIL, "not yet")]
     with pytest.raises(XAError):
         two.recover()
-    assert two.coordinator.transactions()[0].state == "WAITING"
-    assert two.recover()[1] == Recovered(committed=1)
-    assert not two.b.heuristics
-    assert two.coordinator.transactions() == []
+    assert two.states == ["WAITING"]
+    assert two.recover_target() == Recovered(committed=1)
+    assert (two.b.heuristics, two.states) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -70,8 +68,7 @@ def test_a_heuristic_outcome_is_kept_until_it_is_forgotten(
         with pytest.raises(WrongState):
             result(getattr(two.coordinator, operation)(transaction.id))
     result(two.coordinator.forget(transaction.id))
-    assert not two.b.heuristics
-    assert two.coordinator.transactions() == []
+    assert (two.b.heuristics, two.states) == ({}, [])
 
 
 def test_forgetting_waits_for_a_resource_manager_and_need_not(
@@ -83,18 +80,17 @@ def test_forgetting_waits_for_a_resource_manager_and_need_not(
     two.b.decide(next(iter(two.b.prepared)), XA_HEURMIX)
     result(two.coordinator.forget(transaction.id))
     two.restart()
-    assert two.coordinator.transactions()[0].state == "FORGETTING"
+    assert two.states == ["FORGETTING"]
     kept = two.process.storage
     two.recover()
-    assert two.coordinator.transactions() == []
-    assert not two.b.heuristics
+    assert (two.b.heuristics, two.states) == ({}, [])
     two.process.storage = kept.crash(0)
     two.restart()
-    assert two.coordinator.transactions()[0].state == "FORGETTING"
+    assert two.states == ["FORGETTING"]
     result(two.coordinator.forget(transaction.id))
-    assert two.coordinator.transactions() == []
+    assert two.states == []
     two.restart()
-    assert two.coordinator.transactions() == []
+    assert two.states == []
 
 
 def test_a_heuristic_commit_of_what_was_rolled_back(two: Two, transaction: Transaction) -> None:
@@ -124,8 +120,7 @@ def test_a_heuristic_outcome_that_only_recovery_finds(two: Two, transaction: Tra
     assert two.coordinator.transactions()[0].id == transaction.id
     result(two.coordinator.forget(transaction.id))
     two.recover()
-    assert two.coordinator.transactions() == []
-    assert not two.a.heuristics
+    assert (two.a.heuristics, two.states) == ({}, [])
 
 
 def test_an_operator_gives_up_waiting(two: Two, transaction: Transaction) -> None:
@@ -133,14 +128,13 @@ def test_an_operator_gives_up_waiting(two: Two, transaction: Transaction) -> Non
     done(transaction.commit())
     with pytest.raises(WrongState):
         result(two.coordinator.forget(transaction.id))
-    with pytest.raises(UnknownTransaction):
-        result(two.coordinator.commit("77"))
-    with pytest.raises(UnknownTransaction):
-        result(two.coordinator.commit(""))
+    for unknown in ("77", ""):
+        with pytest.raises(UnknownTransaction):
+            result(two.coordinator.commit(unknown))
     result(two.coordinator.commit(f"000{transaction.id.upper()} "))
-    assert two.coordinator.transactions() == []
+    assert two.states == []
     two.restart()
-    assert two.coordinator.transactions() == []
+    assert two.states == []
 
 
 def test_an_operator_decides_against_it(two: Two, transaction: Transaction) -> None:
@@ -152,14 +146,13 @@ def test_an_operator_decides_against_it(two: Two, transaction: Transaction) -> N
     two.restart()
     status = two.coordinator.transactions()[0]
     assert (status.state, status.branches[1].state) == ("WAITING", "ROLLBACK_ORDERED")
-    assert two.recover()[1] == Recovered(heuristic=1)
-    assert two.b.messages == []
-    assert not two.b.prepared
+    assert two.recover_target() == Recovered(heuristic=1)
+    assert (two.b.messages, two.b.prepared) == ([], {})
     two.restart()
-    assert two.coordinator.transactions()[0].state == "HEURISTIC"
+    assert two.states == ["HEURISTIC"]
     result(two.coordinator.forget(transaction.id))
     two.recover()
-    assert two.coordinator.transactions() == []
+    assert two.states == []
 
 
 def test_an_order_that_cannot_be_recorded_is_told(two: Two, transaction: Transaction) -> None:
@@ -171,7 +164,7 @@ def test_an_order_that_cannot_be_recorded_is_told(two: Two, transaction: Transac
 
 
 def test_a_live_transaction_takes_no_orders(two: Two, transaction: Transaction) -> None:
-    assert two.coordinator.transactions()[0].state == "ACTIVE"
+    assert two.states == ["ACTIVE"]
     for operation in ("commit", "rollback", "forget"):
         with pytest.raises(WrongState, match="ACTIVE"):
             result(getattr(two.coordinator, operation)(transaction.id))
@@ -210,17 +203,13 @@ def test_who_waits_may_be_cancelled_and_the_transaction_goes_on() -> None:
     two = Two(at_once=False)
     transaction = two.coordinator.begin()
     enlisting = begin(transaction.enlist("source", "rm:a", two.source))
-    two.source.arrive()
-    two.source.answer()
+    two.source.go()
     result(enlisting)
     committing = begin(transaction.commit())
     committing.addErrback(lambda failure: None)
     committing.cancel()
-    while two.source.requests:
-        two.source.arrive()
-        two.source.answer()
-    assert two.a.calls == ["start", "end", "commit"]
-    assert two.coordinator.transactions() == []
+    go(two.source)
+    assert (two.a.calls, two.states) == (["start", "end", "commit"], [])
 
 
 def hazard(two: Two) -> str:
@@ -230,9 +219,7 @@ def hazard(two: Two) -> str:
     transaction = two.moved()
     two.a.refusals["commit"] = [XAError(XAER_RMERR, "what?")]
     assert done(transaction.commit()) == Committed(("source",))
-    assert result(
-        two.coordinator.recover("source", "rm:a", Session(ResourceManager("rm:a")))
-    ) == Recovered(heuristic=1)
+    assert two.recover_source(ResourceManager("rm:a")) == Recovered(heuristic=1)
     [status] = two.coordinator.transactions()
     assert (status.state, status.branches[0].state) == ("HEURISTIC", "HEURISTIC_HAZARD")
     assert len(two.a.prepared) == 1
@@ -253,10 +240,8 @@ def test_a_hazard_that_comes_to_light_is_committed_as_decided(
         with pytest.raises(ProviderUnavailable):
             two.recover()
         result(two.coordinator.forget(id))
-        assert two.coordinator.transactions()[0].state == "FORGETTING"
-    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(
-        committed=1
-    )
+        assert two.states == ["FORGETTING"]
+    assert two.recover_source() == Recovered(committed=1)
     assert (two.a.messages, two.a.prepared, two.b.messages, two.coordinator.transactions()) == (
         [2, 3],
         {},
@@ -286,16 +271,13 @@ def test_what_is_decided_is_committed_when_it_comes_to_light_though_it_was_forgo
         two.restart(kept=10_000)
     result(two.coordinator.forget(id))
     if reached and restarts[0]:
-        result(two.coordinator.recover("source", "rm:a", Session(ResourceManager("rm:a"))))
+        two.recover_source(ResourceManager("rm:a"))
     elif not reached and two.coordinator.transactions():
         result(two.coordinator.forget(id))
-    assert two.coordinator.transactions() == []
+    assert two.states == []
     if restarts[1]:
-        two.process.reactor.advance(1)
-        two.restart(kept=10_000)
-    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(
-        committed=1
-    )
+        two.restart_later()
+    assert two.recover_source() == Recovered(committed=1)
     assert (two.a.messages, two.a.prepared, two.b.messages) == ([2, 3], {}, [1])
 
 
@@ -314,9 +296,7 @@ def test_what_was_taken_for_committed_is_remembered_anew_when_its_transaction_is
     two.process.reactor.advance(2 * decision_log.PRESUMED_KEPT_MS / 1000)
     result(two.coordinator.forget(transaction.id))
     result(two.coordinator.forget(transaction.id))
-    assert result(two.coordinator.recover("source", "rm:a", Session(two.a))) == Recovered(
-        committed=1
-    )
+    assert two.recover_source() == Recovered(committed=1)
     assert (two.a.messages, two.a.prepared) == ([2, 3], {})
 
 
@@ -326,13 +306,13 @@ def test_a_hazard_of_what_was_ordered_to_be_rolled_back_is_not_committed(
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     result(two.coordinator.rollback(transaction.id))
-    result(two.coordinator.recover("target", "rm:b", Session(ResourceManager("rm:b"))))
+    two.recover_target(ResourceManager("rm:b"))
     [status] = two.coordinator.transactions()
     assert (status.state, status.branches[1].state) == ("HEURISTIC", "HEURISTIC_HAZARD")
-    assert two.recover()[1] == Recovered()
+    assert two.recover_target() == Recovered()
     assert len(two.b.prepared) == 1
     for _ in range(2):
         if two.coordinator.transactions():
             result(two.coordinator.forget(transaction.id))
-    assert two.recover()[1] == Recovered(rolled_back=1)
+    assert two.recover_target() == Recovered(rolled_back=1)
     assert two.b.messages == []

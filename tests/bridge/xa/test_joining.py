@@ -1,6 +1,4 @@
-"""Who joins a branch, and who has one of his own: sessions whose resource managers are called the
-same.
-"""
+"""Sessions whose resource managers are called the same: they join one branch, or have two."""
 
 from __future__ import annotations
 
@@ -9,23 +7,18 @@ import pytest
 from bridge.xa.coordinator import Committed, Recovered
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from tests.bridge.xa.resource_managers import XAER_RMERR, ResourceManager, Session
-from tests.bridge.xa.two import Two, begin, done, result
+from tests.bridge.xa.two import Two, begin, done, go, names, result
 
 SAME = "jms:tcp://there:CF"
 
 
 def moved(two: Two, target: str = SAME) -> Committed:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", SAME, two.source))
-    done(transaction.enlist("target", target, two.target))
-    result(two.target.put(result(two.source.take())))
-    committed: Committed = done(transaction.commit())
+    committed: Committed = done(two.moved(SAME, target).commit())
     return committed
 
 
 def test_two_resource_managers_of_one_name_have_two_branches(two: Two) -> None:
-    assert moved(two) == Committed()
-    assert moved(two) == Committed()
+    assert [moved(two), moved(two)] == [Committed(), Committed()]
     assert (two.a.messages, two.b.messages) == ([3], [1, 2])
     assert (two.a.calls.count("prepare"), two.b.calls.count("prepare")) == (2, 2)
     # Each time, as a connection may lead to another broker meanwhile.
@@ -34,10 +27,8 @@ def test_two_resource_managers_of_one_name_have_two_branches(two: Two) -> None:
 
 def test_two_sessions_of_one_have_one_branch(two: Two) -> None:
     two.target = Session(two.a)
-    assert moved(two) == Committed()
-    assert moved(two) == Committed()
-    assert two.a.messages == [3, 1, 2]
-    assert two.a.calls.count("prepare") == 0
+    assert [moved(two), moved(two)] == [Committed(), Committed()]
+    assert (two.a.messages, two.a.calls.count("prepare")) == ([3, 1, 2], 0)
 
 
 def test_nobody_is_asked_where_they_are_called_otherwise(two: Two) -> None:
@@ -57,14 +48,12 @@ def test_what_is_known_is_not_waited_for() -> None:
     transaction = two.coordinator.begin()
     other = Session(two.a, at_once=False)
     begin(transaction.enlist("source", SAME, two.source))
-    two.source.arrive()
-    two.source.answer()
+    two.source.go()
     meeting = begin(transaction.meet(SAME, other))
-    other.arrive()
-    other.answer()
+    other.go()
     result(meeting)
     begin(transaction.enlist("target", SAME, other))
-    assert [request.name for request in other.requests] == ["start"]
+    assert names(other) == ["start"]
 
 
 def test_what_waits_for_one_of_two_by_one_name_is_not_taken_for_committed_by_the_others_word(
@@ -73,18 +62,15 @@ def test_what_waits_for_one_of_two_by_one_name_is_not_taken_for_committed_by_the
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     assert moved(two) == Committed(("target",))
     other = ResourceManager(SAME)
-    assert result(two.coordinator.recover("target", SAME, Session(other))) == Recovered()
-    assert result(two.coordinator.recover("source", SAME, Session(two.a))) == Recovered()
-    assert [one.state for one in two.coordinator.transactions()] == ["WAITING"]
-    assert result(two.coordinator.recover("target", SAME, Session(two.b))) == Recovered(committed=1)
-    assert two.b.messages == [1]
-    assert two.coordinator.transactions() == []
+    assert two.recover_target(other, SAME) == Recovered()
+    assert two.recover_source(rm=SAME) == Recovered()
+    assert two.states == ["WAITING"]
+    assert two.recover_target(rm=SAME) == Recovered(committed=1)
+    assert (two.b.messages, two.states) == ([1], [])
 
 
 def test_a_third_session_joins_whichever_branch_is_its_own(two: Two) -> None:
-    transaction = two.coordinator.begin()
-    done(transaction.enlist("source", SAME, two.source))
-    done(transaction.enlist("target", SAME, two.target))
+    transaction = two.enlisted(SAME, SAME)
     third = Session(two.b)
     done(transaction.enlist("target", SAME, third))
     done(transaction.enlist("target", SAME, third))
@@ -109,19 +95,15 @@ def test_a_late_answer_is_good_for_the_enlisting_whatever_it_is(
     for _ in range(2):
         if isinstance(answer, Exception):
             two.b.refusals["is_same_rm"] = [answer]
-        transaction = two.coordinator.begin()
-        done(transaction.enlist("source", SAME, two.source))
+        transaction = two.enlisted(SAME, None)
         meeting = begin(transaction.meet(SAME, other))
-        other.arrive()
-        other.answer()
+        other.go()
         assert result(meeting) == (0 if answer is True else None)
         enlisting = begin(transaction.enlist("target", SAME, other))
-        assert [request.name for request in other.requests] == ["start"]
+        assert names(other) == ["start"]
         putting = other.put(result(two.source.take()))
         committing = begin(transaction.commit())
-        while other.requests:
-            other.arrive()
-            other.answer()
+        go(other)
         result(enlisting)
         result(putting)
         assert result(committing) == Committed()
@@ -153,14 +135,11 @@ def test_of_two_by_one_name_neither_is_taken_for_committed_by_the_others_word() 
             f"{SAME} (branch 2)",
         ]
         for _ in range(2):
-            assert result(two.coordinator.recover("target", SAME, Session(two.b))) == Recovered()
+            assert two.recover_target(rm=SAME) == Recovered()
         assert "commit" not in two.b.calls[two.b.calls.index("recover") :]
-        assert [one.state for one in two.coordinator.transactions()] == ["WAITING"]
-        two.process.reactor.advance(1)
-        two.restart(kept=10_000)
-        assert result(two.coordinator.recover("source", SAME, Session(two.a))) == Recovered(
-            committed=1
-        )
+        assert two.states == ["WAITING"]
+        two.restart_later()
+        assert two.recover_source(rm=SAME) == Recovered(committed=1)
         assert (two.a.messages, two.a.prepared, two.b.messages, two.coordinator.transactions()) == (
             [2, 3],
             {},

@@ -18,7 +18,7 @@ from tests.bridge.xa.resource_managers import (
     Session,
     Work,
 )
-from tests.bridge.xa.two import Two, begin, done, result
+from tests.bridge.xa.two import Two, begin, done, go, result
 
 
 def test_others_branches_are_left_alone(two: Two) -> None:
@@ -26,21 +26,20 @@ def test_others_branches_are_left_alone(two: Two) -> None:
     for xid in strangers:
         two.a.prepared[xid] = Work()
     namesake = Process(MemoryStorage(), at_once=True)
-    transaction = namesake.coordinator.begin()
-    done(transaction.enlist("source", "rm:a", two.source))
-    done(transaction.enlist("target", "rm:b", two.target))
-    result(two.target.put(result(two.source.take())))
+    here, two.process = two.process, namesake
+    transaction = two.moved()
+    two.process = here
     two.b.refusals["commit"] = [ProviderUnavailable("gone")]
     two.a.refusals["commit"] = [ProviderUnavailable("gone")]
     done(transaction.commit())
     before = dict(two.a.prepared)
-    assert two.recover() == (Recovered(), Recovered())
-    assert two.recover() == (Recovered(), Recovered())
+    for _ in range(2):
+        assert two.recover() == (Recovered(), Recovered())
     assert two.a.prepared == before
-    assert (
-        sum("another installation" in str(event.get("log_format")) for event in two.process.events)
-        == 2
-    )
+    warned = [
+        "another installation" in str(event.get("log_format")) for event in two.process.events
+    ]
+    assert sum(warned) == 2
 
 
 def test_a_branch_later_than_the_log_is_left_alone(two: Two) -> None:
@@ -117,15 +116,12 @@ def test_a_transaction_that_begins_during_the_scan_is_left_alone(two: Two) -> No
     transaction._run.resources[0] = [slow]
     committing = begin(transaction.commit())
     assert two.b.prepared
-    link.arrive()
-    link.answer()
+    link.go()
     assert result(recovering) == Recovered()
     assert two.b.prepared
     two.source.end(next(iter(two.a.active)), Flags.SUCCESS)
     slow.requests.popleft().answer.callback(None)  # type: ignore[union-attr]
-    while slow.requests:
-        slow.arrive()
-        slow.answer()
+    go(slow)
     assert result(committing) == Committed()
     assert two.b.messages == [1]
 
@@ -143,15 +139,12 @@ def test_a_transaction_that_is_decided_during_the_scan(two: Two, transaction: Tr
     recovering = two.coordinator.recover("target", "rm:b", link)
     link.arrive()
     slow.answer()
-    slow.arrive()
-    slow.answer()
+    slow.go()
     assert result(committing) == Committed(("target",))
     link.answer()
-    link.arrive()
-    link.answer()
+    link.go()
     assert result(recovering) == Recovered(committed=1)
-    assert two.b.messages == [1]
-    assert two.coordinator.transactions() == []
+    assert (two.b.messages, two.states) == ([1], [])
 
 
 def test_one_recovery_at_a_time_and_each_has_its_own(two: Two) -> None:
@@ -162,8 +155,7 @@ def test_one_recovery_at_a_time_and_each_has_its_own(two: Two) -> None:
     with pytest.raises(ProviderUnavailable):
         result(runs[0])
     for link, run in zip(links[1:], runs[1:], strict=True):
-        link.arrive()
-        link.answer()
+        link.go()
         assert result(run) == Recovered()
 
 
@@ -176,11 +168,9 @@ def test_recovery_tells_what_it_could_not_complete(two: Two) -> None:
         transactions.append(transaction)
     two.b.refusals["commit"] = [XAError(XA_RETRY, "later still")]
     with pytest.raises(XAError, match="later still"):
-        result(two.coordinator.recover("target", "rm:b", Session(two.b)))
+        two.recover_target()
     assert [one.id for one in two.coordinator.transactions()] == [transactions[0].id]
-    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(
-        committed=1
-    )
+    assert two.recover_target() == Recovered(committed=1)
 
 
 def test_a_resource_manager_that_is_another_one_now_is_not_believed(
@@ -192,7 +182,7 @@ def test_a_resource_manager_that_is_another_one_now_is_not_believed(
     elsewhere = ResourceManager("rm:c")
     assert result(two.coordinator.recover("target", "rm:c", Session(elsewhere))) == Recovered()
     assert elsewhere.calls == ["recover"]
-    assert two.coordinator.transactions()[0].state == "WAITING"
+    assert two.states == ["WAITING"]
     # The same by another name.
     assert result(two.coordinator.recover("other", "rm:d", Session(two.b))) == Recovered(
         committed=1
@@ -206,7 +196,5 @@ def test_padded_ids_are_known(two: Two, transaction: Transaction) -> None:
     (xid,) = two.b.prepared
     padded = Xid(xid.format_id, xid.gtrid.ljust(64, b"\0"), xid.bqual.ljust(64, b"\0"))
     two.b.prepared[padded] = two.b.prepared.pop(xid)
-    assert result(two.coordinator.recover("target", "rm:b", Session(two.b))) == Recovered(
-        committed=1
-    )
+    assert two.recover_target() == Recovered(committed=1)
     assert two.b.messages == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -78,65 +79,128 @@ def committing(*codes: int) -> list[Event]:
     ]
 
 
-def test_two_phases() -> None:
-    assert after(Started(A), Started(B), CommitAsked())[1] == [
-        Ask(Call.END, 0),
-        Ask(Call.END, 1),
-        Ask(Call.PREPARE, 0),
-        Ask(Call.PREPARE, 1),
+ONE_PHASE: Final[list[Event]] = [Started(A), Joined(0), CommitAsked()]
+JOINED: Final[list[Event]] = [Started(A), Joined(0), Started(B), CommitAsked()]
+FAILED: Final = StartFailed(Cause(-3, "b"))
+WAITING: Final = committing(0, -7)
+FORGETTING: Final = [*committing(0, 5), Ordered(Order.FORGET)]
+ACTIONS: Final[dict[str, list[tuple[list[Event], list[Action]]]]] = {
+    "two phases": [
+        (
+            [Started(A), Started(B), CommitAsked()],
+            [Ask(Call.END, 0), Ask(Call.END, 1), Ask(Call.PREPARE, 0), Ask(Call.PREPARE, 1)],
+        ),
+        (prepared(0), []),
+        (prepared(0, 0), [Decide()]),
+        (committing(), [Ask(Call.COMMIT, 0), Ask(Call.COMMIT, 1)]),
+        (committing(0), []),
+        (committing(0, 0), [Remove(), Tell()]),
+    ],
+    "who voted read-only is not asked again": [
+        ([*prepared(3, 0), Decided()], [Ask(Call.COMMIT, 1)]),
+        (prepared(3, 100), [Tell()]),
+        (prepared(3, -3), [Ask(Call.ROLLBACK, 1)]),
+        (prepared(3, 3), [Tell()]),
+    ],
+    "one phase waits for all ends": [
+        (ONE_PHASE, [Ask(Call.END, 0)]),
+        ([*ONE_PHASE, *ended(0)], []),
+        ([*ONE_PHASE, *ended(0, 0)], [Ask(Call.COMMIT_ONE_PHASE, 0)]),
+        ([*ONE_PHASE, *ended(0), Answered(Call.END, 0, -7)], [Ask(Call.ROLLBACK, 0)]),
+        ([*ONE_PHASE, Answered(Call.END, 0, -7), *ended(0)], [Ask(Call.ROLLBACK, 0)]),
+    ],
+    "a joined branch is prepared when all sessions have ended": [
+        (JOINED, [Ask(Call.END, 0), Ask(Call.END, 1), Ask(Call.PREPARE, 1)]),
+        ([*JOINED, *ended(0, 0)], [Ask(Call.PREPARE, 0)]),
+    ],
+    "what is to be rolled back is not prepared first": [
+        (
+            [*JOINED, Answered(Call.END, 1, 100), *ended(0, 0), Answered(Call.PREPARE, 1, 100)],
+            [Ask(Call.ROLLBACK, 0)],
+        ),
+    ],
+    "what could not be started is rolled back at commit": [
+        (
+            [Started(A), FAILED, CommitAsked()],
+            [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)],
+        ),
+        ([FAILED, CommitAsked()], [Tell()]),
+    ],
+    "a branch that could not be started is not asked to end": [
+        (
+            [Started(A), Started(B), StartFailed(Cause(-3, "b"), 1), CommitAsked()],
+            [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)],
+        ),
+        ([Started(A), StartFailed(Cause(-3, "a"), 0), RollbackAsked()], [Tell()]),
+        (
+            [Started(A), Joined(0), StartFailed(Cause(-3, "b"), 0), RollbackAsked()],
+            [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)],
+        ),
+        (
+            [
+                *(Started(A), RollbackAsked(), StartFailed(Cause(-3, "a"), 0)),
+                *(Answered(Call.END, 0, -4), Answered(Call.ROLLBACK, 0, -4)),
+            ],
+            [Tell()],
+        ),
+    ],
+    "a decision that is not written": [
+        (
+            [*prepared(0, 0), NotDecided(Cause(-7))],
+            [Ask(Call.ROLLBACK, 0), Ask(Call.ROLLBACK, 1)],
+        ),
+    ],
+    "what waits goes on when it is reached": [
+        ([*WAITING, Reached(1)], [Ask(Call.COMMIT, 1)]),
+        ([*WAITING, Reached(1), Answered(Call.COMMIT, 1, -4)], [Presume(1), Remove()]),
+        ([*WAITING, Ordered(Order.COMMIT)], [Presume(1), Remove(now=True)]),
+    ],
+    "what is forgotten is forgotten by its resource manager": [
+        (FORGETTING, [Record()]),
+        ([*FORGETTING, Reached(1)], [Ask(Call.FORGET, 1)]),
+        ([*FORGETTING, Reached(1), Answered(Call.FORGET, 1, -4)], [Remove()]),
+        ([*FORGETTING, Ordered(Order.FORGET)], [Remove(now=True)]),
+    ],
+}
+
+
+@pytest.mark.parametrize("case", ACTIONS)
+def test_actions(case: str) -> None:
+    assert [after(*events)[1] for events, _ in ACTIONS[case]] == [
+        actions for _, actions in ACTIONS[case]
     ]
-    assert after(*prepared(0))[1] == []
-    assert after(*prepared(0, 0))[1] == [Decide()]
-    assert after(*committing())[1] == [Ask(Call.COMMIT, 0), Ask(Call.COMMIT, 1)]
-    assert after(*committing(0))[1] == []
-    now, actions = after(*committing(0, 0))
-    assert actions == [Remove(), Tell()]
-    assert now.state is TransactionState.COMMITTED
 
 
-def test_who_voted_read_only_is_not_asked_again() -> None:
-    assert after(*prepared(3, 0), Decided())[1] == [Ask(Call.COMMIT, 1)]
-    assert after(*prepared(3, 100))[1] == [Tell()]
-    assert after(*prepared(3, -3))[1] == [Ask(Call.ROLLBACK, 1)]
-    now, actions = after(*prepared(3, 3))
-    assert (now.state, actions) == (TransactionState.COMMITTED, [Tell()])
+BRANCH_ROLLED_BACK: Final = [*WAITING, Ordered(Order.ROLLBACK)]
 
 
-def test_one_phase_waits_for_all_ends() -> None:
-    begun: list[Event] = [Started(A), Joined(0), CommitAsked()]
-    assert after(*begun)[1] == [Ask(Call.END, 0)]
-    assert after(*begun, *ended(0))[1] == []
-    assert after(*begun, *ended(0, 0))[1] == [Ask(Call.COMMIT_ONE_PHASE, 0)]
-    assert after(*begun, *ended(0), Answered(Call.END, 0, -7))[1] == [Ask(Call.ROLLBACK, 0)]
-    assert after(*begun, Answered(Call.END, 0, -7), *ended(0))[1] == [Ask(Call.ROLLBACK, 0)]
+@pytest.mark.parametrize(
+    ("events", "state", "actions"),
+    [
+        (committing(0, 0), TransactionState.COMMITTED, [Remove(), Tell()]),
+        (prepared(3, 3), TransactionState.COMMITTED, [Tell()]),
+        ([*prepared(0, 0), DecisionLost(Cause(-7))], TransactionState.IN_DOUBT, [Tell()]),
+        (
+            [*BRANCH_ROLLED_BACK, Reached(1), Answered(Call.ROLLBACK, 1)],
+            TransactionState.HEURISTIC,
+            [Record()],
+        ),
+    ],
+)
+def test_states(events: list[Event], state: TransactionState, actions: list[Action]) -> None:
+    now, found = after(*events)
+    assert (now.state, found) == (state, actions)
 
 
-def test_a_joined_branch_is_prepared_when_all_sessions_have_ended() -> None:
-    begun: list[Event] = [Started(A), Joined(0), Started(B), CommitAsked()]
-    assert after(*begun)[1] == [Ask(Call.END, 0), Ask(Call.END, 1), Ask(Call.PREPARE, 1)]
-    assert after(*begun, *ended(0, 0))[1] == [Ask(Call.PREPARE, 0)]
-    # What is to be rolled back is not prepared first.
-    assert after(*begun, Answered(Call.END, 1, 100), *ended(0, 0), Answered(Call.PREPARE, 1, 100))[
-        1
-    ] == [Ask(Call.ROLLBACK, 0)]
+def test_an_order_to_roll_back_is_recorded() -> None:
+    now, actions = after(*BRANCH_ROLLED_BACK)
+    assert (now.branches[1].state, actions) == (BranchState.ROLLBACK_ORDERED, [Record()])
 
 
-def test_what_could_not_be_started_is_rolled_back_at_commit() -> None:
-    now, actions = after(Started(A), StartFailed(Cause(-3, "b")), CommitAsked())
-    assert actions == [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)]
+def test_a_start_that_failed_is_the_cause_and_its_session_is_not_associated() -> None:
+    now, _ = after(Started(A), FAILED, CommitAsked())
     assert now.cause == Cause(-3, "b")
-    assert after(StartFailed(Cause(-3, "b")), CommitAsked())[1] == [Tell()]
-
-
-def test_a_branch_that_could_not_be_started_is_not_asked_to_end() -> None:
-    failed = StartFailed(Cause(-3, "b"), 1)
-    assert after(Started(A), Started(B), failed, CommitAsked())[1] == [
-        Ask(Call.END, 0, failed=True),
-        Ask(Call.ROLLBACK, 0),
-    ]
-    assert after(Started(A), StartFailed(Cause(-3, "a"), 0), RollbackAsked())[1] == [Tell()]
-    now, actions = after(Started(A), Joined(0), StartFailed(Cause(-3, "b"), 0), RollbackAsked())
-    assert actions == [Ask(Call.END, 0, failed=True), Ask(Call.ROLLBACK, 0)]
+    now, _ = after(Started(A), Joined(0), StartFailed(Cause(-3, "b"), 0), RollbackAsked())
     assert now.branches[0].associations == 1
 
 
@@ -149,19 +213,7 @@ def test_a_start_that_fails_behind_the_commit_is_the_cause_and_its_end_says_the_
         *ended(0),
         Answered(Call.PREPARE, 0),
     )
-    assert actions == [Ask(Call.ROLLBACK, 0)]
-    assert now.cause == Cause(-3, "b")
-    rolling: list[Event] = [Started(A), RollbackAsked(), StartFailed(Cause(-3, "a"), 0)]
-    assert after(*rolling, Answered(Call.END, 0, -4), Answered(Call.ROLLBACK, 0, -4))[1] == [Tell()]
-
-
-def test_the_decision_that_is_not_written_or_lost() -> None:
-    assert after(*prepared(0, 0), NotDecided(Cause(-7)))[1] == [
-        Ask(Call.ROLLBACK, 0),
-        Ask(Call.ROLLBACK, 1),
-    ]
-    now, actions = after(*prepared(0, 0), DecisionLost(Cause(-7)))
-    assert (now.state, actions) == (TransactionState.IN_DOUBT, [Tell()])
+    assert (actions, now.cause) == ([Ask(Call.ROLLBACK, 0)], Cause(-3, "b"))
 
 
 @pytest.mark.parametrize(
@@ -232,22 +284,6 @@ def test_answers_to_rollback(code: int, state: BranchState) -> None:
     assert now.state is (
         TransactionState.HEURISTIC if state in HEURISTIC else TransactionState.ROLLED_BACK
     )
-
-
-def test_what_waits_goes_on_when_it_is_reached() -> None:
-    waiting: list[Event] = committing(0, -7)
-    assert after(*waiting, Reached(1))[1] == [Ask(Call.COMMIT, 1)]
-    assert after(*waiting, Reached(1), Answered(Call.COMMIT, 1, -4))[1] == [Presume(1), Remove()]
-    now, actions = after(*waiting, Ordered(Order.ROLLBACK))
-    assert (now.branches[1].state, actions) == (BranchState.ROLLBACK_ORDERED, [Record()])
-    now, actions = after(*waiting, Ordered(Order.ROLLBACK), Reached(1), Answered(Call.ROLLBACK, 1))
-    assert (now.state, actions) == (TransactionState.HEURISTIC, [Record()])
-    assert after(*waiting, Ordered(Order.COMMIT))[1] == [Presume(1), Remove(now=True)]
-    forgetting = [*committing(0, 5), Ordered(Order.FORGET)]
-    assert after(*forgetting)[1] == [Record()]
-    assert after(*forgetting, Reached(1))[1] == [Ask(Call.FORGET, 1)]
-    assert after(*forgetting, Reached(1), Answered(Call.FORGET, 1, -4))[1] == [Remove()]
-    assert after(*forgetting, Ordered(Order.FORGET))[1] == [Remove(now=True)]
 
 
 def test_where_one_name_is_that_of_several_nothing_follows_from_a_branch_that_is_not_known() -> (

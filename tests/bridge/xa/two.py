@@ -10,10 +10,7 @@ from twisted.internet.defer import Deferred
 
 from bridge.xa.coordinator import Recovered, Transaction
 from tests.bridge.xa.machines import MemoryStorage, Process
-from tests.bridge.xa.resource_managers import (
-    ResourceManager,
-    Session,
-)
+from tests.bridge.xa.resource_managers import ResourceManager, Session
 
 
 class Two:
@@ -30,13 +27,22 @@ class Two:
     def coordinator(self) -> Any:
         return self.process.coordinator
 
-    def moved(self) -> Transaction:
-        """A transaction in which a message was taken and put."""
+    @property
+    def states(self) -> list[str]:
+        return [one.state for one in self.coordinator.transactions()]
+
+    def enlisted(self, source: str = "rm:a", target: str | None = "rm:b") -> Transaction:
+        """A transaction that both take part in, or only the source."""
         transaction: Transaction = self.coordinator.begin()
-        done(transaction.enlist("source", "rm:a", self.source))
-        done(transaction.enlist("target", "rm:b", self.target))
-        message = result(self.source.take())
-        result(self.target.put(message))
+        done(transaction.enlist("source", source, self.source))
+        if target is not None:
+            done(transaction.enlist("target", target, self.target))
+        return transaction
+
+    def moved(self, source: str = "rm:a", target: str = "rm:b") -> Transaction:
+        """A transaction in which a message was taken and put."""
+        transaction = self.enlisted(source, target)
+        result(self.target.put(result(self.source.take())))
         return transaction
 
     def restart(self, kept: int = 0) -> None:
@@ -47,23 +53,37 @@ class Two:
         self.process = Process(self.process.storage.crash(kept), at_once=True)
         self.reconnect()
 
+    def restart_later(self) -> None:
+        """Restart when what nobody waits for has been written, and with all of that on the disk."""
+        self.process.reactor.advance(1)
+        self.restart(kept=10_000)
+
     def reconnect(self) -> None:
         self.source, self.target = Session(self.a), Session(self.b)
 
     def recover(self) -> tuple[Recovered, Recovered]:
-        return (
-            result(self.coordinator.recover("source", "rm:a", Session(self.a))),
-            result(self.coordinator.recover("target", "rm:b", Session(self.b))),
+        return self.recover_source(), self.recover_target()
+
+    def recover_source(self, manager: ResourceManager | None = None, rm: str = "rm:a") -> Recovered:
+        """Recover what answers by the name: the source's resource manager, or another one."""
+        found: Recovered = result(
+            self.coordinator.recover("source", rm, Session(manager or self.a))
         )
+        return found
+
+    def recover_target(self, manager: ResourceManager | None = None, rm: str = "rm:b") -> Recovered:
+        found: Recovered = result(
+            self.coordinator.recover("target", rm, Session(manager or self.b))
+        )
+        return found
 
 
 def begin(coroutine: Any) -> Deferred[Any]:
-    """What is awaited later."""
     return Deferred.fromCoroutine(coroutine)
 
 
 def result(deferred: Deferred[Any]) -> Any:
-    """Of one that has fired."""
+    """The result of a Deferred that has fired."""
     found: list[Any] = []
     deferred.addBoth(found.append)
     assert found, "it has not fired"
@@ -74,3 +94,15 @@ def result(deferred: Deferred[Any]) -> Any:
 
 def done(coroutine: Any) -> Any:
     return result(begin(coroutine))
+
+
+def names(session: Session) -> list[str]:
+    return [request.name for request in session.requests]
+
+
+def go(*sessions: Session) -> None:
+    """Everything that is asked arrives and is answered."""
+    while any(session.requests for session in sessions):
+        for session in sessions:
+            if session.requests:
+                session.go()
