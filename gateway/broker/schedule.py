@@ -159,7 +159,9 @@ class Schedule:
 
 
 class Slices:
-    """The time that a broker's selectors may take in each pass of the reactor. One per broker.
+    """The time that a broker's selectors may take in a pass of the reactor.
+
+    One per broker.
 
     Selectors are written by clients, and so are the messages that they are asked about; together
     they can ask for any amount of work. Code that evaluates selectors asks before each message, or

@@ -91,7 +91,7 @@ class Cursor:
     def choose(
         self, changes: Changes, consumer: Receiver, messages: Sequence[Message]
     ) -> tuple[list[Message], list[Message], int]:
-        """Look at messages for a consumer, which takes no more than it has credit for.
+        """Look at messages for a consumer, up to its credit.
 
         :returns: those that it takes, those that have expired, and how many of them all there was
             no time to look at.
