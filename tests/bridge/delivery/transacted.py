@@ -102,8 +102,9 @@ class Altered(Behind):
 
 
 class Slow(Altered):
-    """A provider whose first call of a kind waits: a prepare has been done by then, a commit has
-    not.
+    """A provider whose first call of a kind waits.
+
+    A prepare has been done by then, a commit has not.
 
     :param call: ``prepare`` or ``commit``.
     """
@@ -165,7 +166,7 @@ class _SlowResource(Behind):
 
 
 class Heuristic(Altered):
-    """A provider that ends the first branch that it prepares otherwise than decided, on its own."""
+    """A provider that ends the first branch heuristically."""
 
     ended = False
 
@@ -186,7 +187,7 @@ class Heuristic(Altered):
 
 
 class Unwilling(Altered):
-    """A provider whose resource manager says of some calls that it cannot, and has done nothing.
+    """A provider whose resource manager refuses some calls, and does nothing.
 
     :param calls: how many, by their names.
     """
@@ -209,7 +210,7 @@ class Unwilling(Altered):
 
 
 class Refusing(Altered):
-    """A target whose resource manager will not prepare a message, and does not say which.
+    """A target that will not prepare a message, and does not say which.
 
     :param bad: its text.
     """

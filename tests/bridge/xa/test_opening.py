@@ -28,7 +28,7 @@ from tests.bridge.xa.resource_managers import ResourceManager, Session
 
 
 class World:
-    """Two resource managers, and coordinators on files, which move messages between them."""
+    """Two resource managers, and coordinators on files between them."""
 
     def __init__(self, messages: int = 2) -> None:
         self.events: list[LogEvent] = []
@@ -57,7 +57,7 @@ class World:
         assert await self.moved(coordinator) == Committed(("target",))
 
     async def left_undecided(self, coordinator: Coordinator) -> None:
-        """Move a message; the target is lost before the decision, and the source is, too."""
+        """Move a message; both are lost before the decision."""
         self.b.refusals["prepare"] = [ProviderUnavailable("gone")]
         self.a.refusals["rollback"] = [ProviderUnavailable("gone")]
         with pytest.raises(RolledBack):

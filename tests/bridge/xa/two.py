@@ -54,7 +54,7 @@ class Two:
         self.reconnect()
 
     def restart_later(self) -> None:
-        """Restart when what nobody waits for has been written, and with all of that on the disk."""
+        """Restart with everything on the disk, also what nobody waits for."""
         self.process.reactor.advance(1)
         self.restart(kept=10_000)
 
@@ -65,7 +65,7 @@ class Two:
         return self.recover_source(), self.recover_target()
 
     def recover_source(self, manager: ResourceManager | None = None, rm: str = "rm:a") -> Recovered:
-        """Recover what answers by the name: the source's resource manager, or another one."""
+        """Recover by the source, or by another that answers by its name."""
         found: Recovered = result(
             self.coordinator.recover("source", rm, Session(manager or self.a))
         )
@@ -83,7 +83,7 @@ def begin(coroutine: Any) -> Deferred[Any]:
 
 
 def result(deferred: Deferred[Any]) -> Any:
-    """The result of a Deferred that has fired."""
+    """Return the result of a Deferred that has fired."""
     found: list[Any] = []
     deferred.addBoth(found.append)
     assert found, "it has not fired"
