@@ -21,7 +21,7 @@ from bridge.connections.connections import Connections
 from bridge.link.delivery.guarantee import DeliveryGuarantee
 from bridge.link.errors import NotOnce
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.stomp.options import DIALECTS, capabilities_of
 from bridge.status import LinkCounters, OnceBy

@@ -210,7 +210,7 @@ class Factories:
         )
 
     def _jms(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
-        from bridge.providers.jms.factory import JMSFactory
+        from bridge.providers.jms.connection import JMSFactory
         from bridge.providers.jms.provider import JMSProvider
 
         environment, fields = _jms_properties(config)
@@ -352,7 +352,7 @@ def _options(value: str) -> tuple[str, ...]:
     return tuple(value.split())
 
 
-#: The field of :class:`~bridge.providers.jms.factory.JMSFactory` that each property gives, and how
+#: The field of :class:`~bridge.providers.jms.connection.JMSFactory` that each property gives, and how
 #: its value is read.
 _JMS_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     # Jars and folders of the provider's client, before those of the setting of the same name.

@@ -90,13 +90,15 @@ _failed = _builder.state("failed")
 
 @_stopped.upon(Events.start).to(_connecting)
 @_failed.upon(Events.start).to(_connecting)
+@_paused.upon(Events.resume).to(_connecting)
 def _start(_events: Events, work: Work) -> None:
     work.enter(LinkState.STARTING)
     work.connect()
 
 
 @_failed.upon(Events.stop).to(_stopped)
-def _acknowledge_failure(_events: Events, work: Work) -> None:
+@_stopping.upon(Events.closed).to(_stopped)
+def _show_stopped(_events: Events, work: Work) -> None:
     work.enter(LinkState.STOPPED)
 
 
@@ -116,8 +118,9 @@ def _wait_to_retry(_events: Events, work: Work, wait_s: float) -> None:
 
 
 @_connecting.upon(Events.pause).to(_paused)
-def _pause_connecting(_events: Events, work: Work) -> None:
-    # The attempt goes on, and what it brings is kept.
+@_pausing.upon(Events.halted).to(_paused)
+def _show_paused(_events: Events, work: Work) -> None:
+    # An attempt to connect goes on, and what it brings is kept.
     work.enter(LinkState.PAUSED)
 
 
@@ -160,11 +163,6 @@ def _pause(_events: Events, work: Work) -> None:
 # --- pausing, paused
 
 
-@_pausing.upon(Events.halted).to(_paused)
-def _paused_now(_events: Events, work: Work) -> None:
-    work.enter(LinkState.PAUSED)
-
-
 @_pausing.upon(Events.retry).to(_paused)
 def _paused_by_failure(_events: Events, work: Work, wait_s: float) -> None:
     # What was lost is connected again when it is resumed.
@@ -174,12 +172,6 @@ def _paused_by_failure(_events: Events, work: Work, wait_s: float) -> None:
 @_pausing.upon(Events.resume).to(_started)
 def _resume_pausing(_events: Events, work: Work) -> None:
     work.enter(LinkState.STARTED)
-
-
-@_paused.upon(Events.resume).to(_connecting)
-def _resume(_events: Events, work: Work) -> None:
-    work.enter(LinkState.STARTING)
-    work.connect()
 
 
 _paused.upon(Events.connected).loop().returns(None)
@@ -200,7 +192,10 @@ _paused.upon(Events.give_up).loop().returns(None)
 @_started.upon(Events.stop).to(_stopping)
 @_pausing.upon(Events.stop).to(_stopping)
 @_paused.upon(Events.stop).to(_stopping)
-def _stop(_events: Events, work: Work) -> None:
+@_connecting.upon(Events.give_up).to(_giving_up)
+@_started.upon(Events.give_up).to(_giving_up)
+@_pausing.upon(Events.give_up).to(_giving_up)
+def _close(_events: Events, work: Work) -> None:
     work.enter(LinkState.STOPPING)
     work.close()
 
@@ -208,19 +203,6 @@ def _stop(_events: Events, work: Work) -> None:
 # It closes already, and then need not show that it has failed.
 _giving_up.upon(Events.stop).to(_stopping).returns(None)
 _stopping.upon(Events.stop).loop().returns(None)
-
-
-@_stopping.upon(Events.closed).to(_stopped)
-def _stopped_now(_events: Events, work: Work) -> None:
-    work.enter(LinkState.STOPPED)
-
-
-@_connecting.upon(Events.give_up).to(_giving_up)
-@_started.upon(Events.give_up).to(_giving_up)
-@_pausing.upon(Events.give_up).to(_giving_up)
-def _give_up(_events: Events, work: Work) -> None:
-    work.enter(LinkState.STOPPING)
-    work.close()
 
 
 @_giving_up.upon(Events.closed).to(_failed)

@@ -21,7 +21,7 @@ from bridge.config.model import Destination as Configured
 from bridge.connections.connections import ConnectionKind, Connections
 from bridge.connections.factories import GROUP, Embedded, Factories, FactoryError, installed
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.failures import ClientMissing
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.stomp.provider import StompProvider

@@ -1,13 +1,15 @@
-"""A connection over JMS (``messaging.provider.Connection``).
+"""A connection over JMS, and the factory it is of.
 
-Owns what is open on one JMS connection, and tells its loss once. Calls that belong to no session
+Owns what the configuration says of a connection factory, the table of vendors, what is open on one
+JMS connection (``messaging.provider.Connection``), and tells its loss once. Calls that belong to no session
 are made on a thread of their own.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +20,6 @@ from twisted.python.failure import Failure
 
 from bridge.providers.jms import wire
 from bridge.providers.jms.channels import Hung, JavaFailure, Lane, SessionChannel
-from bridge.providers.jms.factory import JMSFactory
 from bridge.providers.jms.failures import (
     NoXAFactory,
     XAFactoryOnly,
@@ -34,7 +35,7 @@ from bridge.providers.jms.session import (
 )
 from bridge.providers.jms.wire import Payload, Verb
 from bridge.providers.jms.xa_session import JMSXASession
-from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import (
     ClientIdRequired,
     DurableInUse,
@@ -54,6 +55,85 @@ _XA: Final = 4
 _numbers: Final = count(1)
 
 _log: Final = Logger(namespace="bridge.jms")
+
+
+class Vendor(NamedTuple):
+    """Facts about a provider that JMS has no words for.
+
+    :param prefix: of the classes of its client. :param individual: its acknowledge mode for
+        acknowledgement one by one.
+    :param dead_queue: where it puts dead messages by default.
+    """
+
+    prefix: str
+    individual: int
+    dead_queue: str
+
+
+#: The first prefix that fits counts.
+VENDORS: Final = (
+    Vendor("org.apache.activemq.artemis.", 101, "DLQ"),
+    Vendor("org.apache.activemq.", 4, "ActiveMQ.DLQ"),
+    Vendor("org.hornetq.", 101, "DLQ"),
+)
+
+
+def vendor_of(class_name: str) -> Vendor | None:
+    """The vendor of a class of a JMS client; None if it is unknown."""
+    return next((vendor for vendor in VENDORS if class_name.startswith(vendor.prefix)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class JMSFactory:
+    """A ``connection-factory`` of a bridge that has a ``lookup-name``.
+
+    :param lookup_name: its name in JNDI.
+    :param environment: its properties, JNDI's environment.
+    :param class_path: its own, searched before that of ``imq.jms.classpath``.
+    :param java_options: of its Java process, in place of those of ``imq.jms.jvmOptions``; None
+        keeps those.
+    :param process: factories with different names never share a Java process.
+    :param individual_acknowledge: the provider's acknowledge mode for acknowledgement one by one;
+        None is the vendor's.
+    :param dead_queue: the name of the queue for dead messages; None is the vendor's, "" means no
+        queue.
+    :param lookup_timeout_s: seconds for starting Java and for looking up a name.
+    :param connect_timeout_s: seconds for connecting.
+    :param send_timeout_s: seconds for each thing that a session is asked.
+    :param close_timeout_s: seconds for closing a connection.
+    """
+
+    lookup_name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    class_path: str = ""
+    java_options: tuple[str, ...] | None = None
+    process: str = ""
+    individual_acknowledge: int | None = None
+    dead_queue: str | None = None
+    lookup_timeout_s: float = 30.0
+    connect_timeout_s: float = 30.0
+    send_timeout_s: float = 30.0
+    close_timeout_s: float = 10.0
+
+    def individual_mode(self, class_name: str) -> int | None:
+        """The acknowledge mode for acknowledgement one by one, if there is one.
+
+        :param class_name: of the connection factory.
+        """
+        if self.individual_acknowledge is not None:
+            return self.individual_acknowledge
+        vendor = vendor_of(class_name)
+        return None if vendor is None else vendor.individual
+
+    def dead_destination(self, class_name: str) -> Destination | None:
+        """The queue for dead messages, if there is one.
+
+        :param class_name: of the factory.
+        """
+        vendor, name = vendor_of(class_name), self.dead_queue
+        if name is None and vendor is not None:
+            name = vendor.dead_queue
+        return Queue(name) if name else None
 
 
 class Opened(NamedTuple):

@@ -29,8 +29,14 @@ from twisted.logger import Logger
 from bridge.providers.jms import wire
 from bridge.providers.jms.channels import Hung, JavaFailure, Lane
 from bridge.providers.jms.command import JavaOptions
-from bridge.providers.jms.connection import JavaLink, JMSConnection, Opened, log_close_failure
-from bridge.providers.jms.factory import JMSFactory, vendor_of
+from bridge.providers.jms.connection import (
+    JavaLink,
+    JMSConnection,
+    JMSFactory,
+    Opened,
+    log_close_failure,
+    vendor_of,
+)
 from bridge.providers.jms.failures import Kind as FailureKind
 from bridge.providers.jms.failures import (
     NoXAFactory,

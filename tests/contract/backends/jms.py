@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.provider import Credentials, Provider

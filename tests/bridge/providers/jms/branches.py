@@ -11,8 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from bridge.providers.jms.connection import JMSConnection
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSConnection, JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError

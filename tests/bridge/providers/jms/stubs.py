@@ -14,7 +14,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from bridge.providers.jms import build
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable

@@ -18,7 +18,7 @@ from bridge.providers.jms.command import (
     expanded,
     java_options,
 )
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.jms.provider import JMSProvider
 from bridge.settings import JMS_CLASSPATH

@@ -16,7 +16,7 @@ import pytest
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import LoopingCall
 
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
@@ -352,7 +352,7 @@ def test_the_process_ends_though_calls_hang(tmp_path: Path) -> None:
     program = """
 import sys
 from twisted.internet import defer, reactor
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.provider import Credentials
 

@@ -12,8 +12,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
-from bridge.providers.jms.connection import JMSConnection
-from bridge.providers.jms.factory import JMSFactory
+from bridge.providers.jms.connection import JMSConnection, JMSFactory
 from bridge.providers.jms.failures import ClientMissing, NoXAFactory, ProviderFull, XAFactoryOnly
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.jms.xa_session import JMSXASession
