@@ -247,12 +247,13 @@ async def test_else_the_link_fails_with_the_message_where_it_was_and_can_be_star
 async def test_where_no_dead_message_queue_takes_a_message_it_stays_and_is_tried_again(
     brokers: Rig,
 ) -> None:
-    brokers.graves.refuse = 2
+    brokers.graves.refuse = 1000
     tolerant = {"consume_no_transfer_on_transform_error": True}
     link = await brokers.started(transformer=failing(1), target=tolerant, max_batch_size=1)
     await brokers.source.send("a", "b")
-    await until(lambda: link.status().state is LinkState.RETRYING)
+    await until(lambda: link.state is LinkState.RETRYING and link.status().attempt > 1)
     assert link.status().counters.acknowledged == 0
+    brokers.graves.refuse = 0
     assert await brokers.target.texts(1) == ["b"]
     assert [dead.message.text for dead in brokers.graves.dead] == ["a"]
 
