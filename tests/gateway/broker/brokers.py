@@ -235,12 +235,6 @@ def committed(session: Session) -> Deferred[MessagingError | None]:
     return done
 
 
-def rolled_back(session: Session) -> Deferred[MessagingError | None]:
-    done: Deferred[MessagingError | None] = Deferred()
-    session.rollback(done.callback)
-    return done
-
-
 def settled_down(reactor: Any) -> Deferred[None]:
     """Fires once everything that is due now has been done: two turns of the reactor with nothing
     between.
