@@ -10,13 +10,15 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
+from gateway.messaging.destination import Destination
+from gateway.messaging.provider import Session
 from tests.contract.backends.backend import Backend, arranges
 from tests.contract.backends.embedded import EmbeddedMemory, EmbeddedSqlite
 from tests.contract.backends.jms import JMS
 from tests.contract.backends.jms_xa import JMSXA
 from tests.contract.backends.stomp import StompActiveMQ, StompGateway, StompRabbitMQ
 from tests.contract.contracts import ARRANGED
-from tests.contract.driving import Seam
+from tests.contract.driving import Client, Seam
 
 BACKENDS: tuple[type[Backend], ...] = (
     EmbeddedSqlite,
@@ -81,3 +83,33 @@ async def seam(backend: Backend) -> AsyncIterator[Seam]:
     seam = Seam(backend)
     yield seam
     await seam.close()
+
+
+@pytest_twisted.async_fixture
+async def client(seam: Seam) -> Client:
+    """A connection without client identifier."""
+    return await seam.connect()
+
+
+@pytest.fixture
+def session(client: Client) -> Session:
+    """A session of that connection that is settled by the client."""
+    return client.session()
+
+
+@pytest.fixture
+def queue(seam: Seam) -> Destination:
+    """A queue that no test has used."""
+    return seam.queue()
+
+
+@pytest.fixture
+def topic(seam: Seam) -> Destination:
+    """A topic that no test has used."""
+    return seam.topic()
+
+
+@pytest.fixture
+def mine(seam: Seam) -> str:
+    """A client identifier that no test has used."""
+    return seam.identifier()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from inspect import Parameter, signature
 from typing import Any, Final
 
 import pytest
@@ -34,13 +35,22 @@ def contract(*capabilities: str, arranged: tuple[str, ...] = ()) -> Callable[[Te
     """
 
     def decorate(test: Test) -> Test:
+        own = signature(test)
+        asked = "seam" in own.parameters
+
         @wraps(test)
-        async def run(**given: Any) -> None:
-            seam: Seam = given["seam"]
+        async def run(*, seam: Seam, **given: Any) -> None:
             missing = [name for name in capabilities if not getattr(seam.capabilities, name)]
+            if asked:
+                given["seam"] = seam
             await (refuses(seam, missing[0]) if missing else test(**given))
 
         setattr(run, ARRANGED, arranged)
+        if not asked:
+            ours = Parameter("seam", Parameter.KEYWORD_ONLY)
+            run.__signature__ = own.replace(  # type: ignore[attr-defined]
+                parameters=[*own.parameters.values(), ours]
+            )
         return on_reactor(run)
 
     return decorate

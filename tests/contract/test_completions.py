@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.provider import Done, Mode
+from gateway.messaging.provider import Done, Mode, Session
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, text, texts
+from tests.contract.driving import Client, Seam, text, texts
 from tests.contract.waiting import Told, completed, until
 
 
@@ -21,11 +22,8 @@ def noting(fired: list[int], number: int) -> Done:
 
 @contract()
 async def test_completions_fire_in_the_order_asked_once_and_never_inside_the_call(
-    seam: Seam,
+    seam: Seam, queue: Destination, session: Session
 ) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
     fired: list[int] = []
     for number in range(20):
         if number % 3 == 0:
@@ -39,8 +37,7 @@ async def test_completions_fire_in_the_order_asked_once_and_never_inside_the_cal
 
 
 @contract()
-async def test_a_completion_of_nothing_fires(seam: Seam) -> None:
-    client = await seam.connect()
+async def test_a_completion_of_nothing_fires(client: Client) -> None:
     told = Told()
     client.session().completion(told)
     assert told.results == []
@@ -48,9 +45,9 @@ async def test_a_completion_of_nothing_fires(seam: Seam) -> None:
 
 
 @contract()
-async def test_a_session_does_not_wait_for_another_sessions_consumers(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_session_does_not_wait_for_another_sessions_consumers(
+    queue: Destination, client: Client
+) -> None:
     idle = await client.consumer(queue, credit=0)
     await client.send(queue, ["1"])
     await completed(client.session())
@@ -73,10 +70,9 @@ async def test_acknowledgements_that_are_completed_outlive_the_connection(seam: 
 
 
 @contract()
-async def test_a_completion_may_ask_for_another(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_a_completion_may_ask_for_another(
+    seam: Seam, queue: Destination, session: Session
+) -> None:
     fired: list[int] = []
 
     def again(error: MessagingError | None) -> None:
@@ -92,9 +88,9 @@ async def test_a_completion_may_ask_for_another(seam: Seam) -> None:
 
 
 @contract("transacted")
-async def test_commits_rollbacks_and_completions_are_told_in_the_order_asked(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_commits_rollbacks_and_completions_are_told_in_the_order_asked(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     session = client.session(Mode.TRANSACTED)
     fired: list[int] = []
     session.send(texts(queue, ["1"]))

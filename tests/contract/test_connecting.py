@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from twisted.internet.defer import Deferred
 
-from gateway.messaging.destination import Kind
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AuthenticationFailed,
     ClientIdInUse,
@@ -17,9 +17,9 @@ from gateway.messaging.errors import (
     MessagingError,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Capabilities, Credentials, Mode, Subscription
+from gateway.messaging.provider import Capabilities, Credentials, Mode, Session, Subscription
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, refused_consumer, texts
+from tests.contract.driving import Client, Seam, refused_consumer, texts
 from tests.contract.waiting import Told, bounded, rolled_back
 
 
@@ -32,10 +32,8 @@ async def test_a_provider_says_what_it_can_do_and_names_its_resource_manager(sea
 
 @contract()
 async def test_a_connection_is_open_when_it_is_there_and_is_not_lost_by_being_closed(
-    seam: Seam,
+    seam: Seam, client: Client, queue: Destination
 ) -> None:
-    client = await seam.connect()
-    queue = seam.queue()
     await client.send(queue, ["1"])
     await client.close()
     await seam.quiet()
@@ -45,9 +43,8 @@ async def test_a_connection_is_open_when_it_is_there_and_is_not_lost_by_being_cl
 
 @contract()
 async def test_a_connection_knows_its_client_identifier_and_what_it_is_connected_to(
-    seam: Seam,
+    seam: Seam, mine: str
 ) -> None:
-    mine = seam.identifier()
     assert (await seam.connect(mine)).connection.client_id == mine
     connection = (await seam.connect()).connection
     assert connection.client_id is None
@@ -77,8 +74,7 @@ async def test_a_broker_that_does_not_run_is_unavailable(seam: Seam) -> None:
 
 
 @contract()
-async def test_a_client_identifier_has_one_connection_at_a_time(seam: Seam) -> None:
-    mine = seam.identifier()
+async def test_a_client_identifier_has_one_connection_at_a_time(seam: Seam, mine: str) -> None:
     first = await seam.connect(mine)
     with pytest.raises(ClientIdInUse) as refused:
         await seam.connect(mine)
@@ -89,8 +85,9 @@ async def test_a_client_identifier_has_one_connection_at_a_time(seam: Seam) -> N
 
 
 @contract()
-async def test_connections_without_client_identifier_are_as_many_as_wanted(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_connections_without_client_identifier_are_as_many_as_wanted(
+    seam: Seam, queue: Destination
+) -> None:
     for client in [await seam.connect() for _ in range(3)]:
         await client.send(queue, ["1"])
     await seam.has_left(queue, ["1"] * 3)
@@ -100,9 +97,9 @@ async def test_connections_without_client_identifier_are_as_many_as_wanted(seam:
 
 
 @contract()
-async def test_every_call_on_a_closed_connection_is_refused(seam: Seam) -> None:
-    client = await seam.connect()
-    session = client.session()
+async def test_every_call_on_a_closed_connection_is_refused(
+    seam: Seam, client: Client, session: Session
+) -> None:
     inbox = await client.consumer(seam.queue())
     await client.close()
     with pytest.raises(ProviderUnavailable):
@@ -118,8 +115,9 @@ async def test_every_call_on_a_closed_connection_is_refused(seam: Seam) -> None:
 
 
 @contract()
-async def test_closing_a_connection_gives_back_what_is_not_acknowledged(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_closing_a_connection_gives_back_what_is_not_acknowledged(
+    seam: Seam, queue: Destination
+) -> None:
     taker, other = await seam.connect(), await seam.connect()
     taken = await taker.consumer(queue)
     await other.send(queue, range(4))
@@ -150,8 +148,7 @@ async def test_closing_a_connection_rolls_open_transactions_back(seam: Seam) -> 
 
 
 @contract()
-async def test_nothing_is_delivered_after_a_close(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_nothing_is_delivered_after_a_close(seam: Seam, queue: Destination) -> None:
     taker, sender = await seam.connect(), await seam.connect()
     inbox = await taker.consumer(queue, credit=2)
     await sender.send(queue, range(10))
@@ -167,10 +164,9 @@ async def test_nothing_is_delivered_after_a_close(seam: Seam) -> None:
 
 
 @contract()
-async def test_what_was_asked_before_a_close_is_told_all_the_same(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_what_was_asked_before_a_close_is_told_all_the_same(
+    seam: Seam, queue: Destination, client: Client, session: Session
+) -> None:
     session.send(texts(queue, range(3)))
     told = Told()
     session.completion(told)
@@ -194,9 +190,9 @@ async def test_temporary_destinations_go_with_the_connection(seam: Seam) -> None
 
 
 @contract(arranged=("lose",))
-async def test_a_lost_connection_is_told_once_and_refuses_every_call(seam: Seam) -> None:
-    client = await seam.connect()
-    session = client.session()
+async def test_a_lost_connection_is_told_once_and_refuses_every_call(
+    seam: Seam, client: Client, session: Session
+) -> None:
     inbox = await client.consumer(seam.queue())
     await seam.lose()
     assert len(client.losses) == 1
@@ -223,9 +219,8 @@ async def test_a_lost_connection_is_told_once_and_refuses_every_call(seam: Seam)
 
 @contract(arranged=("lose",))
 async def test_a_lost_connection_can_be_closed_as_often_as_wanted_also_inside_lost(
-    seam: Seam,
+    seam: Seam, client: Client
 ) -> None:
-    client = await seam.connect()
     closings: list[Deferred[None]] = []
     client.on_loss = lambda: closings.append(client.connection.close())
     await seam.lose()
@@ -238,18 +233,16 @@ async def test_a_lost_connection_can_be_closed_as_often_as_wanted_also_inside_lo
 
 
 @contract("temporary", arranged=("lose",))
-async def test_a_lost_connection_makes_no_temporary_destination(seam: Seam) -> None:
-    client = await seam.connect()
+async def test_a_lost_connection_makes_no_temporary_destination(seam: Seam, client: Client) -> None:
     await seam.lose()
     with pytest.raises(ProviderUnavailable):
         client.connection.temporary(Kind.TOPIC)
 
 
 @contract(arranged=("lose",))
-async def test_a_completion_that_waits_when_the_connection_is_lost_is_told_once(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_a_completion_that_waits_when_the_connection_is_lost_is_told_once(
+    seam: Seam, queue: Destination, session: Session
+) -> None:
     told = [Told() for _ in range(5)]
     for number, one in enumerate(told):
         session.send(texts(queue, [str(number)]))
@@ -276,9 +269,9 @@ async def test_deliveries_of_a_lost_connection_go_back(seam: Seam) -> None:
 
 
 @contract("transacted", arranged=("lose",))
-async def test_a_transaction_of_a_lost_connection_is_rolled_back(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_transaction_of_a_lost_connection_is_rolled_back(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     session = client.session(Mode.TRANSACTED)
     session.send(texts(queue, ["never"]))
     await seam.lose()
@@ -305,9 +298,9 @@ async def test_closing_a_session_twice_is_closing_it(seam: Seam) -> None:
 
 
 @contract()
-async def test_a_closed_session_leaves_the_others_of_its_connection_alone(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_closed_session_leaves_the_others_of_its_connection_alone(
+    queue: Destination, client: Client
+) -> None:
     gone, stays = client.session(), client.session()
     inbox = await client.consumer(queue, session=stays)
     gone.close()
@@ -317,10 +310,9 @@ async def test_a_closed_session_leaves_the_others_of_its_connection_alone(seam: 
 
 
 @contract()
-async def test_what_was_asked_of_a_session_before_it_is_closed_is_told(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_what_was_asked_of_a_session_before_it_is_closed_is_told(
+    seam: Seam, queue: Destination, session: Session
+) -> None:
     session.send(texts(queue, range(3)))
     told = Told()
     session.completion(told)
@@ -330,12 +322,11 @@ async def test_what_was_asked_of_a_session_before_it_is_closed_is_told(seam: Sea
 
 
 @contract(arranged=("denied",))
-async def test_a_refused_consumer_leaves_its_session_usable(seam: Seam) -> None:
+async def test_a_refused_consumer_leaves_its_session_usable(
+    seam: Seam, client: Client, session: Session, queue: Destination
+) -> None:
     assert seam.backend.denied is not None
-    client = await seam.connect()
-    session = client.session()
     await refused_consumer(session, Subscription(seam.backend.denied))
-    queue = seam.queue()
     inbox = await client.consumer(queue, session=session)
     await client.send(queue, ["1"])
     await inbox.count(1)

@@ -35,8 +35,7 @@ async def all_of(inboxes: list[Inbox], number: int) -> list[str]:
 
 
 @contract()
-async def test_each_message_of_a_queue_goes_to_one_consumer(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_each_message_of_a_queue_goes_to_one_consumer(seam: Seam, queue: Destination) -> None:
     first, second = await seam.connect(), await seam.connect()
     inboxes = [await client.consumer(queue) for client in (first, first, second)]
     for start in range(0, 60, 10):
@@ -51,9 +50,7 @@ async def test_each_message_of_a_queue_goes_to_one_consumer(seam: Seam) -> None:
 
 
 @contract(arranged=("shares",))
-async def test_messages_go_to_whoever_has_credit(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_messages_go_to_whoever_has_credit(queue: Destination, client: Client) -> None:
     few, many = await client.consumer(queue, credit=2), await client.consumer(queue, credit=100)
     idle = await client.consumer(queue, credit=0)
     await client.send(queue, range(20))
@@ -63,9 +60,9 @@ async def test_messages_go_to_whoever_has_credit(seam: Seam) -> None:
 
 
 @contract()
-async def test_what_one_consumer_gives_back_goes_to_another(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_what_one_consumer_gives_back_goes_to_another(
+    queue: Destination, client: Client
+) -> None:
     first = await client.consumer(queue)
     await client.send(queue, range(5))
     await first.count(5)
@@ -87,18 +84,16 @@ async def test_a_consumer_that_comes_later_gets_what_waits(seam: Seam) -> None:
 
 
 @contract(arranged=("denied",))
-async def test_a_queue_that_is_denied_has_no_consumer(seam: Seam) -> None:
+async def test_a_queue_that_is_denied_has_no_consumer(seam: Seam, client: Client) -> None:
     assert seam.backend.denied is not None
-    client = await seam.connect()
     assert isinstance(
         await refused_consumer(client.session(), Subscription(seam.backend.denied)), AccessDenied
     )
 
 
 @contract("browse", arranged=("denied",))
-async def test_a_queue_that_is_denied_has_no_browser(seam: Seam) -> None:
+async def test_a_queue_that_is_denied_has_no_browser(seam: Seam, client: Client) -> None:
     assert seam.backend.denied is not None
-    client = await seam.connect()
     assert isinstance(
         await refused_consumer(client.session(), Subscription(seam.backend.denied, browse=True)),
         AccessDenied,
@@ -106,10 +101,9 @@ async def test_a_queue_that_is_denied_has_no_browser(seam: Seam) -> None:
 
 
 @contract(arranged=("exclusive",))
-async def test_a_queue_may_have_as_many_consumers_as_it_says(seam: Seam) -> None:
+async def test_a_queue_may_have_as_many_consumers_as_it_says(seam: Seam, client: Client) -> None:
     assert seam.backend.exclusive is not None
     queue, most = seam.backend.exclusive
-    client = await seam.connect()
     inboxes = [await client.consumer(queue) for _ in range(most)]
     assert isinstance(
         await refused_consumer(client.session(), Subscription(queue)), TooManyConsumers
@@ -145,8 +139,9 @@ async def test_a_consumer_that_ends_by_itself_is_told_once(seam: Seam) -> None:
 
 
 @contract()
-async def test_a_topic_reaches_every_subscriber_and_nobody_who_comes_later(seam: Seam) -> None:
-    topic = seam.topic()
+async def test_a_topic_reaches_every_subscriber_and_nobody_who_comes_later(
+    seam: Seam, topic: Destination
+) -> None:
     first, second = await seam.connect(), await seam.connect()
     await first.send(topic, ["before"])
     inboxes = [await client.consumer(topic) for client in (first, first, second)]
@@ -163,9 +158,7 @@ async def test_a_topic_reaches_every_subscriber_and_nobody_who_comes_later(seam:
 
 
 @contract()
-async def test_a_stopped_subscriber_misses_nothing(seam: Seam) -> None:
-    topic = seam.topic()
-    client = await seam.connect()
+async def test_a_stopped_subscriber_misses_nothing(topic: Destination, client: Client) -> None:
     inbox = await client.consumer(topic, credit=0, start=False)
     await client.send(topic, range(3))
     inbox.consumer.grant(10)
@@ -175,9 +168,9 @@ async def test_a_stopped_subscriber_misses_nothing(seam: Seam) -> None:
 
 
 @contract()
-async def test_subscribers_settle_each_for_itself(seam: Seam) -> None:
-    topic = seam.topic()
-    client = await seam.connect()
+async def test_subscribers_settle_each_for_itself(
+    seam: Seam, topic: Destination, client: Client
+) -> None:
     sessions = [client.session(), client.session()]
     first, second = [await client.consumer(topic, session=session) for session in sessions]
     await client.send(topic, range(3))
@@ -192,9 +185,9 @@ async def test_subscribers_settle_each_for_itself(seam: Seam) -> None:
 
 
 @contract()
-async def test_wildcards_cover_one_level_or_the_rest(seam: Seam) -> None:
-    topic = seam.topic()
-    client = await seam.connect()
+async def test_wildcards_cover_one_level_or_the_rest(
+    seam: Seam, topic: Destination, client: Client
+) -> None:
     one, rest, exact = [
         await client.consumer(below(topic, *levels)) for levels in (("*",), (">",), ("a",))
     ]
@@ -222,8 +215,9 @@ async def test_wildcards_cover_one_level_or_the_rest(seam: Seam) -> None:
 
 
 @contract()
-async def test_no_local_leaves_out_what_the_connection_sent_itself(seam: Seam) -> None:
-    topic = seam.topic()
+async def test_no_local_leaves_out_what_the_connection_sent_itself(
+    seam: Seam, topic: Destination
+) -> None:
     mine, others = await seam.connect(), await seam.connect()
     inbox = await mine.consumer(topic, no_local=True)
     both = await mine.consumer(topic)
@@ -261,8 +255,7 @@ async def test_a_browser_reads_everything_once_and_leaves_it(seam: Seam) -> None
 
 
 @contract("browse")
-async def test_a_browser_of_an_empty_queue_ends_at_once(seam: Seam) -> None:
-    client = await seam.connect()
+async def test_a_browser_of_an_empty_queue_ends_at_once(seam: Seam, client: Client) -> None:
     browser = await client.consumer(seam.queue(), browse=True)
     await browser.ended()
     assert (browser.messages, browser.ends) == ([], 1)
@@ -279,9 +272,9 @@ async def test_a_browser_does_not_keep_messages_from_consumers(seam: Seam) -> No
 
 
 @contract("browse", "selectors")
-async def test_a_browser_with_a_selector_reads_what_it_selects(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_browser_with_a_selector_reads_what_it_selects(
+    queue: Destination, client: Client
+) -> None:
     for number in range(6):
         await client.send(queue, [str(number)], properties={"n": number})
     browser = await client.consumer(queue, browse=True, selector="n >= 4")
@@ -290,8 +283,7 @@ async def test_a_browser_with_a_selector_reads_what_it_selects(seam: Seam) -> No
 
 
 @contract("browse")
-async def test_only_queues_are_browsed(seam: Seam) -> None:
-    client = await seam.connect()
+async def test_only_queues_are_browsed(seam: Seam, client: Client) -> None:
     error = await refused_consumer(client.session(), Subscription(seam.topic(), browse=True))
     assert isinstance(error, InvalidDestination)
 
@@ -336,8 +328,7 @@ async def test_temporary_destinations_have_names_of_their_own(seam: Seam) -> Non
 
 
 @contract("temporary")
-async def test_a_reply_comes_back_to_a_temporary_queue(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_a_reply_comes_back_to_a_temporary_queue(seam: Seam, queue: Destination) -> None:
     asking, answering = await seam.connect(), await seam.connect()
     temporary = asking.connection.temporary(Kind.QUEUE)
     replies = await asking.consumer(temporary)

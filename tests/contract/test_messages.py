@@ -8,10 +8,10 @@ import struct
 
 import pytest
 
-from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import MessageRejected
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from gateway.messaging.values import (
     Byte,
     Char,
@@ -25,7 +25,7 @@ from gateway.messaging.values import (
     encode_stream,
 )
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, now_ms, refused_send, text
+from tests.contract.driving import Client, Seam, now_ms, refused_send, text
 from tests.contract.waiting import completed, until
 
 MAP: dict[str, Value] = {
@@ -78,11 +78,13 @@ def with_types(value: object) -> object:
     ("body_type", "body"), [case[1:] for case in BODIES], ids=[case[0] for case in BODIES]
 )
 async def test_a_body_comes_back_as_it_was_sent_or_is_refused(
-    seam: Seam, body_type: BodyType, body: bytes
+    seam: Seam,
+    body_type: BodyType,
+    body: bytes,
+    queue: Destination,
+    client: Client,
+    session: Session,
 ) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
     message = Message(Headers(queue, body_type=body_type), body)
     if body_type not in seam.backend.bodies:
         assert isinstance(await refused_send(session, [message]), MessageRejected)
@@ -102,9 +104,9 @@ async def test_a_body_comes_back_as_it_was_sent_or_is_refused(
 
 @contract()
 @pytest.mark.parametrize("null", [True, False], ids=["null", "empty"])
-async def test_a_text_that_is_null_stays_one(seam: Seam, null: bool) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_text_that_is_null_stays_one(
+    null: bool, queue: Destination, client: Client
+) -> None:
     client.session().send([Message(Headers(queue, body_type=BodyType.TEXT, null_text=null))])
     inbox = await client.consumer(queue)
     await inbox.count(1)
@@ -117,9 +119,7 @@ async def test_a_text_that_is_null_stays_one(seam: Seam, null: bool) -> None:
 
 
 @contract()
-async def test_a_large_body_comes_back(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_large_body_comes_back(queue: Destination, client: Client) -> None:
     body = "0123456789abcdef" * (1 << 17)
     inbox = await client.consumer(queue)
     await client.send(queue, [body])
@@ -160,10 +160,9 @@ async def test_a_property_comes_back_with_its_type(seam: Seam, name: str, value:
 
 
 @contract()
-async def test_properties_and_body_of_a_run_keep_to_their_message(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_properties_and_body_of_a_run_keep_to_their_message(
+    queue: Destination, client: Client, session: Session
+) -> None:
     session.send(
         [
             text(queue, str(number), properties={f"p{number % 3}": str(number)})
@@ -183,10 +182,9 @@ async def test_properties_and_body_of_a_run_keep_to_their_message(seam: Seam) ->
 
 @contract()
 @pytest.mark.parametrize("reply_to", [Queue("replies.q"), Topic("replies.t")], ids=str)
-async def test_header_fields_come_back(seam: Seam, reply_to: Queue | Topic) -> None:  # type: ignore[valid-type]
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_header_fields_come_back(
+    reply_to: Destination, queue: Destination, client: Client, session: Session
+) -> None:
     expires = now_ms() + 600_000
     session.send(
         [
@@ -227,9 +225,7 @@ async def test_header_fields_that_were_not_set_are_not_there(seam: Seam) -> None
 
 
 @contract()
-async def test_a_message_that_is_not_persistent_says_so(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_message_that_is_not_persistent_says_so(queue: Destination, client: Client) -> None:
     inbox = await client.consumer(queue)
     await client.send(queue, ["x"], persistent=False)
     await inbox.count(1)
@@ -237,10 +233,9 @@ async def test_a_message_that_is_not_persistent_says_so(seam: Seam) -> None:
 
 
 @contract()
-async def test_a_message_that_expires_while_it_waits_is_not_delivered(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_a_message_that_expires_while_it_waits_is_not_delivered(
+    seam: Seam, queue: Destination, client: Client, session: Session
+) -> None:
     due = now_ms() + 100
     mark = seam.identifier()
     session.send(
@@ -263,10 +258,9 @@ async def test_a_message_that_expires_while_it_waits_is_not_delivered(seam: Seam
 
 
 @contract()
-async def test_a_message_that_had_expired_when_it_was_sent_is_not_delivered(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_a_message_that_had_expired_when_it_was_sent_is_not_delivered(
+    seam: Seam, queue: Destination, client: Client, session: Session
+) -> None:
     session.send([text(queue, "late", expires=now_ms() - 1000), text(queue, "good")])
     await completed(session)
     # To a JMS provider the sender can only say that it expires in a millisecond.
@@ -279,10 +273,9 @@ async def test_a_message_that_had_expired_when_it_was_sent_is_not_delivered(seam
 
 
 @contract()
-async def test_every_priority_comes_back(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_every_priority_comes_back(
+    seam: Seam, queue: Destination, client: Client, session: Session
+) -> None:
     session.send([text(queue, str(priority), priority=priority) for priority in range(10)])
     await completed(session)
     inbox = await client.consumer(queue)
@@ -295,10 +288,9 @@ async def test_every_priority_comes_back(seam: Seam) -> None:
 
 
 @contract()
-async def test_order_is_kept_within_one_priority(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_order_is_kept_within_one_priority(
+    queue: Destination, client: Client, session: Session
+) -> None:
     session.send(
         [
             text(queue, f"{priority}.{turn}", priority=priority)
@@ -316,10 +308,9 @@ async def test_order_is_kept_within_one_priority(seam: Seam) -> None:
 
 
 @contract(arranged=("restart",))
-async def test_everything_a_persistent_message_carries_outlives_the_broker(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_everything_a_persistent_message_carries_outlives_the_broker(
+    seam: Seam, queue: Destination, session: Session
+) -> None:
     expires = now_ms() + 600_000
     properties: dict[str, Value] = {"n": Short(5), "s": "größe", "b": False}
     headers = Headers(

@@ -81,9 +81,9 @@ async def test_order_is_kept_however_credit_is_granted(seam: Seam) -> None:
 
 
 @contract()
-async def test_credit_is_never_exceeded_by_what_arrives_later(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_credit_is_never_exceeded_by_what_arrives_later(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     inbox = await client.consumer(queue, credit=5)
     for number in range(10):
         await client.send(queue, [str(number)])
@@ -93,9 +93,9 @@ async def test_credit_is_never_exceeded_by_what_arrives_later(seam: Seam) -> Non
 
 
 @contract()
-async def test_credit_of_a_topics_consumer_is_never_exceeded(seam: Seam) -> None:
-    topic = seam.topic()
-    client = await seam.connect()
+async def test_credit_of_a_topics_consumer_is_never_exceeded(
+    seam: Seam, topic: Destination, client: Client
+) -> None:
     inbox = await client.consumer(topic, credit=2)
     await client.send(topic, range(6))
     await inbox.count(2)
@@ -108,9 +108,9 @@ async def test_credit_of_a_topics_consumer_is_never_exceeded(seam: Seam) -> None
 
 
 @contract()
-async def test_deliveries_are_numbered_from_1_without_gaps(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_deliveries_are_numbered_from_1_without_gaps(
+    queue: Destination, client: Client
+) -> None:
     inbox = await client.consumer(queue, credit=7)
     for start in range(0, 60, 20):
         await client.send(queue, range(start, start + 20))
@@ -124,9 +124,7 @@ async def test_deliveries_are_numbered_from_1_without_gaps(seam: Seam) -> None:
 
 
 @contract()
-async def test_each_consumer_has_its_own_numbers(seam: Seam) -> None:
-    topic = seam.topic()
-    client = await seam.connect()
+async def test_each_consumer_has_its_own_numbers(topic: Destination, client: Client) -> None:
     first = await client.consumer(topic)
     await client.send(topic, ["1"])
     await first.count(1)
@@ -213,9 +211,9 @@ async def test_credit_in_messages_is_not_exceeded_by_octets_left(seam: Seam) -> 
 
 
 @contract(arranged=("shares",))
-async def test_credit_in_octets_is_each_consumers_own(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_credit_in_octets_is_each_consumers_own(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     few, many = [await client.consumer(queue, credit=100, octets=octets) for octets in (150, 550)]
     await client.send(queue, ["x" * 100] * 12)
     await few.count(2)
@@ -232,9 +230,9 @@ async def test_without_any_octets_granted_they_do_not_count(seam: Seam) -> None:
 
 
 @contract("selectors")
-async def test_credit_of_both_kinds_holds_for_a_consumer_with_a_selector(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_credit_of_both_kinds_holds_for_a_consumer_with_a_selector(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     for number in range(12):
         await client.send(queue, ["x" * 100], properties={"n": number % 2})
     inbox = await client.consumer(queue, credit=5, octets=150, selector="n = 1")
@@ -251,9 +249,7 @@ async def test_credit_of_both_kinds_holds_for_a_consumer_with_a_selector(seam: S
 
 
 @contract()
-async def test_a_run_is_the_callees_to_keep(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_run_is_the_callees_to_keep(queue: Destination, client: Client) -> None:
     copies: list[list[Message]] = []
     inbox = await client.consumer(
         queue, on_delivery=lambda first, messages: copies.append(list(messages))
@@ -511,9 +507,7 @@ async def test_a_closed_consumer_that_keeps_its_deliveries_leaves_what_comes_to_
 
 
 @contract()
-async def test_expired_messages_use_no_credit(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_expired_messages_use_no_credit(queue: Destination, client: Client) -> None:
     due = now_ms() + 50
     await client.send(queue, range(3), expires=due)
     # A relative time to live begins when the broker's client has the message.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.messaging.destination import Kind
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
     DestinationFull,
@@ -14,19 +14,18 @@ from gateway.messaging.errors import (
     TransactionTooLarge,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, now_ms, refused_send, text, texts
+from tests.contract.driving import Client, Seam, now_ms, refused_send, text, texts
 from tests.contract.waiting import Told, committed, completed, rolled_back, until
 
 MIB = 1 << 20
 
 
 @contract()
-async def test_what_is_sent_is_delivered_in_order_and_never_inside_the_call(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_what_is_sent_is_delivered_in_order_and_never_inside_the_call(
+    queue: Destination, client: Client, session: Session
+) -> None:
     inbox = await client.consumer(queue, session=session)
     for start in (0, 10):
         count = len(inbox.messages)
@@ -39,9 +38,7 @@ async def test_what_is_sent_is_delivered_in_order_and_never_inside_the_call(seam
 
 
 @contract()
-async def test_sending_nothing_is_nothing(seam: Seam) -> None:
-    client = await seam.connect()
-    session = client.session()
+async def test_sending_nothing_is_nothing(session: Session) -> None:
     session.send([])
     await completed(session)
 
@@ -64,9 +61,9 @@ async def test_one_call_may_send_to_many_destinations(seam: Seam) -> None:
 
 
 @contract()
-async def test_a_sent_message_gets_an_id_and_the_time(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_sent_message_gets_an_id_and_the_time(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     before = now_ms()
     session, sent = client.session(), texts(queue, ["a", "b"])
     session.send(sent)
@@ -89,10 +86,9 @@ async def test_a_sent_message_gets_an_id_and_the_time(seam: Seam) -> None:
 
 
 @contract()
-async def test_a_message_id_and_a_timestamp_that_are_set_stay(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_a_message_id_and_a_timestamp_that_are_set_stay(
+    seam: Seam, queue: Destination, client: Client, session: Session
+) -> None:
     message = text(queue, "a")
     message.message_id, message.timestamp = "ID-mine-1", 1_700_000_000_123
     session.send([message])
@@ -106,8 +102,9 @@ async def test_a_message_id_and_a_timestamp_that_are_set_stay(seam: Seam) -> Non
 
 
 @contract("transacted")
-async def test_messages_of_a_transaction_have_an_id_and_the_time_once_committed(seam: Seam) -> None:
-    client = await seam.connect()
+async def test_messages_of_a_transaction_have_an_id_and_the_time_once_committed(
+    seam: Seam, client: Client
+) -> None:
     session = client.session(Mode.TRANSACTED)
     sent = texts(seam.queue(), ["a", "b"])
     before = now_ms()
@@ -138,12 +135,11 @@ async def test_what_was_received_is_copied_and_sent_on(seam: Seam) -> None:
 
 
 @contract(arranged=("denied",))
-async def test_a_run_is_taken_whole_or_not_at_all(seam: Seam) -> None:
+async def test_a_run_is_taken_whole_or_not_at_all(
+    seam: Seam, queue: Destination, session: Session
+) -> None:
     denied = seam.backend.denied
     assert denied is not None
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
     error = await refused_send(
         session, [*texts(queue, range(2)), text(denied, "x"), text(queue, "2")]
     )
@@ -155,12 +151,11 @@ async def test_a_run_is_taken_whole_or_not_at_all(seam: Seam) -> None:
 
 
 @contract(arranged=("denied",))
-async def test_a_session_whose_send_was_refused_takes_the_next(seam: Seam) -> None:
+async def test_a_session_whose_send_was_refused_takes_the_next(
+    seam: Seam, queue: Destination, session: Session
+) -> None:
     denied = seam.backend.denied
     assert denied is not None
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
     await refused_send(session, [text(denied, "x")])
     session.send(texts(queue, range(3)))
     await completed(session)
@@ -168,11 +163,11 @@ async def test_a_session_whose_send_was_refused_takes_the_next(seam: Seam) -> No
 
 
 @contract(arranged=("full",))
-async def test_a_full_destination_refuses_the_first_that_is_too_many(seam: Seam) -> None:
+async def test_a_full_destination_refuses_the_first_that_is_too_many(
+    seam: Seam, session: Session
+) -> None:
     assert seam.backend.full is not None
     queue, most = seam.backend.full
-    client = await seam.connect()
-    session = client.session()
     error = await refused_send(session, texts(queue, range(most + 2)))
     assert isinstance(error, MessageRejected)
     assert error.index == most
@@ -186,11 +181,9 @@ async def test_a_full_destination_refuses_the_first_that_is_too_many(seam: Seam)
 
 
 @contract(arranged=("small",))
-async def test_a_message_that_is_too_large_is_refused(seam: Seam) -> None:
+async def test_a_message_that_is_too_large_is_refused(seam: Seam, session: Session) -> None:
     assert seam.backend.small is not None
     queue, most = seam.backend.small
-    client = await seam.connect()
-    session = client.session()
     error = await refused_send(session, texts(queue, ["x" * (most + 1)]))
     assert isinstance(error, MessageRejected)
     assert isinstance(error.cause, MessageTooLarge)
@@ -201,12 +194,10 @@ async def test_a_message_that_is_too_large_is_refused(seam: Seam) -> None:
 
 @contract("transacted", arranged=("transaction",))
 async def test_a_transaction_that_is_too_large_takes_no_more_and_can_be_rolled_back(
-    seam: Seam,
+    seam: Seam, queue: Destination, client: Client
 ) -> None:
     most = seam.backend.transaction
     assert most is not None
-    queue = seam.queue()
-    client = await seam.connect()
     session = client.session(Mode.TRANSACTED)
     session.send(texts(queue, range(most)))
     with pytest.raises(MessageRejected) as refused:
@@ -235,10 +226,8 @@ async def test_a_temporary_destination_that_is_gone_takes_nothing(seam: Seam) ->
 
 @contract()
 async def test_a_session_with_nothing_to_do_is_writable_and_says_so_in_another_turn(
-    seam: Seam,
+    seam: Seam, session: Session
 ) -> None:
-    client = await seam.connect()
-    session = client.session()
     assert session.writable()
     resumed: list[int] = []
     session.on_writable(lambda: resumed.append(1))
@@ -250,11 +239,8 @@ async def test_a_session_with_nothing_to_do_is_writable_and_says_so_in_another_t
 
 @contract()
 async def test_who_sends_too_much_is_told_to_wait_and_when_to_go_on_and_loses_nothing(
-    seam: Seam,
+    queue: Destination, client: Client, session: Session
 ) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
     sent = 0
     body = "x" * MIB
     while session.writable() and sent < 128:
@@ -274,12 +260,10 @@ async def test_who_sends_too_much_is_told_to_wait_and_when_to_go_on_and_loses_no
 
 @contract(arranged=("flow",))
 async def test_a_destination_at_its_limit_holds_its_senders_back_until_there_is_room(
-    seam: Seam,
+    seam: Seam, client: Client, session: Session
 ) -> None:
     assert seam.backend.flow is not None
     queue, most = seam.backend.flow
-    client = await seam.connect()
-    session = client.session()
     session.send(texts(queue, range(most + 1)))
     assert not session.writable()
     told, resumed = Told(), Told()

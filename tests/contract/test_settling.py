@@ -7,11 +7,12 @@ from __future__ import annotations
 import pytest
 
 from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import NotSupported, UnknownDelivery
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, now_ms
+from tests.contract.driving import Client, Seam, now_ms
 from tests.contract.waiting import Inbox, committed, completed, until
 
 #: A consumer's policy of one more try at once.
@@ -154,9 +155,9 @@ async def test_rejections_are_all_or_none(seam: Seam) -> None:
 
 
 @contract("individual")
-async def test_a_rejection_with_a_reason_is_death_at_once(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_rejection_with_a_reason_is_death_at_once(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     inbox = await client.consumer(queue, mode=Mode.INDIVIDUAL)
     marks = {seam.identifier(), seam.identifier()}
     await client.send(queue, ["good", *sorted(marks)])
@@ -170,9 +171,9 @@ async def test_a_rejection_with_a_reason_is_death_at_once(seam: Seam) -> None:
 
 
 @contract("individual")
-async def test_the_redelivery_policy_decides_how_often_a_message_is_tried(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_the_redelivery_policy_decides_how_often_a_message_is_tried(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     inbox = await client.consumer(queue, mode=Mode.INDIVIDUAL, redelivery=ONE_MORE)
     mark = seam.identifier()
     await client.send(queue, [mark])
@@ -186,9 +187,9 @@ async def test_the_redelivery_policy_decides_how_often_a_message_is_tried(seam: 
 
 
 @contract("individual")
-async def test_the_redelivery_policy_decides_on_the_pauses(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_the_redelivery_policy_decides_on_the_pauses(
+    queue: Destination, client: Client
+) -> None:
     pauses = RedeliveryChanges(
         maximum_redeliveries=3, initial_redelivery_delay=50, back_off_multiplier=3.0
     )
@@ -204,9 +205,9 @@ async def test_the_redelivery_policy_decides_on_the_pauses(seam: Seam) -> None:
 
 
 @contract("individual", arranged=("shares",))
-async def test_rejected_messages_may_go_to_another_consumer(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_rejected_messages_may_go_to_another_consumer(
+    queue: Destination, client: Client
+) -> None:
     first = await client.consumer(queue, mode=Mode.INDIVIDUAL, credit=1)
     await client.send(queue, ["1"])
     await first.count(1)
@@ -256,10 +257,9 @@ async def test_recover_gives_back_in_order_what_is_outstanding(seam: Seam) -> No
 
 
 @contract()
-async def test_recover_of_nothing_is_nothing(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_recover_of_nothing_is_nothing(
+    queue: Destination, client: Client, session: Session
+) -> None:
     inbox = await client.consumer(queue, session=session)
     session.recover()
     await client.send(queue, ["1"])
@@ -318,10 +318,9 @@ async def test_recover_gives_back_what_single_acknowledgements_left(seam: Seam) 
 
 
 @contract()
-async def test_recover_on_a_topic_gives_back_to_the_same_subscriber(seam: Seam) -> None:
-    topic = seam.topic()
-    client = await seam.connect()
-    session = client.session()
+async def test_recover_on_a_topic_gives_back_to_the_same_subscriber(
+    seam: Seam, topic: Destination, client: Client, session: Session
+) -> None:
     inbox, other = await client.consumer(topic, session=session), await client.consumer(topic)
     await client.send(topic, range(3))
     await inbox.count(3)
@@ -356,8 +355,7 @@ async def test_numbers_that_were_given_back_are_unknown(seam: Seam) -> None:
 
 
 @contract()
-async def test_attempts_are_counted_over_connections(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_attempts_are_counted_over_connections(seam: Seam, queue: Destination) -> None:
     sender = await seam.connect()
     await sender.send(queue, ["1"])
     for attempt in (1, 2, 3):

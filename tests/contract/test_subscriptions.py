@@ -15,7 +15,7 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Subscription
+from gateway.messaging.provider import Session, Subscription
 from gateway.messaging.values import Value
 from tests.contract.contracts import contract
 from tests.contract.driving import Client, Seam, below, refused_consumer, text
@@ -23,8 +23,9 @@ from tests.contract.waiting import bounded, completed
 
 
 @contract("durable")
-async def test_a_durable_subscription_keeps_what_comes_while_nobody_listens(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_a_durable_subscription_keeps_what_comes_while_nobody_listens(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client = await seam.connect(mine)
     first = await client.consumer(topic, durable_name="d")
     sender = await seam.connect()
@@ -42,8 +43,9 @@ async def test_a_durable_subscription_keeps_what_comes_while_nobody_listens(seam
 
 
 @contract("durable")
-async def test_a_durable_subscription_keeps_what_was_not_acknowledged(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_a_durable_subscription_keeps_what_was_not_acknowledged(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client, sender = await seam.connect(mine), await seam.connect()
     first = await client.consumer(topic, durable_name="d")
     await sender.send(topic, range(4))
@@ -57,8 +59,9 @@ async def test_a_durable_subscription_keeps_what_was_not_acknowledged(seam: Seam
 
 
 @contract("durable", arranged=("restart",))
-async def test_a_durable_subscription_outlives_the_broker(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_a_durable_subscription_outlives_the_broker(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client, sender = await seam.connect(mine), await seam.connect()
     inbox = await client.consumer(topic, durable_name="d")
     await inbox.close()
@@ -72,8 +75,9 @@ async def test_a_durable_subscription_outlives_the_broker(seam: Seam) -> None:
 
 
 @contract("durable")
-async def test_durable_subscriptions_belong_to_a_client_identifier(seam: Seam) -> None:
-    topic = seam.topic()
+async def test_durable_subscriptions_belong_to_a_client_identifier(
+    seam: Seam, topic: Destination
+) -> None:
     first, second = await seam.connect(seam.identifier()), await seam.connect(seam.identifier())
     inboxes = [
         await first.consumer(topic, durable_name="d"),
@@ -86,8 +90,9 @@ async def test_durable_subscriptions_belong_to_a_client_identifier(seam: Seam) -
 
 
 @contract("durable")
-async def test_a_durable_subscription_has_one_consumer_at_a_time(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_a_durable_subscription_has_one_consumer_at_a_time(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client = await seam.connect(mine)
     inbox = await client.consumer(topic, durable_name="d")
     error = await refused_consumer(client.session(), Subscription(topic, durable_name="d"))
@@ -100,8 +105,9 @@ async def test_a_durable_subscription_has_one_consumer_at_a_time(seam: Seam) -> 
 
 
 @contract("durable")
-async def test_unsubscribe_removes_the_subscription_and_what_it_kept(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_unsubscribe_removes_the_subscription_and_what_it_kept(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client = await seam.connect(mine)
     inbox = await client.consumer(topic, durable_name="d")
     await inbox.close()
@@ -117,8 +123,9 @@ async def test_unsubscribe_removes_the_subscription_and_what_it_kept(seam: Seam)
 
 
 @contract("durable", arranged=("restart",))
-async def test_an_unsubscription_is_durable_when_it_fires(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_an_unsubscription_is_durable_when_it_fires(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client = await seam.connect(mine)
     inbox = await client.consumer(topic, durable_name="d")
     await inbox.close()
@@ -130,17 +137,15 @@ async def test_an_unsubscription_is_durable_when_it_fires(seam: Seam) -> None:
 
 
 @contract("durable")
-async def test_a_queue_has_no_durable_subscriptions(seam: Seam) -> None:
+async def test_a_queue_has_no_durable_subscriptions(seam: Seam, queue: Destination) -> None:
     client = await seam.connect(seam.identifier())
-    queue = seam.queue()
     error = await refused_consumer(client.session(), Subscription(queue, durable_name="d"))
     assert isinstance(error, InvalidDestination)
     assert error.destination == queue
 
 
 @contract("durable")
-async def test_a_durable_subscription_needs_a_client_identifier(seam: Seam) -> None:
-    client = await seam.connect()
+async def test_a_durable_subscription_needs_a_client_identifier(seam: Seam, client: Client) -> None:
     error = await refused_consumer(client.session(), Subscription(seam.topic(), durable_name="d"))
     assert isinstance(error, ClientIdRequired)
     assert error.durable_name == "d"
@@ -149,8 +154,9 @@ async def test_a_durable_subscription_needs_a_client_identifier(seam: Seam) -> N
 
 
 @contract("durable", "selectors")
-async def test_a_durable_subscription_keeps_what_it_selects(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_a_durable_subscription_keeps_what_it_selects(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client = await seam.connect(mine)
     inbox = await client.consumer(topic, durable_name="d", selector="n = 1")
     await inbox.close()
@@ -163,8 +169,9 @@ async def test_a_durable_subscription_keeps_what_it_selects(seam: Seam) -> None:
 
 
 @contract("durable")
-async def test_a_durable_subscription_may_have_wildcards(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_a_durable_subscription_may_have_wildcards(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client = await seam.connect(mine)
     inbox = await client.consumer(below(topic, ">"), durable_name="d")
     await inbox.close()
@@ -176,8 +183,9 @@ async def test_a_durable_subscription_may_have_wildcards(seam: Seam) -> None:
 
 
 @contract("durable")
-async def test_no_local_holds_for_a_durable_subscription(seam: Seam) -> None:
-    topic, mine = seam.topic(), seam.identifier()
+async def test_no_local_holds_for_a_durable_subscription(
+    seam: Seam, topic: Destination, mine: str
+) -> None:
     client, other = await seam.connect(mine), await seam.connect()
     inbox = await client.consumer(topic, durable_name="d", no_local=True)
     await client.send(topic, ["mine"])
@@ -212,9 +220,9 @@ async def send_with(client: Client, destination: Destination, *given: Mapping[st
 
 
 @contract("selectors")
-async def test_a_selector_takes_what_matches_and_leaves_the_rest(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_selector_takes_what_matches_and_leaves_the_rest(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     await send_with(
         client,
         queue,
@@ -230,9 +238,7 @@ async def test_a_selector_takes_what_matches_and_leaves_the_rest(seam: Seam) -> 
 
 
 @contract("selectors")
-async def test_a_selector_on_a_topic(seam: Seam) -> None:
-    topic = seam.topic()
-    client = await seam.connect()
+async def test_a_selector_on_a_topic(seam: Seam, topic: Destination, client: Client) -> None:
     every, some = (
         await client.consumer(topic),
         await client.consumer(topic, selector="s LIKE 'a%' OR s IS NULL"),
@@ -259,9 +265,7 @@ async def test_a_selector_reads_header_fields(seam: Seam) -> None:
 
 
 @contract("selectors")
-async def test_two_selectors_share_a_queue(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_two_selectors_share_a_queue(queue: Destination, client: Client) -> None:
     low, high = (
         await client.consumer(queue, selector="n < 5"),
         await client.consumer(queue, selector="n >= 5"),
@@ -274,10 +278,9 @@ async def test_two_selectors_share_a_queue(seam: Seam) -> None:
 
 
 @contract("selectors")
-async def test_what_a_selecting_consumer_gives_back_is_selected_again(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
-    session = client.session()
+async def test_what_a_selecting_consumer_gives_back_is_selected_again(
+    queue: Destination, client: Client, session: Session
+) -> None:
     inbox = await client.consumer(queue, session=session, selector="n = 1")
     await send_with(client, queue, *[{"n": number % 2} for number in range(6)])
     await inbox.count(3)
@@ -288,9 +291,7 @@ async def test_what_a_selecting_consumer_gives_back_is_selected_again(seam: Seam
 
 
 @contract("selectors")
-async def test_no_selector_is_every_message(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_no_selector_is_every_message(queue: Destination, client: Client) -> None:
     await send_with(client, queue, {}, {"n": 1})
     inbox = await client.consumer(queue, selector=None)
     await inbox.count(2)
@@ -298,8 +299,7 @@ async def test_no_selector_is_every_message(seam: Seam) -> None:
 
 @contract("selectors")
 @pytest.mark.parametrize("selector", ["n =", "n LIKE 5", "AND", "(n = 1"])
-async def test_an_invalid_selector_is_refused(seam: Seam, selector: str) -> None:
-    client = await seam.connect()
+async def test_an_invalid_selector_is_refused(seam: Seam, selector: str, client: Client) -> None:
     for destination in (seam.queue(), seam.topic()):
         error = await refused_consumer(
             client.session(), Subscription(destination, selector=selector)
@@ -309,9 +309,9 @@ async def test_an_invalid_selector_is_refused(seam: Seam, selector: str) -> None
 
 
 @contract("selectors")
-async def test_a_selector_sees_properties_of_every_type(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_selector_sees_properties_of_every_type(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     await send_with(
         client,
         queue,

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull, TransactionTooLarge, UnknownDelivery
 from gateway.messaging.provider import Mode
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, text, texts
+from tests.contract.driving import Client, Seam, text, texts
 from tests.contract.waiting import Told, committed, rolled_back
 
 
@@ -35,9 +36,9 @@ async def test_sends_are_seen_after_the_commit_only_and_all_of_them(seam: Seam) 
 
 
 @contract("transacted")
-async def test_rolled_back_sends_are_forgotten(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_rolled_back_sends_are_forgotten(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     session = client.session(Mode.TRANSACTED)
     session.send(texts(queue, ["never"]))
     await rolled_back(session)
@@ -49,9 +50,9 @@ async def test_rolled_back_sends_are_forgotten(seam: Seam) -> None:
 
 
 @contract("transacted")
-async def test_acknowledgements_take_effect_with_the_commit(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_acknowledgements_take_effect_with_the_commit(
+    queue: Destination, client: Client
+) -> None:
     inbox = await client.consumer(queue, session=(session := client.session(Mode.TRANSACTED)))
     await client.send(queue, range(4))
     await inbox.count(4)
@@ -127,8 +128,7 @@ async def test_a_transaction_moves_messages_from_queue_to_queue(seam: Seam) -> N
 
 
 @contract("transacted")
-async def test_an_empty_transaction_can_be_ended_either_way(seam: Seam) -> None:
-    client = await seam.connect()
+async def test_an_empty_transaction_can_be_ended_either_way(client: Client) -> None:
     session = client.session(Mode.TRANSACTED)
     await committed(session)
     await rolled_back(session)
@@ -136,9 +136,9 @@ async def test_an_empty_transaction_can_be_ended_either_way(seam: Seam) -> None:
 
 
 @contract("transacted")
-async def test_transactions_of_two_sessions_do_not_mix(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_transactions_of_two_sessions_do_not_mix(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     first, second = client.session(Mode.TRANSACTED), client.session(Mode.TRANSACTED)
     first.send(texts(queue, ["first"]))
     second.send(texts(queue, ["second"]))
@@ -165,9 +165,9 @@ async def test_closing_a_session_rolls_its_transaction_back(seam: Seam) -> None:
 
 
 @contract("transacted")
-async def test_a_commit_asked_for_before_the_close_is_told(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_commit_asked_for_before_the_close_is_told(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     session = client.session(Mode.TRANSACTED)
     session.send(texts(queue, range(3)))
     told = Told()

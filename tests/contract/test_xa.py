@@ -88,9 +88,9 @@ async def take_again(session: XASession, inbox: Inbox, count: int) -> list[str]:
 
 
 @contract("xa")
-async def test_a_branch_is_seen_after_its_commit_only(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_branch_is_seen_after_its_commit_only(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     resource, xid = await sent(client, queue, range(2))
     assert await bounded(resource.prepare(xid)) is Vote.OK
     assert xid in await bounded(resource.recover())
@@ -115,18 +115,18 @@ async def test_sessions_of_one_broker_know_that_they_have_one(seam: Seam) -> Non
 
 
 @contract("xa")
-async def test_a_branch_that_is_rolled_back_never_was(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_branch_that_is_rolled_back_never_was(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     resource, xid = await sent(client, queue, range(2))
     await bounded(resource.rollback(xid))
     await seam.has_left(queue, [])
 
 
 @contract("xa")
-async def test_a_prepared_branch_outlives_its_connection(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_prepared_branch_outlives_its_connection(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     resource, xid = await sent(client, queue, ["prepared"])
     await bounded(resource.prepare(xid))
     await client.close()
@@ -326,8 +326,7 @@ async def test_two_connections_joined_in_one_branch_roll_back_together(seam: Sea
 
 
 @contract("xa")
-async def test_a_branch_is_suspended_and_resumed(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_a_branch_is_suspended_and_resumed(seam: Seam, queue: Destination) -> None:
     session, xid = (await seam.connect()).connection.xa_session(), branch()
     resource = session.resource()
     await bounded(resource.start(xid, Flags.NOFLAGS))
@@ -341,8 +340,7 @@ async def test_a_branch_is_suspended_and_resumed(seam: Seam) -> None:
 
 
 @contract("xa")
-async def test_a_branch_that_failed_is_not_committed(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_a_branch_that_failed_is_not_committed(seam: Seam, queue: Destination) -> None:
     session, xid = (await seam.connect()).connection.xa_session(), branch()
     resource = session.resource()
     await bounded(resource.start(xid, Flags.NOFLAGS))
@@ -371,8 +369,7 @@ async def test_an_empty_branch_is_nothing_to_recover(seam: Seam) -> None:
 
 
 @contract("xa")
-async def test_nothing_is_sent_outside_of_a_branch(seam: Seam) -> None:
-    queue = seam.queue()
+async def test_nothing_is_sent_outside_of_a_branch(seam: Seam, queue: Destination) -> None:
     session, xid = (await seam.connect()).connection.xa_session(), branch()
     with pytest.raises(MessagingError):
         session.send(texts(queue, ["before"]))
@@ -399,9 +396,9 @@ async def test_a_branch_that_was_not_prepared_ends_with_its_connection(seam: Sea
 
 
 @contract("xa")
-async def test_a_branch_that_is_in_use_is_not_begun_again(seam: Seam) -> None:
-    queue = seam.queue()
-    client = await seam.connect()
+async def test_a_branch_that_is_in_use_is_not_begun_again(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     resource, xid = await sent(client, queue, ["once"])
     assert await bounded(resource.prepare(xid)) is Vote.OK
     other = (await seam.connect()).connection.xa_session().resource()
