@@ -126,8 +126,7 @@ async def test_closing_a_connection_gives_back_what_is_not_acknowledged(
     await taker.close()
     inbox = await other.consumer(queue)
     await inbox.count(3)
-    assert inbox.texts == ["1", "2", "3"]
-    assert inbox.attempts == [2, 2, 2]
+    assert (inbox.texts, inbox.attempts) == (["1", "2", "3"], [2, 2, 2])
 
 
 @contract("transacted")
@@ -159,8 +158,7 @@ async def test_nothing_is_delivered_after_a_close(seam: Seam, queue: Destination
     await bounded(closing)
     await sender.send(queue, ["more"])
     await seam.quiet()
-    assert len(inbox.messages) == count
-    assert inbox.failures == []
+    assert (len(inbox.messages), inbox.failures) == (count, [])
 
 
 @contract()
@@ -264,8 +262,7 @@ async def test_deliveries_of_a_lost_connection_go_back(seam: Seam) -> None:
     other = await seam.connect()
     inbox = await other.consumer(queue)
     await inbox.count(3)
-    assert inbox.texts == ["0", "1", "2"]
-    assert inbox.attempts == [2, 2, 2]
+    assert (inbox.texts, inbox.attempts) == (["0", "1", "2"], [2, 2, 2])
 
 
 @contract("transacted", arranged=("lose",))
@@ -293,8 +290,7 @@ async def test_closing_a_session_twice_is_closing_it(seam: Seam) -> None:
         session.send(texts(queue, ["1"]))
     other = await client.consumer(queue)
     await other.count(2)
-    assert other.texts == ["0", "1"]
-    assert other.attempts == [2, 2]
+    assert (other.texts, other.attempts) == (["0", "1"], [2, 2])
 
 
 @contract()

@@ -70,8 +70,7 @@ async def test_what_one_consumer_gives_back_goes_to_another(
     first.consumer.acknowledge_through(2)
     first.consumer.close()
     await second.count(3)
-    assert second.texts == ["2", "3", "4"]
-    assert second.attempts == [2, 2, 2]
+    assert (second.texts, second.attempts) == (["2", "3", "4"], [2, 2, 2])
 
 
 @contract()
@@ -131,8 +130,7 @@ async def test_a_consumer_that_ends_by_itself_is_told_once(seam: Seam) -> None:
     await client.send(other, ["1"])
     await stays.count(1)
     await seam.quiet()
-    assert len(inbox.failures) == 1
-    assert len(inbox.messages) == 3
+    assert (len(inbox.failures), len(inbox.messages)) == (1, 3)
 
 
 # --- topics
@@ -207,10 +205,8 @@ async def test_wildcards_cover_one_level_or_the_rest(
     await middle.count(2)
     await exact.count(1)
     await seam.quiet()
-    assert rest.texts == ["1", "2", "3", "4", "5"]
-    assert one.texts == ["1", "3"]
-    assert middle.texts == ["2", "4"]
-    assert exact.texts == ["1"]
+    assert (rest.texts, one.texts) == (["1", "2", "3", "4", "5"], ["1", "3"])
+    assert (middle.texts, exact.texts) == (["2", "4"], ["1"])
     assert one.messages[1].headers.destination == below(topic, "b"), "the topic that it was sent to"
 
 
@@ -243,15 +239,13 @@ async def test_a_browser_reads_everything_once_and_leaves_it(seam: Seam) -> None
     browser.consumer.grant(100)
     await browser.ended()
     await seam.quiet()
-    assert browser.texts == [str(number) for number in range(10)]
-    assert browser.ends == 1
+    assert (browser.texts, browser.ends) == ([str(number) for number in range(10)], 1)
     first, messages, _ = browser.runs[-1]
     assert (first, list(messages)) == (11, []), "the end is one empty delivery"
     browser.consumer.close()
     inbox = await client.consumer(queue)
     await inbox.count(10)
-    assert inbox.texts == [str(number) for number in range(10)]
-    assert inbox.attempts == [1] * 10
+    assert (inbox.texts, inbox.attempts) == ([str(number) for number in range(10)], [1] * 10)
 
 
 @contract("browse")
@@ -341,8 +335,7 @@ async def test_a_reply_comes_back_to_a_temporary_queue(seam: Seam, queue: Destin
         request.headers.reply_to, ["that"], correlation_id=request.headers.correlation_id
     )
     await replies.count(1)
-    assert replies.texts == ["that"]
-    assert replies.messages[0].headers.correlation_id == "c-1"
+    assert (replies.texts, replies.messages[0].headers.correlation_id) == (["that"], "c-1")
 
 
 # --- several consumers of one session

@@ -190,8 +190,7 @@ async def test_credit_in_octets_stops_after_the_message_that_exceeds_it(seam: Se
     inbox = await client.consumer(queue, credit=100, octets=250)
     await inbox.count(3)
     await seam.quiet()
-    assert len(inbox.messages) == 3
-    assert {len(message.body) for message in inbox.messages} == {100}
+    assert (len(inbox.messages), {len(message.body) for message in inbox.messages}) == (3, {100})
     inbox.consumer.grant(0, 150)
     await inbox.count(4)
     await seam.quiet()
@@ -358,8 +357,7 @@ async def test_deliver_may_close_its_own(seam: Seam, what: str) -> None:
     again = await other.consumer(queue)
     await again.count(4)
     # Another connection may be quicker than what this one gives back.
-    assert sorted(again.texts) == ["0", "1", "2", "3"]
-    assert len(inbox.runs) == 1
+    assert (sorted(again.texts), len(inbox.runs)) == (["0", "1", "2", "3"], 1)
 
 
 @contract()
@@ -431,12 +429,10 @@ async def test_a_closed_consumer_receives_no_more_and_what_it_held_goes_back(sea
     await seam.quiet()
     await client.send(queue, ["3"])
     await seam.quiet()
-    assert len(inbox.messages) == 3
-    assert inbox.failures == []
+    assert (len(inbox.messages), inbox.failures) == (3, [])
     other = await client.consumer(queue)
     await other.count(3)
-    assert other.texts == ["1", "2", "3"]
-    assert other.attempts == [2, 2, 1]
+    assert (other.texts, other.attempts) == (["1", "2", "3"], [2, 2, 1])
 
 
 @contract()
@@ -515,8 +511,7 @@ async def test_expired_messages_use_no_credit(queue: Destination, client: Client
     inbox = await client.consumer(queue, credit=2)
     await client.send(queue, ["fresh", "and good"])
     await inbox.count(2)
-    assert inbox.texts == ["fresh", "and good"]
-    assert inbox.numbers == [1, 2]
+    assert (inbox.texts, inbox.numbers) == (["fresh", "and good"], [1, 2])
 
 
 @contract()

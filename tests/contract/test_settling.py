@@ -115,8 +115,7 @@ async def test_a_rejected_message_comes_again_after_the_delay_and_is_counted(sea
     inbox.consumer.reject([2], delay_ms=200)
     await inbox.count(3)
     assert now_ms() - before >= 190
-    assert inbox.attempts == seam.counted(1, 2, 3)
-    assert inbox.numbers == [1, 2, 3]
+    assert (inbox.attempts, inbox.numbers) == (seam.counted(1, 2, 3), [1, 2, 3])
     assert len({message.message_id for message in inbox.messages}) == 1, "stable over redelivery"
     inbox.consumer.acknowledge([3])
     await client.leaves(queue, [])
@@ -128,8 +127,7 @@ async def test_what_is_rejected_with_a_delay_does_not_hold_up_the_others(seam: S
     inbox.consumer.reject([1], delay_ms=300)
     inbox.consumer.grant(10)
     await inbox.count(4)
-    assert inbox.texts == ["0", "1", "2", "0"]
-    assert inbox.attempts == seam.counted(1, 1, 1, 2)
+    assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "0"], seam.counted(1, 1, 1, 2))
 
 
 @contract("individual")
@@ -182,8 +180,7 @@ async def test_the_redelivery_policy_decides_how_often_a_message_is_tried(
         inbox.consumer.reject([attempt])
     await until_dead(seam, {mark})
     await seam.quiet()
-    assert inbox.texts == [mark, mark]
-    assert inbox.attempts == [1, 2]
+    assert (inbox.texts, inbox.attempts) == ([mark, mark], [1, 2])
 
 
 @contract("individual")
@@ -313,8 +310,7 @@ async def test_recover_gives_back_what_single_acknowledgements_left(seam: Seam) 
     inbox.consumer.acknowledge([2, 4])
     session.recover()
     await inbox.count(8)
-    assert inbox.texts[5:] == ["0", "2", "4"]
-    assert inbox.attempts[5:] == [2, 2, 2]
+    assert (inbox.texts[5:], inbox.attempts[5:]) == (["0", "2", "4"], [2, 2, 2])
 
 
 @contract()
@@ -328,8 +324,7 @@ async def test_recover_on_a_topic_gives_back_to_the_same_subscriber(
     inbox.consumer.acknowledge_through(1)
     session.recover()
     await inbox.count(5)
-    assert inbox.texts[3:] == ["1", "2"]
-    assert inbox.attempts[3:] == [2, 2]
+    assert (inbox.texts[3:], inbox.attempts[3:]) == (["1", "2"], [2, 2])
     await seam.quiet()
     assert len(other.messages) == 3
 
@@ -341,8 +336,7 @@ async def test_what_a_closed_session_gives_back_comes_first_and_in_order(seam: S
     session.close()
     inbox = await client.consumer(queue)
     await inbox.count(6)
-    assert inbox.texts == ["0", "1", "2", "3", "4", "5"]
-    assert inbox.attempts == [2, 2, 2, 1, 1, 1]
+    assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "3", "4", "5"], [2, 2, 2, 1, 1, 1])
 
 
 @contract()
@@ -377,6 +371,4 @@ async def test_recover_gives_back_what_a_closed_consumer_kept(seam: Seam) -> Non
         taken.consumer.acknowledge_through(3)
     inbox = await client.consumer(queue)
     await inbox.count(2)
-    assert inbox.texts == ["1", "2"]
-    assert inbox.attempts == [2, 2]
-    assert len(taken.messages) == 3
+    assert (inbox.texts, inbox.attempts, len(taken.messages)) == (["1", "2"], [2, 2], 3)

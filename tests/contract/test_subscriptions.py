@@ -38,8 +38,7 @@ async def test_a_durable_subscription_keeps_what_comes_while_nobody_listens(
     inbox = await client.consumer(topic, durable_name="d")
     await sender.send(topic, ["5"])
     await inbox.count(5)
-    assert inbox.texts == ["1", "2", "3", "4", "5"]
-    assert inbox.attempts == [1] * 5
+    assert (inbox.texts, inbox.attempts) == (["1", "2", "3", "4", "5"], [1] * 5)
 
 
 @contract("durable")
@@ -54,8 +53,7 @@ async def test_a_durable_subscription_keeps_what_was_not_acknowledged(
     await first.close()
     second = await client.consumer(topic, durable_name="d")
     await second.count(2)
-    assert second.texts == ["2", "3"]
-    assert second.attempts == [2, 2]
+    assert (second.texts, second.attempts) == (["2", "3"], [2, 2])
 
 
 @contract("durable", arranged=("restart",))
@@ -273,8 +271,7 @@ async def test_two_selectors_share_a_queue(queue: Destination, client: Client) -
     await send_with(client, queue, *[{"n": number} for number in range(10)])
     await low.count(5)
     await high.count(5)
-    assert low.texts == ["0", "1", "2", "3", "4"]
-    assert high.texts == ["5", "6", "7", "8", "9"]
+    assert (low.texts, high.texts) == (["0", "1", "2", "3", "4"], ["5", "6", "7", "8", "9"])
 
 
 @contract("selectors")
@@ -286,8 +283,7 @@ async def test_what_a_selecting_consumer_gives_back_is_selected_again(
     await inbox.count(3)
     session.recover()
     await inbox.count(6)
-    assert inbox.texts == ["1", "3", "5"] * 2
-    assert inbox.attempts == [1, 1, 1, 2, 2, 2]
+    assert (inbox.texts, inbox.attempts) == (["1", "3", "5"] * 2, [1, 1, 1, 2, 2, 2])
 
 
 @contract("selectors")

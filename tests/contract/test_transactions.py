@@ -95,8 +95,7 @@ async def test_a_rollback_forgets_sends_and_delivers_again_in_order(seam: Seam) 
     assert len(inbox.messages) == 5, "delivered inside rollback"
     assert await told.result() is None
     await inbox.count(8)
-    assert inbox.texts[5:] == ["2", "3", "4"]
-    assert inbox.attempts[5:] == [2, 2, 2]
+    assert (inbox.texts[5:], inbox.attempts[5:]) == (["2", "3", "4"], [2, 2, 2])
     assert inbox.numbers == list(range(1, 9))
     with pytest.raises(UnknownDelivery):
         inbox.consumer.acknowledge_through(4)
@@ -159,8 +158,7 @@ async def test_closing_a_session_rolls_its_transaction_back(seam: Seam) -> None:
     session.close()
     other = await client.consumer(queue)
     await other.count(2)
-    assert other.texts == ["1", "2"]
-    assert other.attempts == [2, 2]
+    assert (other.texts, other.attempts) == (["1", "2"], [2, 2])
     await seam.has_left(out, [])
 
 
@@ -225,9 +223,7 @@ async def test_a_consumer_that_is_closed_before_its_transaction_ends(
     other = await client.consumer(queue)
     await other.count(len(left))
     await seam.quiet()
-    assert sorted(other.texts) == left
-    assert set(other.attempts) == {2}
-    assert len(inbox.messages) == 4
+    assert (sorted(other.texts), set(other.attempts), len(inbox.messages)) == (left, {2}, 4)
 
 
 # --- commits that fail
@@ -351,8 +347,7 @@ async def test_what_was_joined_goes_back_when_its_own_connection_ends_first(seam
     await client.close()
     other = await (await seam.connect()).consumer(queue)
     await other.count(2)
-    assert other.texts == ["0", "1"]
-    assert other.attempts == [2, 2]
+    assert (other.texts, other.attempts) == (["0", "1"], [2, 2])
 
 
 @contract("joined")
@@ -369,8 +364,7 @@ async def test_what_was_joined_goes_back_to_the_queue_when_its_consumer_is_close
     assert other.texts == ["2"], "the others are the transaction's"
     await rolled_back(transacted)
     await other.count(3)
-    assert other.texts == ["2", "0", "1"]
-    assert other.attempts == [2, 2, 2]
+    assert (other.texts, other.attempts) == (["2", "0", "1"], [2, 2, 2])
 
 
 @contract("joined")

@@ -101,8 +101,7 @@ async def test_the_stomp_bridge_is_one_of_the_bridges(tmp_path: Path) -> None:
     await bridge.stop()
     await bridge.stop()
     assert state() is BridgeState.STOPPED
-    assert instance.registered == []
-    assert bridge.problem == ""
+    assert (instance.registered, bridge.problem) == ([], "")
     instance.close()
 
 

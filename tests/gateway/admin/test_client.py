@@ -186,8 +186,7 @@ def test_an_answer_that_comes_late_is_waited_for_and_nothing_is_asked_twice() ->
             retrying=retrying,
         )
         assert client.post("/v1/x", y=1) == {"a": 1}
-    assert len(asked) == 1
-    assert told[:2] == [(1, 100, 0.1), (2, 100, pytest.approx(0.15))]
+    assert (len(asked), told[:2]) == (1, [(1, 100, 0.1), (2, 100, pytest.approx(0.15))])
 
 
 def test_an_answer_that_never_comes_is_given_up() -> None:

@@ -98,11 +98,9 @@ def test_created_is_said_when_it_is_durable(stepped: Stepped, admin: BrokerAdmin
     told: list[object] = []
     admin.create("queue", "q", {}).addCallback(told.append)
     stepped.turns()
-    assert stepped.disk.destinations == {}
-    assert told == []
+    assert (stepped.disk.destinations, told) == ({}, [])
     stepped.settle()
-    assert [row.name for row in stepped.disk.destinations.values()] == ["q"]
-    assert told == [[]]
+    assert ([row.name for row in stepped.disk.destinations.values()], told) == (["q"], [[]])
 
 
 def test_it_is_created_where_none_is_created_by_use(tmp_path: Path) -> None:

@@ -85,8 +85,7 @@ def test_an_acknowledgement_that_waits_for_its_commit_ends_well(
     told = Told()
     session.commit(told)
     stepped.settle()
-    assert told.well
-    assert stepped.empty
+    assert (told.well, stepped.empty) == (True, True)
 
 
 def test_it_is_gone_after_a_crash_in_the_middle(
@@ -177,8 +176,7 @@ def test_a_destroyed_topic_takes_its_subscriptions_along(
     pattern.consumer.grant(100)
     stepped.settle()
     assert pattern.texts == ["0", *[f"other {number}" for number in range(5)]]
-    assert len(stepped.disk.subscriptions) == 1
-    assert len(stepped.disk.owed) == 5
+    assert (len(stepped.disk.subscriptions), len(stepped.disk.owed)) == (1, 5)
     stepped.restart()
     assert [(each.name, each.messages) for each in administration(stepped).durables()] == [("w", 5)]
 
@@ -258,9 +256,7 @@ def test_a_commit_that_comes_after_a_topic_is_gone_leaves_nothing(
     session.commit(told)
     asked = admin.destroy("topic", "t.a")
     outcome(stepped, asked)
-    assert told.well
-    assert stepped.empty
-    assert stepped.disk.destinations == {}
+    assert (told.well, stepped.empty, stepped.disk.destinations) == (True, True, {})
 
 
 # --- durable subscriptions
@@ -378,8 +374,7 @@ def test_a_subscription_whose_topic_was_being_removed_goes_at_the_next_start(
         stepped.disk.destinations[number] = row._replace(administered=REMOVED)
     stepped.restart()
     stepped.settle()
-    assert (stepped.disk.subscriptions, stepped.disk.destinations) == ({}, {})
-    assert stepped.empty
+    assert (stepped.disk.subscriptions, stepped.disk.destinations, stepped.empty) == ({}, {}, True)
     stepped.consume(stepped.session(client_id="me"), T, durable_name="d")
     stepped.session().send(texts(T, ["new"]))
     stepped.settle()

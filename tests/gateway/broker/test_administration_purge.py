@@ -66,8 +66,7 @@ def test_all_goes_but_what_consumers_have(stepped: Stepped, admin: BrokerAdminis
     assert inbox.texts == ["0", "1", "2", "3"]
     inbox.consumer.acknowledge([3, 4])
     stepped.settle()
-    assert stepped.empty
-    assert stepped.broker.memory.used == 0
+    assert (stepped.empty, stepped.broker.memory.used) == (True, 0)
 
 
 def test_a_selector_says_what_goes(stepped: Stepped, admin: BrokerAdministration) -> None:
@@ -119,8 +118,7 @@ def test_what_comes_after_it_began_stays(stepped: Stepped, admin: BrokerAdminist
     admin.purge("queue", "q").addCallback(told.append)
     session.send(texts(Q, ["later"]))
     stepped.settle()
-    assert told == [23]
-    assert stepped.bodies == ["later"]
+    assert (told, stepped.bodies) == ([23], ["later"])
 
 
 def test_what_a_consumer_takes_meanwhile_is_not_purged(
@@ -163,8 +161,7 @@ def test_priorities_and_messages_that_are_not_persistent(
     )
     session.send(texts(Q, range(5), persistent=False))
     assert remaining(stepped, inbox)
-    assert stepped.empty
-    assert stepped.broker.memory.used == 0
+    assert (stepped.empty, stepped.broker.memory.used) == (True, 0)
 
 
 def test_a_commit_that_is_under_way_keeps_its_messages(
@@ -208,8 +205,7 @@ def test_a_topic_is_purged_for_every_subscription(
     pattern.consumer.acknowledge_through(20)
     plain.consumer.acknowledge_through(3)
     assert outcome(stepped, admin.purge("topic", "t.b")) == 20
-    assert stepped.empty
-    assert stepped.broker.memory.used == 0
+    assert (stepped.empty, stepped.broker.memory.used) == (True, 0)
 
 
 def test_a_selector_purges_a_topic(stepped: Stepped, admin: BrokerAdministration) -> None:
@@ -290,8 +286,7 @@ def test_a_hundred_thousand_go_in_slices(
     assert outcome(stepped, asked) == count
     most = EXAMINED if selector else SLICE
     assert max(first, *slices) <= most, "more than a slice was given up in one turn"
-    assert sum([first, *slices]) == count
-    assert stepped.empty
+    assert (sum([first, *slices]), stepped.empty) == (count, True)
 
 
 # --- places that go while their rows are given up
@@ -374,8 +369,7 @@ def test_a_topic_stays_while_what_a_durable_subscription_had_is_given_up(
         if how == "destroyed":
             admin.destroy("topic", "t.a").addBoth(told.append)
         stepped.later(1, times=130)
-        assert [row.name for row in stepped.disk.destinations.values()] == ["t.a"]
-        assert told == []
+        assert ([row.name for row in stepped.disk.destinations.values()], told) == (["t.a"], [])
     stepped.broker.schedule._next_step(lambda: False)
     stepped.settle()
     assert told == [None] * (2 if how == "destroyed" else 1)

@@ -132,8 +132,7 @@ def test_a_waiter_with_nothing_to_wait_for_is_told_in_a_turn_and_not_inside_the_
     scene.wait("a")
     assert scene.told == []
     scene.turns()
-    assert scene.told == [("a", None)]
-    assert scene.disk.submitted == []
+    assert (scene.told, scene.disk.submitted) == ([("a", None)], [])
 
 
 def test_a_batch_that_nobody_waits_for_lingers_a_moment(scene: Scene) -> None:
@@ -229,8 +228,7 @@ def test_what_the_writes_of_the_turn_settle_is_not_stored(scene: Scene) -> None:
     scene.wait("a")
     scene.turn.write(lambda: [scene.commits.delete(seq) for seq in (1, 2)])  # type: ignore[arg-type,func-returns-value]
     scene.turn.end()
-    assert scene.told == [("a", None)]
-    assert scene.disk.submitted == []
+    assert (scene.told, scene.disk.submitted) == ([("a", None)], [])
 
 
 def test_a_message_that_somebody_waits_for_does_not_linger(scene: Scene) -> None:
@@ -266,11 +264,9 @@ def test_waiting_for_a_batch_by_number(scene: Scene) -> None:
     scene.commits.wait_for(scene.commits.number, lambda error: scene.told.append(("second", error)))
     assert scene.commits.durable == 0
     scene.done()
-    assert scene.told == [("first", None)]
-    assert scene.commits.durable == 1
+    assert (scene.told, scene.commits.durable) == ([("first", None)], 1)
     scene.done()
-    assert scene.told == [("first", None), ("second", None)]
-    assert scene.commits.durable == 2
+    assert (scene.told, scene.commits.durable) == ([("first", None), ("second", None)], 2)
 
 
 def test_an_insert_and_its_delete_in_the_gathering_batch_are_left_out(scene: Scene) -> None:
@@ -338,8 +334,7 @@ def test_a_batch_is_bounded_in_operations_and_octets(scene: Scene, octets: bool)
         batch = scene.done()
         assert batch.operations <= MOST_OPERATIONS
         assert batch.octets < MOST_OCTETS + MOST_OCTETS // 2 + 1000
-    assert len(scene.disk.submitted) == 3
-    assert scene.told == [("last", None)]
+    assert (len(scene.disk.submitted), scene.told) == (3, [("last", None)])
     assert scene.commits.octets_waiting == 0
 
 
@@ -366,8 +361,7 @@ def test_one_who_fails_when_told_does_not_take_the_others_turn(scene: Scene) -> 
     scene.turns()
     scene.insert(2)
     scene.done()
-    assert scene.told == [("other", None)]
-    assert len(scene.disk.submitted) == 2
+    assert (scene.told, len(scene.disk.submitted)) == ([("other", None)], 2)
 
 
 def test_a_failed_disk_is_final(scene: Scene) -> None:
@@ -378,14 +372,12 @@ def test_a_failed_disk_is_final(scene: Scene) -> None:
     scene.insert(2)
     scene.wait("second")
     scene.done(failure)
-    assert scene.told == [("first", failure), ("second", failure)]
-    assert scene.failures == [failure]
+    assert (scene.told, scene.failures) == ([("first", failure), ("second", failure)], [failure])
     assert scene.commits.trouble() == "the disk is gone"
     scene.insert(3)
     scene.wait("third")
     scene.turns()
-    assert scene.told[-1] == ("third", failure)
-    assert len(scene.disk.submitted) == 1
+    assert (scene.told[-1], len(scene.disk.submitted)) == (("third", failure), 1)
     assert scene.failures == [failure]
 
 
@@ -405,8 +397,7 @@ def test_senders_are_held_while_too_much_waits_and_let_go_in_a_turn(scene: Scene
     assert scene.disk.answers, "not only when all is on the disk"
     while scene.disk.answers:
         scene.done()
-    assert resumed == [1]
-    assert scene.commits.octets_waiting == 0
+    assert (resumed, scene.commits.octets_waiting) == ([1], 0)
 
 
 def test_whole_messages_are_at_hand_until_they_can_be_read(scene: Scene) -> None:

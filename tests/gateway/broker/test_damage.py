@@ -113,8 +113,7 @@ def test_what_the_store_finds_by_itself_stops_the_consumers(restarted: Stepped) 
     browser.consumer.grant(5)
     restarted.settle()
     assert [type(error) for error in inbox.failures + browser.failures] == [DestinationStopped] * 2
-    assert (inbox.texts, browser.texts) == ([], [])
-    assert restarted.broker.queue(Q).count == 40
+    assert (inbox.texts, browser.texts, restarted.broker.queue(Q).count) == ([], [], 40)
 
 
 def test_a_topic_is_stopped_with_its_subscriptions(restarted: Stepped) -> None:
@@ -169,8 +168,7 @@ def test_a_stopped_durable_subscription_is_not_removed(restarted: Stepped) -> No
     results: list[object] = []
     connection.unsubscribe("d").addErrback(lambda failure: results.append(failure.type))
     restarted.settle()
-    assert results == [DestinationStopped]
-    assert (restarted.disk.rows, restarted.disk.owed) == (rows, owed)
+    assert (results, restarted.disk.rows, restarted.disk.owed) == ([DestinationStopped], rows, owed)
 
 
 # --- what an administrator asks of what is stopped
@@ -294,8 +292,7 @@ def test_a_pattern_goes_on_with_other_topics_once_the_damaged_one_is_destroyed(
     with pytest.raises(DestinationStopped):
         received(stepped)
     outcome(stepped, administration(stepped).destroy("topic", "t.a"))
-    assert sorted(stepped.bodies) == sorted(of_b(messages))
-    assert len(stepped.disk.owed) == messages
+    assert (sorted(stepped.bodies), len(stepped.disk.owed)) == (sorted(of_b(messages)), messages)
     stepped.session().send(texts(Topic("t.a"), ["new"]))
     stepped.settle()
     again = received(stepped)

@@ -202,8 +202,7 @@ def test_the_dead_of_the_dead_message_queue_are_dropped_with_a_line(
     lines.clear()
     found.consumer.reject([1], dead=DeadReason.ERROR)
     stepped.settle()
-    assert stepped.broker.queue(DMQ).count == 0
-    assert stepped.empty
+    assert (stepped.broker.queue(DMQ).count, stepped.empty) == (0, True)
     assert [
         line
         for line in lines
@@ -247,8 +246,7 @@ def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped) -> None:
     stepped.settle()
     assert stepped.bodies == ["x"]
     stepped.restart()
-    assert stepped.broker.queue(DMQ).count == 1
-    assert stepped.broker.queue(Q).count == 0
+    assert (stepped.broker.queue(DMQ).count, stepped.broker.queue(Q).count) == (1, 0)
 
 
 def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_copy(
@@ -261,7 +259,6 @@ def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_
     session.send(texts(Q, ["1", "2", "3"]))
     session.completion(told)
     stepped.settle()
-    assert told.well
-    assert sorted(stepped.bodies) == ["1", "2", "3"]
+    assert (told.well, sorted(stepped.bodies)) == (True, ["1", "2", "3"])
     stepped.restart()
     assert (stepped.broker.queue(Q).count, stepped.broker.queue(DMQ).count) == (1, 2)

@@ -165,8 +165,7 @@ def test_a_consumer_that_anothers_delivery_closed_receives_nothing(stepped: Step
     first.until(lambda: bool(first.messages)).addCallback(lambda _: others.close())
     session.send(texts(Q, range(4)))
     stepped.turns()
-    assert second.messages == []
-    assert sorted(first.texts) == ["0", "1", "2", "3"]
+    assert (second.messages, sorted(first.texts)) == ([], ["0", "1", "2", "3"])
     first.consumer.acknowledge_through(4)
     stepped.settle()
     assert stepped.broker.queue(Q).count == 0
@@ -182,8 +181,7 @@ def test_a_consumer_that_anothers_delivery_stopped_keeps_its_credit(stepped: Ste
     assert (first.texts, second.texts) == (["0", "2"], [])
     second.consumer.start()
     stepped.turns()
-    assert second.texts == ["1", "3"]
-    assert second.attempts == [1, 1]
+    assert (second.texts, second.attempts) == (["1", "3"], [1, 1])
 
 
 def test_one_who_fails_on_delivery_does_not_take_what_others_get(stepped: Stepped) -> None:
@@ -370,8 +368,7 @@ def test_a_browser_sees_all_of_a_queue_that_is_mostly_in_the_store(small: Steppe
     assert browser.ended
     inbox = small.consume(session, Q)
     small.settle()
-    assert browser.texts == inbox.texts
-    assert len(browser.texts) == 150
+    assert (browser.texts, len(browser.texts)) == (inbox.texts, 150)
 
 
 def test_a_browser_beside_a_consumer_sees_what_is_there_and_ends(small: Stepped) -> None:
@@ -439,8 +436,7 @@ def test_a_lot_that_is_given_back_is_counted_in_the_store_slice_by_slice(stepped
     assert len(stepped.disk.redeliveries) == 9_000
     again = stepped.consume(session, Q, credit=10_000)
     stepped.settle()
-    assert again.texts == [str(number) for number in range(9_000)]
-    assert set(again.attempts) == {2}
+    assert (again.texts, set(again.attempts)) == ([str(number) for number in range(9_000)], {2})
     again.consumer.acknowledge_through(9_000)
     stepped.settle()
     assert stepped.empty
@@ -482,8 +478,7 @@ def test_rejected_messages_come_back_after_their_pause_in_their_old_places(
     stepped.later(6)
     inbox.consumer.grant(10)
     stepped.settle()
-    assert inbox.texts == ["0", "2", "3", "4", "5"]
-    assert inbox.attempts == [2, 2, 1, 1, 1]
+    assert (inbox.texts, inbox.attempts) == (["0", "2", "3", "4", "5"], [2, 2, 1, 1, 1])
 
 
 def test_deliveries_are_shared_by_whoever_has_credit(stepped: Stepped) -> None:
@@ -512,8 +507,7 @@ def test_a_purge_takes_what_waits_and_leaves_what_is_outstanding(small: Stepped)
     assert len(inbox.messages) == 6
     inbox.consumer.acknowledge([3, 4, 5, 6])
     small.settle()
-    assert small.empty
-    assert small.broker.memory.used == 0
+    assert (small.empty, small.broker.memory.used) == (True, 0)
 
 
 def test_a_purge_while_messages_are_being_read_back_is_a_purge_of_those_too(small: Stepped) -> None:

@@ -36,8 +36,7 @@ def test_a_second_message_with_an_id_is_taken_and_dropped(stepped: Stepped) -> N
     session.send([again])
     second = told(session)
     stepped.settle()
-    assert first.well
-    assert second.well
+    assert (first.well, second.well) == (True, True)
     assert again.message_id
     assert again.timestamp
     assert rest(stepped) == ["first"]

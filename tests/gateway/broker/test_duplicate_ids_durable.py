@@ -33,8 +33,7 @@ def test_what_was_taken_before_it_was_stored_is_remembered_over_a_crash(stepped:
     session.send([bearing("a")])
     done = told(session)
     stepped.turns()
-    assert inbox.texts == ["a"]
-    assert stepped.empty
+    assert (inbox.texts, stepped.empty) == (["a"], True)
     stepped.settle()
     assert done.well
     stepped.restart()

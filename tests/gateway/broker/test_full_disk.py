@@ -67,12 +67,10 @@ def test_a_send_waits_for_room_and_is_confirmed_then(stepped: Stepped) -> None:
     fill(stepped)
     session.on_writable(lambda: resumed.append(1))
     stepped.later(100)
-    assert (sent.results, session.writable(), resumed) == ([], False, [])
-    assert stepped.bodies == []
+    assert (sent.results, session.writable(), resumed, stepped.bodies) == ([], False, [], [])
     assert stepped.session().writable(), "it sends something else, maybe nothing persistent"
     make_room(stepped)
-    assert (sent.well, session.writable(), resumed) == (True, True, [1])
-    assert stepped.bodies == ["x"]
+    assert (sent.well, session.writable(), resumed, stepped.bodies) == (True, True, [1], ["x"])
     stepped.restart()
     assert waiting(stepped, Q) == ["x"]
 
@@ -114,8 +112,7 @@ def test_a_message_that_is_taken_while_it_waits_needs_no_room(stepped: Stepped) 
     assert inbox.texts == ["x"], "it is delivered all the same"
     inbox.consumer.acknowledge([1])
     stepped.settle()
-    assert sent.well
-    assert stepped.empty
+    assert (sent.well, stepped.empty) == (True, True)
 
 
 def test_what_waits_is_bounded_by_holding_all_senders_back(stepped: Stepped) -> None:
@@ -130,8 +127,7 @@ def test_what_waits_is_bounded_by_holding_all_senders_back(stepped: Stepped) -> 
     assert resumed == []
     inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
     stepped.settle()
-    assert len(inbox.messages) == 1
-    assert (other.writable(), resumed) == (True, [1])
+    assert (len(inbox.messages), other.writable(), resumed) == (1, True, [1])
 
 
 def test_what_could_never_fit_is_refused_before_it_is_taken(stepped: Stepped) -> None:
@@ -166,8 +162,7 @@ def test_messages_that_memory_has_no_room_for_wait_in_order_with_the_others(
     assert inbox.texts == [str(number) for number in range(15)]
     inbox.consumer.acknowledge_through(15)
     make_room(stepped)
-    assert stepped.empty
-    assert memory.used == 0
+    assert (stepped.empty, memory.used) == (True, 0)
 
 
 def test_only_what_could_be_spilled_holds_senders_back_when_memory_is_full(tmp_path: Path) -> None:
@@ -236,8 +231,7 @@ def test_without_any_room_acknowledgements_are_tried_again_once_a_second(stepped
         stepped.turns()
     assert (done.results, tries) == ([], 10)
     stepped.settle()
-    assert done.well
-    assert stepped.empty
+    assert (done.well, stepped.empty) == (True, True)
 
 
 @pytest.mark.parametrize("no_room", [False, True])
@@ -288,8 +282,7 @@ def test_a_transaction_waits_as_a_whole(stepped: Stepped, then: str) -> None:
         stepped.restart()
     else:
         make_room(stepped)
-        assert done.well
-        assert stepped.bodies == ["other", "out"]
+        assert (done.well, stepped.bodies) == (True, ["other", "out"])
     if then != "room":
         assert waiting(stepped, Q) == (["in", "other"] if then == "crash" else ["other"])
     assert waiting(stepped, OUT) == ([] if then == "crash" else ["out"])
@@ -305,8 +298,7 @@ def test_a_transaction_that_only_acknowledges_goes_ahead(stepped: Stepped) -> No
     inbox.consumer.acknowledge_through(2)
     done.append(committed(transacted))
     stepped.settle()
-    assert [one.well for one in done] == [True, True]
-    assert (stepped.bodies, sent.results) == ([], [])
+    assert ([one.well for one in done], stepped.bodies, sent.results) == ([True, True], [], [])
 
 
 @pytest.mark.parametrize("then", ["crash", "room"])
@@ -391,8 +383,7 @@ def test_a_dead_message_stays_until_its_copy_is_stored(
     assert (dead.texts, stepped.bodies) == (["x"], ["x"])
     dead.consumer.acknowledge([1])
     stepped.settle()
-    assert rejected.well
-    assert stepped.empty
+    assert (rejected.well, stepped.empty) == (True, True)
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -485,8 +476,7 @@ def test_a_durable_subscription_that_goes_stays_until_its_dead_are_stored(
     assert (stepped.bodies, answers) == (["x"], [])
     assert (len(stepped.disk.subscriptions), len(stepped.disk.owed)) == (1, 1)
     make_room(stepped)
-    assert answers == [None]
-    assert stepped.disk.subscriptions == {}
+    assert (answers, stepped.disk.subscriptions) == ([None], {})
     stepped.restart()
     assert stepped.broker.queue(DMQ).count == 1
 
@@ -498,8 +488,7 @@ def test_a_queue_is_reaped_once_its_dead_are_stored(tmp_path: Path) -> None:
     inbox.consumer.close()
     fill(stepped)
     stepped.later(1, times=130)
-    assert stepped.bodies == ["x"]
-    assert len(stepped.disk.destinations) == 2
+    assert (stepped.bodies, len(stepped.disk.destinations)) == (["x"], 2)
     make_room(stepped)
     assert [row.name for row in stepped.disk.destinations.values()] == [DMQ.name]
     stepped.restart()

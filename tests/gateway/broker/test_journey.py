@@ -211,8 +211,7 @@ def test_a_rollback_returns_and_delivers_again(stepped: Stepped, journal: Record
     assert journal.steps == each(
         messages, "produced", "routed", "delivered", "returned", "routed", "redelivered"
     )
-    assert journal.lines[-1]["attempts"] == [2, 2, 2]
-    assert journal.lines[-2]["reason"] == "unsettled"
+    assert (journal.lines[-1]["attempts"], journal.lines[-2]["reason"]) == ([2, 2, 2], "unsettled")
 
 
 def test_what_comes_again_is_told_apart_from_what_comes_first(

@@ -111,8 +111,7 @@ def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
     stepped.later(29)
     assert len(inbox.messages) == 2
     stepped.later(2)
-    assert inbox.texts == ["given back", "fresh", "paused"]
-    assert inbox.attempts == [2, 1, 2]
+    assert (inbox.texts, inbox.attempts) == (["given back", "fresh", "paused"], [2, 1, 2])
     inbox.consumer.acknowledge_through(3)
     stepped.settle()
     assert stepped.empty
@@ -129,8 +128,7 @@ def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(stepped
     assert purge(stepped.broker.queue(Q), lambda count: None) == 1
     inbox = stepped.consume(stepped.session(), Q)
     stepped.later(60)
-    assert inbox.messages == []
-    assert stepped.empty
+    assert (inbox.messages, stepped.empty) == ([], True)
     assert (stepped.broker.queue(Q).count, stepped.broker.queue(Q).octets) == (0, 0)
 
 
@@ -225,8 +223,7 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
     stepped.settle()
     assert disk.rows.keys() == {owed_seq, queue_seq}
     assert 99 not in disk.destinations
-    assert disk.owed == {(number, owed_seq)}
-    assert disk.redeliveries.keys() == {(0, queue_seq)}
+    assert (disk.owed, set(disk.redeliveries)) == ({(number, owed_seq)}, {(0, queue_seq)})
     inbox = stepped.consume(stepped.session(), Q)
     stepped.settle()
     assert (inbox.texts, inbox.attempts) == (["waits"], [5])

@@ -76,8 +76,7 @@ def test_completions_commits_and_rollbacks_are_told_in_the_order_asked(stepped: 
     stepped.turns()
     assert fired == []
     stepped.settle()
-    assert fired == ["commit", "rollback", "completion"]
-    assert stepped.bodies == ["1"]
+    assert (fired, stepped.bodies) == (["commit", "rollback", "completion"], ["1"])
 
 
 def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have(
@@ -142,8 +141,7 @@ def test_rejections_in_a_transaction_take_effect_with_its_commit(stepped: Steppe
     assert dead.count == 0
     transacted.commit(told)
     stepped.settle()
-    assert told.well
-    assert dead.count == 1
+    assert (told.well, dead.count) == (True, 1)
     assert (inbox.texts, inbox.attempts) == (["dead", "again", "taken", "again"], [1, 1, 1, 2])
     inbox.consumer.reject([4], dead=DeadReason.ERROR)
     transacted.rollback(Told())
@@ -171,8 +169,7 @@ def test_a_queue_that_is_removed_takes_everything_with_it(stepped: Stepped) -> N
         inbox.consumer.acknowledge([3])
     transacted.rollback(Told())
     stepped.later(20)
-    assert stepped.empty
-    assert stepped.disk.destinations == {}
+    assert (stepped.empty, stepped.disk.destinations) == (True, {})
     assert (queue.count, queue.octets, stepped.broker.memory.used) == (0, 0, 0)
     session.send(texts(Q, ["new"]))
     stepped.settle()
@@ -189,9 +186,7 @@ def test_a_commit_on_its_way_to_a_queue_that_is_removed_arrives_nowhere(stepped:
     stepped.turns()
     stepped.broker.remove(stepped.broker.queue(Q))
     stepped.settle()
-    assert told.well
-    assert stepped.empty
-    assert stepped.disk.destinations == {}
+    assert (told.well, stepped.empty, stepped.disk.destinations) == (True, True, {})
     assert stepped.broker.memory.used == 0
 
 
@@ -211,8 +206,7 @@ def test_a_temporary_queue_is_never_stored_and_goes_with_its_connection(tmp_path
     assert len(inbox.messages) == 8
     connection.close()
     stepped.settle()
-    assert stepped.empty
-    assert stepped.disk.destinations == {}
+    assert (stepped.empty, stepped.disk.destinations) == (True, {})
     assert temporary not in stepped.broker.destinations
     assert stepped.broker.memory.used == 0
 
@@ -247,8 +241,7 @@ def test_senders_are_let_go_together_and_held_again_if_one_fills_it(tmp_path: Pa
     assert not senders[0].writable()
     inbox.consumer.acknowledge_through(len(inbox.messages))
     stepped.settle()
-    assert [one.well for one in told] == [True] * 3
-    assert resumed == [0, 1]
+    assert ([one.well for one in told], resumed) == ([True] * 3, [0, 1])
     assert all(sender.writable() for sender in senders)
     assert stepped.broker.queue(LIMITED).waiting_senders == []
 
@@ -270,8 +263,7 @@ def test_a_sender_that_closes_while_it_is_held_is_told_and_forgotten(tmp_path: P
     stepped.settle()
     inbox.consumer.acknowledge_through(6)
     stepped.settle()
-    assert others.well
-    assert (len(told.results), resumed) == (1, [])
+    assert (others.well, len(told.results), resumed) == (True, 1, [])
     assert stepped.broker.queue(LIMITED).waiting_senders == []
 
 
@@ -292,8 +284,7 @@ def test_senders_are_let_go_whatever_makes_the_room(tmp_path: Path, how: str) ->
     else:
         stepped.broker.remove(stepped.broker.queue(LIMITED))
     stepped.settle()
-    assert sender.writable()
-    assert told.well
+    assert (sender.writable(), told.well) == (True, True)
 
 
 def test_a_transaction_holds_its_sender_back_too(tmp_path: Path) -> None:
@@ -303,8 +294,7 @@ def test_a_transaction_holds_its_sender_back_too(tmp_path: Path) -> None:
     transacted.send(texts(LIMITED, range(5)))
     transacted.commit(told)
     stepped.settle()
-    assert told.well
-    assert not transacted.writable()
+    assert (told.well, transacted.writable()) == (True, False)
     inbox = stepped.consume(stepped.session(), LIMITED)
     stepped.settle()
     inbox.consumer.acknowledge_through(5)
@@ -376,8 +366,7 @@ def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_qu
     transacted.rollback(Told())
     again = stepped.consume(session, Q)
     stepped.settle()
-    assert (again.texts, again.attempts) == (["a"], [2])
-    assert stepped.broker.queue(Q).count == 1
+    assert (again.texts, again.attempts, stepped.broker.queue(Q).count) == (["a"], [2], 1)
 
 
 def test_times_are_those_of_the_call_though_the_reactor_slept_before_it(stepped: Stepped) -> None:

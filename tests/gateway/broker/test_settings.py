@@ -82,8 +82,7 @@ def test_what_is_set_for_one_destination_is_over_the_defaults() -> None:
     assert (orders.max_num_msgs, orders.limit_behavior) == (100, LimitBehavior.REMOVE_OLDEST)
     assert orders.redelivery == RedeliveryPolicy(maximum_redeliveries=2)
     assert (news.max_num_msgs, news.limit_behavior) == (7, LimitBehavior.REJECT_NEWEST)
-    assert news.redelivery == RedeliveryPolicy(use_exponential_back_off=False)
-    assert len(found) == 2
+    assert (news.redelivery, len(found)) == (RedeliveryPolicy(use_exponential_back_off=False), 2)
 
 
 def test_the_dead_message_queue_has_defaults_of_its_own() -> None:

@@ -159,8 +159,7 @@ def test_a_browser_shows_what_matches_and_then_the_end(slow: Slow) -> None:
     slow.settle()
     browser = slow.consume(slow.session(Mode.AUTO), Q, browse=True, selector=RED)
     slow.settle()
-    assert browser.texts == reds(40)
-    assert browser.ended
+    assert (browser.texts, browser.ended) == (reds(40), True)
 
 
 def test_what_comes_back_is_found_again(slow: Slow) -> None:
@@ -195,13 +194,11 @@ def test_subscriptions_get_what_they_want_in_order(slow: Slow, durable: str | No
     slow.session().send(coloured(T, 40))
     slow.session().send(coloured(T, 1))
     slow.settle()
-    assert (red.texts, blue.texts) == ([*reds(40), "0"], blues(40))
-    assert len(everything.texts) == 41
+    assert (red.texts, blue.texts, len(everything.texts)) == ([*reds(40), "0"], blues(40), 41)
     for inbox, count in ((red, 15), (blue, 26), (everything, 41)):
         inbox.consumer.acknowledge_through(count)
     slow.settle()
-    assert slow.empty
-    assert slow.broker.topic(T).count == 0
+    assert (slow.empty, slow.broker.topic(T).count) == (True, 0)
 
 
 def test_a_transaction_reaches_subscriptions_whole(slow: Slow) -> None:
@@ -220,8 +217,7 @@ def test_what_nobody_wants_does_not_stay_though_nobody_reads(slow: Slow) -> None
     slow.settle()
     slow.session().send(coloured(T, 40))
     slow.settle()
-    assert slow.bodies == reds(40)
-    assert slow.broker.topic(T).count == 14
+    assert (slow.bodies, slow.broker.topic(T).count) == (reds(40), 14)
 
 
 def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else(
@@ -245,8 +241,7 @@ def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else
     slow.settle()
     inbox = slow.consume(slow.session(client_id="r"), T, durable_name="d", selector=RED)
     slow.settle()
-    assert inbox.texts == reds(40)
-    assert slow.bodies == reds(40)
+    assert (inbox.texts, slow.bodies) == (reds(40), reds(40))
     inbox.consumer.acknowledge_through(14)
     slow.settle()
     assert slow.empty

@@ -51,8 +51,7 @@ def test_it_is_a_dict_in_order(steps: list[tuple[str, Any, Any]]) -> None:
         else:
             assert list(spilled.discard_all(seqs)) == [seq for seq in seqs if seq not in known]
             known = {seq: of for seq, of in known.items() if seq not in seqs}
-        assert list(spilled) == sorted(known)
-        assert len(spilled) == len(known)
+        assert (list(spilled), len(spilled)) == (sorted(known), len(known))
         for seq in range(90):
             assert (seq in spilled) is (seq in known)
         for seq, of in known.items():

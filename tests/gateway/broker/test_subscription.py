@@ -58,16 +58,14 @@ def test_a_message_for_many_has_one_row_until_the_last_has_taken_it(stepped: Ste
         leave_durable(stepped, client_id)
     stepped.session().send(texts(T, ["x", "y"]))
     stepped.settle()
-    assert stepped.bodies == ["x", "y"]
-    assert len(stepped.disk.owed) == 6
+    assert (stepped.bodies, len(stepped.disk.owed)) == (["x", "y"], 6)
     assert stepped.broker.rows.shared == 2
     for left, client_id in ((2, "b"), (2, "a"), (0, "c")):
         _, inbox = take_up(stepped, client_id)
         inbox.consumer.acknowledge_through(2)
         stepped.settle()
         assert len(stepped.disk.rows) == left
-    assert stepped.empty
-    assert stepped.broker.topic(T).count == 0
+    assert (stepped.empty, stepped.broker.topic(T).count) == (True, 0)
 
 
 def test_one_who_is_not_durable_needs_no_row_while_there_is_memory(stepped: Stepped) -> None:
@@ -98,8 +96,7 @@ def test_what_waits_for_a_subscription_that_ends_is_deleted_unread(
     for each in slow:
         each.close()
     small.settle()
-    assert small.store.fetches == read
-    assert small.empty
+    assert (small.store.fetches, small.empty) == (read, True)
     assert (small.broker.topic(T).count, small.broker.topic(T).octets) == (0, 0)
     assert small.broker.memory.used == 0
 
@@ -146,9 +143,7 @@ def test_those_who_are_behind_share_rows_with_those_who_are_durable(
     assert inbox.texts == [str(number) for number in range(60)]
     inbox.consumer.acknowledge_through(60)
     small.settle()
-    assert small.empty
-    assert small.broker.topic(T).count == 0
-    assert small.broker.memory.used == 0
+    assert (small.empty, small.broker.topic(T).count, small.broker.memory.used) == (True, 0, 0)
     assert connection
 
 
@@ -162,9 +157,7 @@ def test_a_subscription_that_ends_while_it_is_behind_leaves_nothing(small: Stepp
     assert small.disk.rows
     slow.close()
     small.settle()
-    assert small.empty
-    assert small.broker.topic(T).count == 0
-    assert small.broker.memory.used == 0
+    assert (small.empty, small.broker.topic(T).count, small.broker.memory.used) == (True, 0, 0)
 
 
 def test_deliveries_may_be_settled_after_the_subscription_has_ended(stepped: Stepped) -> None:
@@ -234,8 +227,7 @@ def test_durable_subscriptions_are_there_after_a_restart_with_all_they_had(
         )
     }
     assert found["plain"].texts == [str(number) for number in range(8)]
-    assert found["red"].texts == ["1", "3", "5", "7"]
-    assert found["wild"].texts == ["a", "c"]
+    assert (found["red"].texts, found["wild"].texts) == (["1", "3", "5", "7"], ["a", "c"])
     assert found["distant"].texts == [str(number) for number in range(8)]
     for inbox in found.values():
         inbox.consumer.acknowledge_through(len(inbox.messages))
@@ -308,8 +300,7 @@ def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(
     if use_dmq:
         dead.consumer.acknowledge_through(700)
     small.settle()
-    assert small.empty
-    assert small.broker.topic(T).count == 0
+    assert (small.empty, small.broker.topic(T).count) == (True, 0)
 
 
 def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> None:
@@ -330,8 +321,7 @@ def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> No
     assert small.disk.owed
     small.restart(little())
     small.settle()
-    assert len(small.disk.subscriptions) == 1
-    assert small.disk.owed == set()
+    assert (len(small.disk.subscriptions), small.disk.owed) == (1, set())
     _, inbox = take_up(small, "a", selector="x = 1")
     assert inbox.texts == []
     dead = small.consume(small.session(), DMQ)
@@ -360,9 +350,7 @@ def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not
     assert len(small.disk.subscriptions) == 1
     small.connect("a").unsubscribe("d").addCallback(done.append)
     small.settle()
-    assert done == [None]
-    assert small.disk.subscriptions == {}
-    assert small.disk.owed == set()
+    assert (done, small.disk.subscriptions, small.disk.owed) == ([None], {}, set())
 
 
 def test_what_durable_subscriptions_give_back_is_counted_for_each(stepped: Stepped) -> None:
@@ -396,8 +384,7 @@ def test_the_tries_of_one_who_is_not_durable_are_not_stored(stepped: Stepped) ->
     stepped.settle()
     session.recover()
     stepped.settle()
-    assert inbox.attempts == [1, 2]
-    assert stepped.disk.redeliveries == {}
+    assert (inbox.attempts, stepped.disk.redeliveries) == ([1, 2], {})
 
 
 # --- temporary topics
@@ -462,5 +449,4 @@ def test_what_the_selector_was_never_asked_about_is_not_dead_after_a_restart(
     stepped.restart()
     stepped.later(61)
     stepped.later(120)
-    assert stepped.broker.queue(DMQ).count == 1
-    assert stepped.bodies == ["wanted"]
+    assert (stepped.broker.queue(DMQ).count, stepped.bodies) == (1, ["wanted"])

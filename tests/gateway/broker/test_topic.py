@@ -101,8 +101,7 @@ def test_flow_control_holds_senders_until_subscribers_have_taken(tmp_path: Path)
     assert told.results == [], "the limit is reached still"
     inbox.consumer.acknowledge([2])
     stepped.settle()
-    assert told.well
-    assert sender.writable()
+    assert (told.well, sender.writable()) == (True, True)
 
 
 def test_a_topic_that_nobody_uses_is_reaped_and_one_that_is_used_is_not(tmp_path: Path) -> None:

@@ -307,8 +307,7 @@ hashes = st.tuples(
 )
 def test_what_is_written_is_read_back(everybody: list[User]) -> None:
     read = parse(render(everybody), Path("users"))
-    assert list(read.values()) == everybody
-    assert list(read) == [user.name for user in everybody]
+    assert (list(read.values()), list(read)) == (everybody, [user.name for user in everybody])
 
 
 @given(st.text())
@@ -341,8 +340,7 @@ def test_any_text_is_users_or_an_error_of_ours(text: str) -> None:
 def test_lines_that_are_no_users(line: str, what: str) -> None:
     with pytest.raises(UsersError) as error:
         parse(f"{VERSION}\n{line}\n", Path("users"))
-    assert error.value.file == Path("users")
-    assert error.value.line == 3 + line.count("\n")
+    assert (error.value.file, error.value.line) == (Path("users"), 3 + line.count("\n"))
     assert what in error.value.what
 
 

@@ -236,8 +236,7 @@ def test_calls_for_one_branch_wait_for_one_another(stepped: Stepped, xa: Branchi
     stepped.turns()
     assert (prepared.results, committed.results, xa.resource.recover().result) == ([], [], [])
     stepped.settle()
-    assert prepared.well
-    assert committed.well
+    assert (prepared.well, committed.well) == (True, True)
     (error,) = again.results
     assert isinstance(error, XAError)
     assert error.code == NOTA

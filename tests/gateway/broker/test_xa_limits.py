@@ -170,5 +170,4 @@ def test_a_broken_disk_leaves_the_outcome_open(stepped: Stepped, xa: Branching) 
     stepped.turns()
     (error,) = told.results
     assert isinstance(error, XAError)
-    assert error.code == RMFAIL
-    assert len(stepped.failures) == 1
+    assert (error.code, len(stepped.failures)) == (RMFAIL, 1)

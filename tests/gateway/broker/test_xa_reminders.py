@@ -98,8 +98,7 @@ def test_each_has_its_hour_and_many_are_counted(
     stepped.later(HOUR - 60)
     assert len(said) == 1
     stepped.later(60)
-    assert len(said) == 4
-    assert said[-1] == "and 2 more branches: imqcmd list txn"
+    assert (len(said), said[-1]) == (4, "and 2 more branches: imqcmd list txn")
 
 
 def test_a_branch_that_is_ended_in_time_is_not_told_of(stepped: Stepped, said: list[str]) -> None:

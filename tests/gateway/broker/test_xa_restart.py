@@ -92,8 +92,7 @@ def test_what_is_rolled_back_after_a_restart_was_tried_once_more(stepped: Steppe
     Branching(stepped).rollback(xid(1))
     inbox = stepped.consume(stepped.session(), Q)
     stepped.settle()
-    assert inbox.texts == ["0", "1", "2", "3", "4"]
-    assert inbox.attempts == [2, 2, 2, 1, 1]
+    assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "3", "4"], [2, 2, 2, 1, 1])
 
 
 def test_a_new_branch_is_not_taken_for_an_old_one(stepped: Stepped) -> None:
@@ -139,8 +138,7 @@ def test_the_topics_of_a_branch_after_a_restart(stepped: Stepped) -> None:
     for inbox in (named, wild, plain):
         inbox.consumer.acknowledge_through(inbox.numbers[-1])
     stepped.settle()
-    assert stepped.empty
-    assert stepped.broker.topic(TOPIC).count == 0
+    assert (stepped.empty, stepped.broker.topic(TOPIC).count) == (True, 0)
 
 
 def test_a_subscription_that_is_removed_takes_what_is_locked_with_it(stepped: Stepped) -> None:
@@ -170,8 +168,7 @@ def test_a_subscription_that_is_removed_takes_what_is_locked_with_it(stepped: St
     assert xa.recover() == [xid(2)]
     xa.rollback(xid(2))
     stepped.settle()
-    assert stepped.empty
-    assert stepped.disk.branches == {}
+    assert (stepped.empty, stepped.disk.branches) == (True, {})
 
 
 def test_what_was_not_persistent_ends_with_the_process_and_the_branch_does_not(

@@ -99,8 +99,7 @@ def test_a_prepared_branch_holds_what_it_sent_and_locks_what_it_acknowledged(
         0,
         0,
     )
-    assert stepped.bodies == ["2", "held"]
-    assert stepped.disk.branches == {}
+    assert (stepped.bodies, stepped.disk.branches) == (["2", "held"], {})
 
 
 def test_a_prepared_branch_rolled_back_gives_back_in_order_and_counts(
@@ -114,8 +113,7 @@ def test_a_prepared_branch_rolled_back_gives_back_in_order_and_counts(
     xa.rollback(xid(1))
     inbox.consumer.grant(5)
     stepped.settle()
-    assert inbox.texts == ["0", "1", "2", "3", "4"]
-    assert inbox.attempts == [2, 2, 2, 1, 1]
+    assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "3", "4"], [2, 2, 2, 1, 1])
     assert stepped.broker.queue(Q).dispatch.locked == 0
 
 
@@ -126,8 +124,7 @@ def test_a_rollback_gives_back_what_was_only_received_too(stepped: Stepped, xa: 
     inbox.clear()
     xa.rollback(xid(1))
     stepped.settle()
-    assert inbox.texts == ["0", "1", "2", "3"]
-    assert inbox.attempts == [2, 2, 2, 2]
+    assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "3"], [2, 2, 2, 2])
 
 
 def test_a_rollback_leaves_alone_what_a_session_does_in_another_branch(
@@ -208,8 +205,7 @@ def test_a_topic_has_its_subscribers_at_the_commit(stepped: Stepped, xa: Branchi
     stepped.settle()
     assert (plain.texts, durable.texts) == ([], [])
     xa.commit(xid(1))
-    assert (plain.texts, durable.texts, left.texts) == (["x"], ["x"], [])
-    assert len(stepped.disk.owed) == 2
+    assert (plain.texts, durable.texts, left.texts, len(stepped.disk.owed)) == (["x"], ["x"], [], 2)
     assert len(stepped.disk.rows) == 1
     durable.consumer.acknowledge_through(1)
     plain.consumer.acknowledge_through(1)
@@ -218,8 +214,7 @@ def test_a_topic_has_its_subscribers_at_the_commit(stepped: Stepped, xa: Branchi
     stepped.settle()
     before.acknowledge_through(1)
     stepped.settle()
-    assert stepped.empty
-    assert stepped.broker.topic(TOPIC).count == 0
+    assert (stepped.empty, stepped.broker.topic(TOPIC).count) == (True, 0)
 
 
 def test_a_topic_that_nobody_subscribes_to_keeps_nothing(stepped: Stepped, xa: Branching) -> None:

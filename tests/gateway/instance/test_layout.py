@@ -36,17 +36,13 @@ def mode(path: Path) -> int:
 def test_the_paths(layout: Layout, tmp_path: Path) -> None:
     top = tmp_path / "var" / "instances" / "broker"
     assert layout.settings == top / "etc" / "gateway.properties"
-    assert layout.passfile == top / "etc" / "passfile"
-    assert layout.users == top / "etc" / "users"
+    assert (layout.passfile, layout.users) == (top / "etc" / "passfile", top / "etc" / "users")
     assert layout.access_control == top / "etc" / "accesscontrol.properties"
-    assert layout.tls == top / "etc" / "tls"
-    assert layout.messages == top / "store" / "messages.db"
+    assert (layout.tls, layout.messages) == (top / "etc" / "tls", top / "store" / "messages.db")
     assert layout.bridge("stomp") == top / "bridges" / "stomp"
     assert layout.transaction_log("links") == top / "bridges" / "links" / "txlog.links"
-    assert layout.journal == top / "journal"
-    assert layout.log == top / "log"
-    assert layout.lock_file == top / "lock"
-    assert layout.lib_ext == tmp_path / "var" / "lib" / "ext"
+    assert (layout.journal, layout.log) == (top / "journal", top / "log")
+    assert (layout.lock_file, layout.lib_ext) == (top / "lock", tmp_path / "var" / "lib" / "ext")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "a\n", "-x", "é", "x" * 101])

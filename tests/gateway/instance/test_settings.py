@@ -69,8 +69,7 @@ def refused(file: Path, text: str, *overrides: str) -> list[Problem]:
 
 def test_defaults_hold_where_nothing_is_given() -> None:
     values, warnings = read(ALL, None)
-    assert warnings == []
-    assert values[PORT] == 7672
+    assert (warnings, values[PORT]) == ([], 7672)
     assert values[ENABLED] is False
     assert values.named(AUTOSTART, "x") is True
     assert values.source(PORT) == "default"
@@ -224,8 +223,7 @@ def test_a_name_given_twice_is_a_warning_and_the_later_holds(file: Path) -> None
     values, [warning] = read_text(
         file, "imq.bridge.stomp.tcp.port=x\n\nimq.bridge.stomp.tcp.port=2\n"
     )
-    assert values[PORT] == 2
-    assert (warning.line, warning.severity) == (3, Severity.WARNING)
+    assert (values[PORT], warning.line, warning.severity) == (2, 3, Severity.WARNING)
     assert "line 1" in warning.expected
 
 

@@ -114,8 +114,7 @@ def test_a_line_that_cannot_be_made_is_told_and_its_number_left_out(tmp_path: Pa
         writer.add(fields(2, comment=object()), 0)
         writer.add(fields(3), 0)
     assert [line["line"] for line in lines_of(tmp_path)] == [1, 3]
-    assert told.what == [News.NOT_A_LINE]
-    assert writer.lost == 1
+    assert (told.what, writer.lost) == ([News.NOT_A_LINE], 1)
 
 
 def test_what_waits_is_bounded_and_said_once(tmp_path: Path) -> None:
@@ -130,8 +129,7 @@ def test_what_waits_is_bounded_and_said_once(tmp_path: Path) -> None:
         writer.add(fields(0, comment=slow), 0)
         for number in range(1, 30):
             writer.add(fields(number), 0)
-        assert told.what == [News.CROWDED]
-        assert writer.lost == 20
+        assert (told.what, writer.lost) == ([News.CROWDED], 20)
         gate.set()
         written(writer)
         writer.add(fields(30), 0)
@@ -157,8 +155,7 @@ def test_a_full_disk_stops_it_and_it_goes_on_by_itself(tmp_path: Path) -> None:
         written(writer)
         assert not writer.stopped
     assert [line["line"] for line in lines_of(tmp_path)] == [1, 5]
-    assert told.what == [News.STOPPED, News.RESUMED]
-    assert told.news[1][1] == {"lost": 3}
+    assert (told.what, told.news[1][1]) == ([News.STOPPED, News.RESUMED], {"lost": 3})
     assert writer.lost == 3
 
 

@@ -120,9 +120,7 @@ def test_a_message_without_optional_fields_has_none_of_them() -> None:
     assert back.headers.reply_to is None
     assert back.headers.correlation_id is None
     assert back.headers.type is None
-    assert dict(back.headers.properties) == {}
-    assert back.headers.extras == ()
-    assert back.user == ""
+    assert (dict(back.headers.properties), back.headers.extras, back.user) == ({}, (), "")
 
 
 def test_half_surrogates_from_java_come_back() -> None:

@@ -122,7 +122,6 @@ def test_it_agrees_with_a_dict(steps: list[tuple[str, object]]) -> None:
                     getattr(naive, name), argument
                 )
         taken |= {number: one for number, one in before.items() if number not in naive.open}
-        assert len(ledger) == len(naive.open)
-        assert ledger.items() == sorted(naive.open.items())
+        assert (len(ledger), ledger.items()) == (len(naive.open), sorted(naive.open.items()))
         assert all((number in ledger) is (number in naive.open) for number in range(following + 1))
         assert ledger.next == following

@@ -126,8 +126,7 @@ def test_a_read_only_message_refuses_every_change_and_its_copy_takes_it(
 def test_an_unchanged_message_is_given_back_itself() -> None:
     message = a_message()
     view = JMSMessage.of(message, read_only=False)
-    assert view.text == "hello"
-    assert view.properties["n"] == 1
+    assert (view.text, view.properties["n"]) == ("hello", 1)
     assert view.to_message(message) is message
     assert view.copy().to_message(message) is message
 
@@ -193,8 +192,7 @@ def test_a_copy_has_a_body_of_its_own() -> None:
     other = one.copy()
     other.entries["a"] = 2
     other.properties["p"] = 1
-    assert dict(one.entries) == {"a": 1}
-    assert dict(one.properties) == {}
+    assert (dict(one.entries), dict(one.properties)) == ({"a": 1}, {})
     assert dict(other.entries) == {"a": 2}
 
 

@@ -479,8 +479,7 @@ def test_what_is_no_selector(text: str, column: int, reason: str) -> None:
     with pytest.raises(InvalidSelector) as caught:
         parse(text)
     assert reason in caught.value.reason
-    assert caught.value.column == column
-    assert caught.value.selector == text
+    assert (caught.value.column, caught.value.selector) == (column, text)
 
 
 def test_a_selector_may_be_long_but_not_too_long() -> None:

@@ -38,8 +38,7 @@ def test_the_highest_common_version_is_spoken_in_whatever_order(
     offered = "" if accepted is None else f"accept-version:{accepted}\n"
     client.say(f"{command}\n{offered}{LOGIN}\n")
     [answer] = client.heard()
-    assert answer.head.command == "CONNECTED"
-    assert answer.head.headers["version"] == version
+    assert (answer.head.command, answer.head.headers["version"]) == ("CONNECTED", version)
     assert answer.body == b""
 
 
@@ -96,8 +95,7 @@ def test_what_the_provider_refuses_is_an_error_and_closes(
     client = server.client()
     client.say(f"CONNECT\n{LOGIN}receipt:r\n\n")
     error = client.error()
-    assert error.head.headers["message"] == str(refusal)
-    assert error.head.headers["receipt-id"] == "r"
+    assert (error.head.headers["message"], error.head.headers["receipt-id"]) == (str(refusal), "r")
 
 
 def test_frames_sent_before_the_answer_wait_for_it() -> None:

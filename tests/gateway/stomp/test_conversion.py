@@ -177,8 +177,7 @@ def test_a_transformer_can_make_a_body_sendable() -> None:
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")
     client.consumer().push(message(b"\0\0\0\0", body_type=BodyType.MAP))
     [frame] = client.read()
-    assert frame.body == b"a map"
-    assert frame.head.headers["message-id"] == "ID-1"
+    assert (frame.body, frame.head.headers["message-id"]) == (b"a map", "ID-1")
 
 
 @pytest.mark.parametrize("what", ["null", "raise"])
@@ -189,8 +188,7 @@ def test_a_transformer_that_fails_fails_the_send(what: str) -> None:
     error = client.error()
     assert "Recorder" in error.head.headers["message"]
     assert b"secret" not in error.body
-    assert error.head.headers["receipt-id"] == "r"
-    assert server.provider.sent == []
+    assert (error.head.headers["receipt-id"], server.provider.sent) == ("r", [])
 
 
 @pytest.mark.parametrize("what", ["null", "raise"])

@@ -94,8 +94,7 @@ def test_the_defaults_are_those_of_jms() -> None:
     server.connected().say("SEND\ndestination:/queue/a\n\n")
     [sent] = server.provider.sent
     assert sent.headers.persistent
-    assert sent.headers.priority == 4
-    assert sent.expires == 0
+    assert (sent.headers.priority, sent.expires) == (4, 0)
 
 
 def test_the_jms_bindings_are_bound() -> None:
@@ -173,9 +172,7 @@ def test_forged_headers_go_nowhere(name: str) -> None:
     server = Server()
     server.connected().say(f"SEND\ndestination:/queue/a\n{name}:forged\n\n")
     [sent] = server.provider.sent
-    assert sent.headers.properties == {}
-    assert sent.headers.extras == ()
-    assert sent.message_id == "ID-1"
+    assert (sent.headers.properties, sent.headers.extras, sent.message_id) == ({}, (), "ID-1")
 
 
 def test_groups_are_the_producers_to_set() -> None:
@@ -190,8 +187,7 @@ def test_the_first_of_repeated_headers_counts() -> None:
         "SEND\ndestination:/queue/a\ncolour:red\ncolour:blue\ndestination:/queue/b\n\n"
     )
     [sent] = server.provider.sent
-    assert sent.headers.destination == Queue("a")
-    assert sent.headers.properties == {"colour": "red"}
+    assert (sent.headers.destination, sent.headers.properties) == (Queue("a"), {"colour": "red"})
 
 
 @pytest.mark.parametrize(("version", "colour"), [("1.0", "a\\cb"), ("1.1", "a:b"), ("1.2", "a:b")])

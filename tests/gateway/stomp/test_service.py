@@ -409,8 +409,7 @@ async def test_an_error_arrives_even_at_a_client_that_goes_on_sending(tls: bool)
     client.say(b"NONSENSE\nreceipt:r\n\n\0", b"SEND\ndestination:/queue/a\n\nx\0" * 50_000)
     await client.lost
     assert [frame.head.command for frame in client.frames] == ["ERROR"]
-    assert client.frames[0].head.headers["receipt-id"] == "r"
-    assert bridge.provider.sent == []
+    assert (client.frames[0].head.headers["receipt-id"], bridge.provider.sent) == ("r", [])
     await bridge.service.stop()
 
 
@@ -446,8 +445,7 @@ async def test_a_tls_client_on_the_plain_port_gets_an_alert() -> None:
     client = await bridge.client()
     client.say(b"\x16\x03\x01\x02\x00\x01")
     await client.lost
-    assert client.octets[:1] == b"\x15"
-    assert bridge.provider.log == []
+    assert (client.octets[:1], bridge.provider.log) == (b"\x15", [])
     await bridge.service.stop()
 
 
@@ -503,8 +501,7 @@ async def test_a_handshake_that_does_not_end_in_time_is_closed_at_once(octets: b
     await client.lost
     # Without its own limit the test would be ended after a minute.
     assert clock.seconds() - began > 0.9
-    assert client.octets == b""
-    assert bridge.service.counters.dropped == 1
+    assert (client.octets, bridge.service.counters.dropped) == (b"", 1)
     await bridge.service.stop()
 
 

@@ -231,8 +231,7 @@ def test_all_of_a_turn_is_written_at_once_before_the_hand_off() -> None:
     client.consumer().push(message())
     server.turn.hand_off(lambda: order.append(f"hand off, {len(writes)} written"))
     server.turn.end()
-    assert order == ["hand off, 1 written"]
-    assert len(writes) == 1
+    assert (order, len(writes)) == (["hand off, 1 written"], 1)
 
 
 def test_an_auto_delivery_is_acknowledged_once_it_is_in_the_kernel() -> None:
@@ -288,8 +287,7 @@ def test_a_browser_reads_and_is_told_the_end() -> None:
     consumer.push(message())
     consumer.push_end()
     first, last = client.read()
-    assert first.body == b"hello"
-    assert last.head.headers["browser"] == "end"
+    assert (first.body, last.head.headers["browser"]) == (b"hello", "end")
     assert last.head.headers["subscription"] == "s"
     assert (last.head.headers["content-length"], last.body) == ("0", b"")
     assert server.provider.calls("acknowledge through", "acknowledge") == []

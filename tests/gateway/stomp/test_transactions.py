@@ -133,8 +133,7 @@ def test_a_commit_that_fails_is_an_error(error: OutcomeUnknown | TransactionTooL
     transacted(client).failures = [error]
     client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
     frame = client.error()
-    assert frame.head.headers["message"] == str(error)
-    assert frame.head.headers["receipt-id"] == "c"
+    assert (frame.head.headers["message"], frame.head.headers["receipt-id"]) == (str(error), "c")
 
 
 def test_a_transacted_send_that_is_refused_is_an_error() -> None:
@@ -179,8 +178,7 @@ def test_an_ack_is_cumulative_and_takes_effect_with_commit() -> None:
     assert consumer.credit == credit
     client.say(COMMIT)
     log = [call[0] for call in client.server.provider.calls("acknowledge through", "commit")]
-    assert log == ["acknowledge through", "commit"]
-    assert consumer.credit == credit + 3
+    assert (log, consumer.credit) == (["acknowledge through", "commit"], credit + 3)
     # Delivered and not acknowledged: still there for the next transaction.
     client.say(BEGIN, "ACK\nid:1-4\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n")
     assert client.commands() == ["RECEIPT"]

@@ -288,8 +288,7 @@ async def test_everything_is_there_after_reopening(make: Make) -> None:
 
     store = make()
     again = store.open()
-    assert again.store_id == first.store_id
-    assert again.next_seq == 100_000
+    assert (again.store_id, again.next_seq) == (first.store_id, 100_000)
     assert again.clean
     assert list(again.destinations) == [
         DestinationRow(7, 0, "orders", "a=c\n"),

@@ -126,10 +126,8 @@ def found_in(path: Path, model: Model, check_octets: int) -> list[StoreError]:
             branches = [each for block in store.scan_branches() for each in block]
         except StoreError as error:
             return [error]
-        assert index == expected["index"]
-        assert owed == expected["owed"]
-        assert redeliveries == expected["redeliveries"]
-        assert duplicates == expected["duplicates"]
+        assert (index, owed) == (expected["index"], expected["owed"])
+        assert (redeliveries, duplicates) == (expected["redeliveries"], expected["duplicates"])
         assert branches == expected["branches"]
         assert list(recovered.destinations) == expected["destinations"]
         assert list(recovered.subscriptions) == expected["subscriptions"]

@@ -127,8 +127,7 @@ def test_a_read_of_many_rows_is_one_step(traced: Traced) -> None:
     assert steps == [1]
     traced.statements.clear()
     found = traced.reactor.fetch(traced.store, range(1, reading.BLOCK + 1))
-    assert found == list(inserts(reading.BLOCK).inserts.values())
-    assert len(traced.statements) == 1
+    assert (found, len(traced.statements)) == (list(inserts(reading.BLOCK).inserts.values()), 1)
 
 
 def test_keys_lead_to_rows_without_a_scan(traced: Traced) -> None:

@@ -59,8 +59,7 @@ def test_what_a_job_or_the_looking_after_raises_is_told_and_the_thread_goes_on()
     jobs = JobThread("jobs", idle, 0.001, lambda error: told.put(str(error)))
     jobs.put(job)
     jobs.start()
-    assert told.get(timeout=60) == "job"
-    assert told.get(timeout=60) == "idle"
+    assert (told.get(timeout=60), told.get(timeout=60)) == ("job", "idle")
     jobs.put(job)
     assert told.get(timeout=60) == "job"
     jobs.finish()

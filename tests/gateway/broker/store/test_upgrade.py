@@ -184,8 +184,7 @@ def test_rows_are_checked_after_the_upgrade_and_a_crash(
     before = path.read_bytes()
     with pytest.raises(StoreDamaged) as error:
         store_at(path, reactor).open()
-    assert error.value.place == place
-    assert path.read_bytes() == before
+    assert (error.value.place, path.read_bytes()) == (place, before)
 
 
 def test_one_that_was_killed_is_upgraded(

@@ -338,8 +338,7 @@ def test_a_log_of_a_machine_of_the_other_octet_order(
 ) -> None:
     log = in_other_order(written.log)
     found = opened_with(log)
-    assert found["contents"] == written.history.after_restart(BATCHES)
-    assert found["notes"] == []
+    assert (found["contents"], found["notes"]) == (written.history.after_restart(BATCHES), [])
     with pytest.raises(StoreDamaged, match=f"offset {at(written.commits[4])}:"):
         opened_with(flip(log, at(written.commits[4]) + 50))
 

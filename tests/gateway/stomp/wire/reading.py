@@ -51,8 +51,7 @@ def read_alike(
     results = [read(pieces, version, limits, most) for pieces in cuts(octets) for most in (1, 100)]
     found, error = results[0]
     for others, other in results[1:]:
-        assert others == found
-        assert (other is None) == (error is None)
+        assert (others, other is None) == (found, error is None)
         if other is not None and error is not None:
             assert (other.message, other.receipt_id) == (error.message, error.receipt_id)
     return found, error

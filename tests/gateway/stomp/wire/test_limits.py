@@ -167,8 +167,7 @@ def test_a_large_body_exists_at_most_twice() -> None:
             frame = parser.next()
             peak = tracemalloc.get_traced_memory()[1]
             assert frame is not None
-            assert len(frame.body) == size
-            assert parser.buffered == 8
+            assert (len(frame.body), parser.buffered) == (size, 8)
             assert tracemalloc.get_traced_memory()[0] < size * 1.1
         finally:
             tracemalloc.stop()
