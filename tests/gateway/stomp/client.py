@@ -159,6 +159,21 @@ class Client:
         assert self.transport.is_closed
         return frame
 
+    def answers(self, *frames: str | bytes) -> list[str]:
+        """Send frames in one read, and return the commands of what has come."""
+        self.say(*frames)
+        return self.commands()
+
+    def refusal(self, *frames: str | bytes) -> str:
+        """Send frames of which one is refused, and return the ERROR's message."""
+        self.say(*frames)
+        return self.error().head.headers["message"]
+
+    def dropped_after(self, seconds: float) -> bool:
+        """Let time pass, and return whether the client is dropped by then."""
+        self.advance(seconds)
+        return self.transport.aborted
+
     def lose(self) -> None:
         """The client closes its socket."""
         self.connection.connectionLost(Failure(ConnectionDone()))  # type: ignore[no-untyped-call]

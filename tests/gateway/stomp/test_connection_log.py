@@ -20,7 +20,7 @@ from gateway.messaging.errors import AccessDenied, AuthenticationFailed
 from gateway.stomp.connection_log import ConnectionLog, EveryDetail, quoted
 from gateway.stomp.settings import TransportOptions
 from gateway.stomp.transport import tls
-from tests.gateway.stomp.client import Server
+from tests.gateway.stomp.client import Client, Server
 
 WHO = "at 192.0.2.1:40000"
 
@@ -53,9 +53,8 @@ def told(lines: list[tuple[LogLevel, str]], level: LogLevel = LogLevel.info) -> 
 
 @pytest.mark.parametrize("receipt", ["", "receipt:1\n"])
 def test_a_disconnect_is_one_whoever_closes_first(
-    lines: list[tuple[LogLevel, str]], receipt: str
+    lines: list[tuple[LogLevel, str]], receipt: str, client: Client
 ) -> None:
-    client = Server().connected()
     assert told(lines) == [f"{WHO} of user 'guest' is CONNECTED: STOMP 1.2 over TCP"]
     client.server.provider.holds_completions = True
     client.say(f"DISCONNECT\n{receipt}\n")
@@ -71,8 +70,9 @@ def test_a_disconnect_is_one_whoever_closes_first(
     assert told(lines) == [f"{WHO} of user 'guest' ends: DISCONNECT"]
 
 
-def test_an_error_is_the_end_whatever_follows(lines: list[tuple[LogLevel, str]]) -> None:
-    client = Server().connected()
+def test_an_error_is_the_end_whatever_follows(
+    lines: list[tuple[LogLevel, str]], client: Client
+) -> None:
     told(lines)
     client.say("NONSENSE\n\n")
     client.lose()
@@ -80,9 +80,8 @@ def test_an_error_is_the_end_whatever_follows(lines: list[tuple[LogLevel, str]])
 
 
 def test_a_client_that_is_lost_while_its_credentials_are_checked_has_a_line(
-    lines: list[tuple[LogLevel, str]],
+    lines: list[tuple[LogLevel, str]], server: Server
 ) -> None:
-    server = Server()
     server.provider.undecided = []
     client = server.client()
     client.say("CONNECT\naccept-version:1.2\nlogin:guest\npasscode:x\n\n")
@@ -102,9 +101,8 @@ def test_a_refused_login_is_a_warning_with_who_tried(lines: list[tuple[LogLevel,
 
 
 def test_silent_connections_without_number_have_some_lines_and_their_number(
-    lines: list[tuple[LogLevel, str]],
+    lines: list[tuple[LogLevel, str]], server: Server
 ) -> None:
-    server = Server()
     clients = [server.client(f"192.0.2.{number % 5}") for number in range(200)]
     clients[0].advance(TransportOptions().connect_timeout_s + 1)
     assert len(told(lines)) == MOST_A_SECOND
@@ -116,9 +114,8 @@ def test_silent_connections_without_number_have_some_lines_and_their_number(
 
 
 def test_clients_that_were_connected_have_all_their_lines(
-    lines: list[tuple[LogLevel, str]],
+    lines: list[tuple[LogLevel, str]], server: Server
 ) -> None:
-    server = Server()
     for _ in range(3 * MOST_A_SECOND):
         server.connected().say("NONSENSE\n\n")
     assert len([line for line in told(lines) if "unknown command" in line]) == 3 * MOST_A_SECOND
@@ -149,8 +146,9 @@ def test_a_silent_client_is_dropped_with_one_line(lines: list[tuple[LogLevel, st
     assert line.startswith(f"{WHO} of user 'guest' is dropped: no octet for ")
 
 
-def test_frames_are_told_of_where_somebody_reads_it(lines: list[tuple[LogLevel, str]]) -> None:
-    client = Server().connected()
+def test_frames_are_told_of_where_somebody_reads_it(
+    lines: list[tuple[LogLevel, str]], client: Client
+) -> None:
     told(lines)
     client.say(
         "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n",

@@ -158,8 +158,7 @@ def test_every_type_of_message_is_delivered_whole(headers: str, version: str) ->
     client.lose()
 
 
-def test_sent_again_by_an_administrator_it_is_the_message() -> None:
-    server = Server()
+def test_sent_again_by_an_administrator_it_is_the_message(server: Server) -> None:
     client = subscribed(server)
     sent = [*[typed(kind) for kind in BodyType], null_text()]
     client.consumer().push(*sent)
@@ -192,10 +191,8 @@ def test_a_message_that_is_an_envelope_is_wrapped_as_any_other() -> None:
 
 @pytest.mark.parametrize("destination", [Queue("a"), Topic("t")])
 def test_one_message_goes_in_an_envelope_to_who_wants_it_and_plain_to_others_whoever_is_first(
-    destination: Destination,
+    destination: Destination, server: Server, client: Client
 ) -> None:
-    server = Server()
-    client = server.connected()
     topic = destination.kind is Kind.TOPIC
     where = f"destination:/{'topic' if topic else 'queue'}/{destination.name}\n"
     wanted = ("", "envelope:true\n", "envelope:FALSE\n", "envelope: TRUE\n", "", "envelope:true\n")
@@ -241,8 +238,7 @@ def test_a_redelivery_and_the_end_of_a_browse_are_told_as_ever() -> None:
 
 
 @pytest.mark.parametrize("value", ["yes", "", "1", "truely"])
-def test_another_value_is_an_error_that_names_it(value: str) -> None:
-    client = Server().connected()
+def test_another_value_is_an_error_that_names_it(value: str, client: Client) -> None:
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nenvelope:{value}\nreceipt:r\n\n")
     error = client.error()
     assert f"envelope '{value}' is neither true nor false" in error.head.headers["message"]
@@ -269,8 +265,7 @@ def test_a_transformer_is_called_but_for_an_administrator() -> None:
         assert decode(frame.body).text == ("hello" if administers else "seen")
 
 
-def test_what_fits_into_no_envelope_is_rejected_and_ends_the_connection() -> None:
-    server = Server()
+def test_what_fits_into_no_envelope_is_rejected_and_ends_the_connection(server: Server) -> None:
     client = subscribed(server, "ack:client\n")
     client.consumer().push(typed(BodyType.MAP), message(properties={"much": 1 << 70}))
     frames = client.heard()
@@ -311,9 +306,10 @@ def test_whatever_a_message_holds_comes_back(
 
 @pytest.mark.parametrize("enveloped", ["", "envelope:true\n"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_browser_is_not_ended_by_any_message(version: str, enveloped: str) -> None:
+def test_a_browser_is_not_ended_by_any_message(
+    version: str, enveloped: str, server: Server
+) -> None:
     """Each type of body, and one that no envelope takes, with a number that no JMS type holds."""
-    server = Server()
     client = server.connected(version)
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nbrowser:true\n{enveloped}\n")
     client.parser.version = Version[f"V{version.replace('.', '_')}"]

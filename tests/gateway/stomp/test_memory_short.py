@@ -55,8 +55,7 @@ def test_a_body_without_room_is_not_read_until_there_is_some() -> None:
     begin(second, 50 * _MIB, came=10_000)
     assert is_read(first)
     assert not is_read(second)
-    small.say("SEND\ndestination:/queue/a\nreceipt:s\n\nx")
-    assert small.commands() == ["RECEIPT"]
+    assert small.answers("SEND\ndestination:/queue/a\nreceipt:s\n\nx") == ["RECEIPT"]
     finish(first, 60 * _MIB, came=10_000)
     server.clock.advance(0.2)
     assert is_read(second)
@@ -124,8 +123,7 @@ def test_a_transaction_without_room_is_not_read_on_and_others_are() -> None:
         )
     assert is_read(first)
     assert not is_read(second)
-    third.say("SEND\ndestination:/queue/a\nreceipt:s\n\nx")
-    assert third.commands() == ["RECEIPT"]
+    assert third.answers("SEND\ndestination:/queue/a\nreceipt:s\n\nx") == ["RECEIPT"]
     first.say("COMMIT\ntransaction:t\n\n")
     server.clock.advance(0.2)
     assert is_read(second)
@@ -148,20 +146,15 @@ def test_transactions_that_wait_for_each_other_end_with_the_biggest() -> None:
     assert 7 * _MIB + 512 <= held < 7 * _MIB + 1024
     clients[0].advance(0.2)
     assert 6 * _MIB + 512 <= server.memory.used(State.TRANSACTIONS) < 6 * _MIB + 1024
-    clients[0].say("COMMIT\ntransaction:t\nreceipt:c\n\n")
-    assert clients[0].commands() == ["RECEIPT"]
+    assert clients[0].answers("COMMIT\ntransaction:t\nreceipt:c\n\n") == ["RECEIPT"]
 
 
 def test_a_transaction_that_never_fits_is_refused_at_once() -> None:
     server = Server(memory=100 * _MIB, percent={State.TRANSACTIONS: 10})
     client = server.connected()
-    client.say(
+    assert "does not fit into the gateway's memory for transactions" in client.refusal(
         "BEGIN\ntransaction:t\n\n",
         "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 11 * _MIB,
-    )
-    assert (
-        "does not fit into the gateway's memory for transactions"
-        in client.error().head.headers["message"]
     )
     assert server.memory.used(State.TRANSACTIONS) == 0
 
@@ -205,10 +198,8 @@ def test_acknowledgements_without_room_are_refused() -> None:
     client.consumer().push(
         *[message(b"x" * _MIB, identifier=f"ID-{number}") for number in range(3)]
     )
-    client.say("ACK\nid:1-3\ntransaction:t\n\n")
-    assert (
-        "does not fit into the gateway's memory for transactions"
-        in client.error().head.headers["message"]
+    assert "does not fit into the gateway's memory for transactions" in client.refusal(
+        "ACK\nid:1-3\ntransaction:t\n\n"
     )
     assert server.memory.used(State.TRANSACTIONS) == 0
 

@@ -75,8 +75,9 @@ def administrator(server: Server) -> Client:
     return client
 
 
-def test_an_administrators_envelope_is_the_message_in_it_with_the_destination_of_the_send() -> None:
-    server = Server()
+def test_an_administrators_envelope_is_the_message_in_it_with_the_destination_of_the_send(
+    server: Server,
+) -> None:
     administrator(server).say(
         send(encode(original()), "priority:1\npersistent:true\ncolour:red\nreply-to:/queue/mine\n")
     )
@@ -95,8 +96,9 @@ def test_an_administrators_envelope_is_the_message_in_it_with_the_destination_of
 
 
 @pytest.mark.parametrize("content_type", [CONTENT_TYPE.upper(), f"{CONTENT_TYPE}; version=1"])
-def test_a_media_type_may_be_in_any_case_and_have_parameters(content_type: str) -> None:
-    server = Server()
+def test_a_media_type_may_be_in_any_case_and_have_parameters(
+    content_type: str, server: Server
+) -> None:
     administrator(server).say(send(encode(original()), content_type=content_type))
     assert server.provider.sent[0].headers.body_type is BodyType.MAP
 
@@ -105,20 +107,16 @@ def test_a_media_type_may_be_in_any_case_and_have_parameters(content_type: str) 
     "content_type",
     ["application/vnd.stomp-gateway.envelope+json", "application/octet-stream", "text/plain"],
 )
-def test_of_another_media_type_it_is_octets(content_type: str) -> None:
-    server = Server()
+def test_of_another_media_type_it_is_octets(content_type: str, server: Server) -> None:
     envelope = encode(original())
     administrator(server).say(send(envelope, content_type=content_type))
     [sent] = server.provider.sent
     assert (sent.headers.body_type, sent.body) == (BodyType.BYTES, envelope)
 
 
-def test_anybody_elses_stays_octets_whole_or_damaged() -> None:
-    server = Server()
-    client = server.connected()
+def test_anybody_elses_stays_octets_whole_or_damaged(server: Server, client: Client) -> None:
     envelope = encode(original())
-    client.say(*[send(octets) for octets in (envelope, envelope[:-1])] * 3)
-    assert client.heard() == []
+    assert client.answers(*[send(octets) for octets in (envelope, envelope[:-1])] * 3) == []
     assert [
         (sent.headers.body_type, sent.body, sent.headers.destination)
         for sent in server.provider.sent
@@ -127,8 +125,9 @@ def test_anybody_elses_stays_octets_whole_or_damaged() -> None:
     assert server.provider.sent[0].headers.properties == {}
 
 
-def test_each_envelope_of_a_repeated_head_is_restored_as_long_as_the_user_administers() -> None:
-    server = Server()
+def test_each_envelope_of_a_repeated_head_is_restored_as_long_as_the_user_administers(
+    server: Server,
+) -> None:
     client = administrator(server)
     envelope = encode(original())
     client.say(*[send(envelope)] * 5)
@@ -140,8 +139,7 @@ def test_each_envelope_of_a_repeated_head_is_restored_as_long_as_the_user_admini
     assert len({id(sent) for sent in server.provider.sent}) == 7
 
 
-def test_the_expiration_is_the_messages_own_unless_the_send_says_something() -> None:
-    server = Server()
+def test_the_expiration_is_the_messages_own_unless_the_send_says_something(server: Server) -> None:
     client = administrator(server)
     client.say(
         *[
@@ -152,8 +150,7 @@ def test_the_expiration_is_the_messages_own_unless_the_send_says_something() -> 
     assert [sent.expires for sent in server.provider.sent] == [NOW - 1, 0, NOW + 500, NOW + 9]
 
 
-def test_the_duplicate_id_is_that_of_the_send() -> None:
-    server = Server()
+def test_the_duplicate_id_is_that_of_the_send(server: Server) -> None:
     administrator(server).say(
         *[send(encode(original()), headers) for headers in (f"{DUPLICATE_ID}:again\n", "")]
     )
@@ -163,8 +160,7 @@ def test_the_duplicate_id_is_that_of_the_send() -> None:
     ]
 
 
-def test_in_a_transaction_it_is_sent_with_the_transaction() -> None:
-    server = Server()
+def test_in_a_transaction_it_is_sent_with_the_transaction(server: Server) -> None:
     client = administrator(server)
     client.say(
         "BEGIN\ntransaction:t\n\n",
@@ -185,8 +181,7 @@ def test_in_a_transaction_it_is_sent_with_the_transaction() -> None:
         (encode(original())[:-1] + b"?", "damaged or cut short"),
     ],
 )
-def test_a_damaged_one_is_an_error_that_says_so(body: bytes, why: str) -> None:
-    server = Server()
+def test_a_damaged_one_is_an_error_that_says_so(body: bytes, why: str, server: Server) -> None:
     client = administrator(server)
     client.say(send(encode(original())), send(body, "receipt:r\n"))
     error = client.error()
@@ -196,16 +191,14 @@ def test_a_damaged_one_is_an_error_that_says_so(body: bytes, why: str) -> None:
     assert len(server.provider.sent) == 1, "the one before it was well"
 
 
-def test_without_content_length_an_error_asks_for_it() -> None:
-    server = Server()
+def test_without_content_length_an_error_asks_for_it(server: Server) -> None:
     client = administrator(server)
-    client.say(
+    assert "give content-length" in client.refusal(
         b"SEND\ndestination:/queue/a\ncontent-type:"
         + CONTENT_TYPE.encode()
         + b"\n\n"
         + encode(original()).split(b"\0")[0]
     )
-    assert "give content-length" in client.error().head.headers["message"]
 
 
 def test_a_transformer_has_no_part_in_it() -> None:

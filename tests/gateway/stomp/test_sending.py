@@ -9,14 +9,14 @@ from gateway.messaging.errors import DestinationFull, StorageFailed
 from gateway.messaging.message import BodyType
 from gateway.messaging.provider import Mode
 from gateway.stomp.settings import SessionOptions, TransportOptions
-from tests.gateway.stomp.client import START, Server
+from tests.gateway.stomp.client import START, Client, Server
 
 NOW = START * 1000
 
 
-def test_without_content_length_it_is_text_and_with_it_bytes() -> None:
-    server = Server()
-    client = server.connected()
+def test_without_content_length_it_is_text_and_with_it_bytes(
+    server: Server, client: Client
+) -> None:
     client.say(
         "SEND\ndestination:/queue/a\n\nt\u00e9xt",
         b"SEND\ndestination:/topic/b\ncontent-length:3\n\n\0\xff\0",
@@ -44,20 +44,24 @@ def test_the_limit_of_a_header_block_is_a_setting() -> None:
 def test_as_many_headers_are_taken_as_the_setting_says() -> None:
     server = Server(transport=TransportOptions(header_count=3000, header_block=1024 * 1024))
     client = server.connected()
-    client.say(
-        "SEND\ndestination:/queue/a\n" + "".join(f"h{number}:v\n" for number in range(2999)) + "\n"
+    assert (
+        client.answers(
+            "SEND\ndestination:/queue/a\n"
+            + "".join(f"h{number}:v\n" for number in range(2999))
+            + "\n"
+        )
+        == []
     )
-    assert client.heard() == []
     [message] = server.provider.sent
     assert len(message.headers.properties) == 2999
 
 
-def test_properties_of_jms_providers_are_kept_of_administrators() -> None:
+def test_properties_of_jms_providers_are_kept_of_administrators(
+    server: Server, client: Client
+) -> None:
     """A link from another gateway sends by SEND, as a user in the group ``admin``. The right may be
     lost while the connection is open.
     """
-    server = Server()
-    client = server.connected()
     send = "SEND\ndestination:/queue/a\nJMS_SUN_DMQ_X:1\nJMSMessageID:2\ncolour:red\n\n"
     for administers in (False, True, False):
         server.provider.connection.administers = administers
@@ -69,9 +73,7 @@ def test_properties_of_jms_providers_are_kept_of_administrators() -> None:
     ]
 
 
-def test_a_text_body_that_is_not_utf_8_is_an_error() -> None:
-    server = Server()
-    client = server.connected()
+def test_a_text_body_that_is_not_utf_8_is_an_error(server: Server, client: Client) -> None:
     client.say(
         b"SEND\ndestination:/queue/a\n\nok", b"SEND\ndestination:/queue/a\nreceipt:r\n\n\xff\xfe"
     )
@@ -81,24 +83,21 @@ def test_a_text_body_that_is_not_utf_8_is_an_error() -> None:
     assert [message.body for message in server.provider.sent] == [b"ok"]
 
 
-def test_a_repeated_text_head_still_has_its_bodies_checked() -> None:
-    server = Server()
-    client = server.connected()
-    client.say(*[b"SEND\ndestination:/queue/a\n\nok"] * 5, b"SEND\ndestination:/queue/a\n\n\xff")
-    assert "UTF-8" in client.error().head.headers["message"]
+def test_a_repeated_text_head_still_has_its_bodies_checked(server: Server, client: Client) -> None:
+    assert "UTF-8" in client.refusal(
+        *[b"SEND\ndestination:/queue/a\n\nok"] * 5, b"SEND\ndestination:/queue/a\n\n\xff"
+    )
     assert len(server.provider.sent) == 5
 
 
-def test_the_defaults_are_those_of_jms() -> None:
-    server = Server()
+def test_the_defaults_are_those_of_jms(server: Server) -> None:
     server.connected().say("SEND\ndestination:/queue/a\n\n")
     [sent] = server.provider.sent
     assert sent.headers.persistent
     assert (sent.headers.priority, sent.expires) == (4, 0)
 
 
-def test_the_jms_bindings_are_bound() -> None:
-    server = Server()
+def test_the_jms_bindings_are_bound(server: Server) -> None:
     server.connected().say(
         "SEND\ndestination:/queue/a\npersistent:False\npriority:9\ncorrelation-id:c\ntype:t\nreply-to:/topic/r\ncolour:red\n"
         "content-type:text/plain\nx-foo:bar\nNULL:n\n\n"
@@ -124,15 +123,14 @@ def test_the_jms_bindings_are_bound() -> None:
         ("expires:0\nttl:250", 0),
     ],
 )
-def test_expires_is_absolute_or_relative(headers: str, expires: int) -> None:
-    server = Server()
+def test_expires_is_absolute_or_relative(headers: str, expires: int, server: Server) -> None:
     server.connected().say(f"SEND\ndestination:/queue/a\n{headers}\n\n")
     assert server.provider.sent[0].expires == expires
 
 
-def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head() -> None:
-    server = Server()
-    client = server.connected()
+def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head(
+    server: Server, client: Client
+) -> None:
     for _ in range(4):
         client.say("SEND\ndestination:/queue/a\nttl:1000\n\n")
         server.clock.advance(1)
@@ -143,16 +141,14 @@ def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head() -> Non
     "header",
     ["expires:soon", "ttl:-1", "priority:10", "priority:high", "reply-to:nowhere", "destination:a"],
 )
-def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(header: str) -> None:
-    client = Server().connected()
-    client.say(f"SEND\n{header}\ndestination:/queue/a\n\n")
-    assert header.partition(":")[0] in client.error().head.headers["message"]
+def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(
+    header: str, client: Client
+) -> None:
+    assert header.partition(":")[0] in client.refusal(f"SEND\n{header}\ndestination:/queue/a\n\n")
 
 
-def test_without_destination_it_is_an_error() -> None:
-    client = Server().connected()
-    client.say("SEND\n\nx")
-    assert "destination" in client.error().head.headers["message"]
+def test_without_destination_it_is_an_error(client: Client) -> None:
+    assert "destination" in client.refusal("SEND\n\nx")
 
 
 @pytest.mark.parametrize(
@@ -168,21 +164,18 @@ def test_without_destination_it_is_an_error() -> None:
         "JMSXDeliveryCount",
     ],
 )
-def test_forged_headers_go_nowhere(name: str) -> None:
-    server = Server()
+def test_forged_headers_go_nowhere(name: str, server: Server) -> None:
     server.connected().say(f"SEND\ndestination:/queue/a\n{name}:forged\n\n")
     [sent] = server.provider.sent
     assert (sent.headers.properties, sent.headers.extras, sent.message_id) == ({}, (), "ID-1")
 
 
-def test_groups_are_the_producers_to_set() -> None:
-    server = Server()
+def test_groups_are_the_producers_to_set(server: Server) -> None:
     server.connected().say("SEND\ndestination:/queue/a\nJMSXGroupID:g\n\n")
     assert server.provider.sent[0].headers.properties == {"JMSXGroupID": "g"}
 
 
-def test_the_first_of_repeated_headers_counts() -> None:
-    server = Server()
+def test_the_first_of_repeated_headers_counts(server: Server) -> None:
     server.connected().say(
         "SEND\ndestination:/queue/a\ncolour:red\ncolour:blue\ndestination:/queue/b\n\n"
     )
@@ -191,15 +184,14 @@ def test_the_first_of_repeated_headers_counts() -> None:
 
 
 @pytest.mark.parametrize(("version", "colour"), [("1.0", "a\\cb"), ("1.1", "a:b"), ("1.2", "a:b")])
-def test_headers_are_unescaped_as_the_version_has_it(version: str, colour: str) -> None:
-    server = Server()
+def test_headers_are_unescaped_as_the_version_has_it(
+    version: str, colour: str, server: Server
+) -> None:
     server.connected(version).say("SEND\ndestination:/queue/a\ncolour:a\\cb\n\n")
     assert server.provider.sent[0].headers.properties == {"colour": colour}
 
 
-def test_a_read_is_one_run_that_shares_its_headers() -> None:
-    server = Server()
-    client = server.connected()
+def test_a_read_is_one_run_that_shares_its_headers(server: Server, client: Client) -> None:
     client.say(*["SEND\ndestination:/queue/a\ncolour:red\n\nx"] * 10)
     [call] = server.provider.calls("send")
     assert call[1] is Mode.AUTO
@@ -210,9 +202,7 @@ def test_a_read_is_one_run_that_shares_its_headers() -> None:
     assert server.counters.messages_in == 10
 
 
-def test_receipts_come_in_order_once_durable() -> None:
-    server = Server()
-    client = server.connected()
+def test_receipts_come_in_order_once_durable(server: Server, client: Client) -> None:
     server.provider.holds_completions = True
     client.say(*[f"SEND\ndestination:/queue/a\nreceipt:{number}\n\nx" for number in range(3)])
     assert [call[0] for call in server.provider.log[-2:]] == ["send", "completion"]
@@ -222,9 +212,9 @@ def test_receipts_come_in_order_once_durable() -> None:
     assert [frame.head.headers["receipt-id"] for frame in client.heard()] == ["0", "1", "2"]
 
 
-def test_no_more_is_read_while_long_receipts_wait_for_the_disk() -> None:
-    server = Server()
-    client = server.connected()
+def test_no_more_is_read_while_long_receipts_wait_for_the_disk(
+    server: Server, client: Client
+) -> None:
     server.provider.holds_completions = True
     asked = 0
     while client.transport.producerState != "paused":
@@ -239,8 +229,7 @@ def test_no_more_is_read_while_long_receipts_wait_for_the_disk() -> None:
     assert client.transport.producerState == "producing"
 
 
-def test_no_more_is_read_from_a_client_that_does_not_read_its_receipts() -> None:
-    client = Server().connected()
+def test_no_more_is_read_from_a_client_that_does_not_read_its_receipts(client: Client) -> None:
     asked = 0
     while client.transport.producerState != "paused":
         client.say(f"SEND\ndestination:/queue/a\nreceipt:{asked}-{'r' * 9000}\n\n")
@@ -270,9 +259,9 @@ def test_acks_are_read_while_a_full_destination_holds_receipts_back_however_many
     assert sum(len(call[2]) for call in server.provider.calls("acknowledge")) == 300
 
 
-def test_a_refused_message_fails_alone_after_those_before_it() -> None:
-    server = Server()
-    client = server.connected()
+def test_a_refused_message_fails_alone_after_those_before_it(
+    server: Server, client: Client
+) -> None:
     server.provider.connection.sessions[0].refuses[2] = DestinationFull(Queue("a"), "maxNumMsgs", 2)
     client.say(
         *[f"SEND\ndestination:/queue/a\nreceipt:{number}\n\n{number}" for number in range(5)]
@@ -289,12 +278,11 @@ def test_a_refused_message_fails_alone_after_those_before_it() -> None:
     assert client.transport.is_closed
 
 
-def test_a_failed_commit_of_the_store_is_an_error_and_no_receipt() -> None:
-    server = Server()
-    client = server.connected()
+def test_a_failed_commit_of_the_store_is_an_error_and_no_receipt(
+    server: Server, client: Client
+) -> None:
     server.provider.connection.sessions[0].failures = [StorageFailed("disk I/O error")]
-    client.say("SEND\ndestination:/queue/a\nreceipt:r\n\nx")
-    assert client.commands() == ["ERROR"]
+    assert client.answers("SEND\ndestination:/queue/a\nreceipt:r\n\nx") == ["ERROR"]
     client.drain()
     assert client.transport.is_closed
 
@@ -325,13 +313,10 @@ def test_where_there_is_no_room_sends_wait_and_acks_do_not() -> None:
     assert [each.body for each in server.provider.sent] == [b"1", b"2"] + [b"more"] * 7
     assert client.transport.producerState == "producing"
     assert client.commands()[-1] == "RECEIPT"
-    client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("COMMIT\ntransaction:t\nreceipt:c\n\n") == ["RECEIPT"]
 
 
-def test_a_destination_that_fills_again_holds_the_rest() -> None:
-    server = Server()
-    client = server.connected()
+def test_a_destination_that_fills_again_holds_the_rest(server: Server, client: Client) -> None:
     plain = server.provider.connection.sessions[0]
     plain.is_writable = False
     client.say("SEND\ndestination:/queue/a\n\n0")

@@ -47,8 +47,7 @@ def test_client_individual_is_one_by_one_in_one_call_a_turn() -> None:
 def test_the_receipt_waits_for_the_store(ack: str) -> None:
     client = subscribed(ack)
     client.server.provider.holds_completions = True
-    client.say("ACK\nid:1-1\nreceipt:r\n\n")
-    assert client.heard() == []
+    assert client.answers("ACK\nid:1-1\nreceipt:r\n\n") == []
     client.server.provider.complete()
     client.server.clock.advance(0)
     assert client.commands() == ["RECEIPT"]
@@ -73,8 +72,7 @@ def test_ack_and_message_id_values_are_taken_for_each_other(
     headers: str, version: str, ack: str
 ) -> None:
     client = subscribed(ack, version)
-    client.say(f"ACK\n{headers}\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers(f"ACK\n{headers}\nreceipt:r\n\n") == ["RECEIPT"]
     [call] = calls(client, *ACKS)
     assert call[2] in (2, [2])
 
@@ -118,8 +116,7 @@ def test_what_was_acknowledged_before_an_error_in_the_same_read_stays_so() -> No
 
 def test_a_subscription_with_ack_auto_acknowledges_by_itself() -> None:
     client = subscribed("auto")
-    client.say("ACK\nmessage-id:ID-1\nsubscription:s\n\n")
-    assert "auto" in client.error().head.headers["message"]
+    assert "auto" in client.refusal("ACK\nmessage-id:ID-1\nsubscription:s\n\n")
 
 
 def test_the_default_subscription_comes_first() -> None:
@@ -155,8 +152,7 @@ def test_a_message_that_came_twice_is_found_by_its_latest_delivery() -> None:
 def test_nack_leaves_it_to_the_redelivery_policy() -> None:
     client = subscribed("client-individual")
     credit = client.consumer().credit
-    client.say("NACK\nid:1-2\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("NACK\nid:1-2\nreceipt:r\n\n") == ["RECEIPT"]
     assert calls(client, "reject") == [("reject", 1, [2], None, False)]
     assert client.consumer().credit == credit + 1
 
@@ -218,8 +214,7 @@ def test_whatever_is_settled_in_whatever_order_both_records_agree(data: st.DataO
         number = data.draw(st.sampled_from(sorted(consumer.outstanding)))
         command = data.draw(st.sampled_from(["ACK", "NACK"]))
         name = data.draw(st.sampled_from([f"id:1-{number}", f"message-id:ID-{number}"]))
-        client.say(f"{command}\n{name}\nreceipt:r\n\n")
-        assert client.commands() == ["RECEIPT"]
+        assert client.answers(f"{command}\n{name}\nreceipt:r\n\n") == ["RECEIPT"]
         subscription = client.connection.session._subscriptions.by_number[1]  # type: ignore[union-attr]
         assert subscription.outstanding is not None
         assert len(subscription.outstanding) == len(consumer.outstanding)

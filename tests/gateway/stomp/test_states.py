@@ -135,7 +135,5 @@ def test_other_names_are_no_commands(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["MESSAGE", "RECEIPT", "NOSUCH"])
-def test_what_clients_do_not_send_is_an_error(name: str) -> None:
-    client = Server().connected()
-    client.say(f"{name}\na:b\n\n")
-    assert name in client.error().head.headers["message"]
+def test_what_clients_do_not_send_is_an_error(name: str, client: Client) -> None:
+    assert name in client.refusal(f"{name}\na:b\n\n")

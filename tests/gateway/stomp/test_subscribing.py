@@ -12,15 +12,13 @@ from gateway.messaging.provider import Mode, Subscription
 from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.values import Float, Int
 from gateway.stomp.settings import SessionOptions
-from tests.gateway.stomp.client import Server
+from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import message, unavailable
 
 SUBSCRIBE = "SUBSCRIBE\nid:s\ndestination:/queue/a\n"
 
 
-def test_the_receipt_precedes_the_first_message() -> None:
-    server = Server()
-    client = server.connected()
+def test_the_receipt_precedes_the_first_message(server: Server, client: Client) -> None:
     server.provider.holds_completions = True
     client.say(f"{SUBSCRIBE}receipt:r\n\n")
     assert not client.consumer().running
@@ -30,9 +28,7 @@ def test_the_receipt_precedes_the_first_message() -> None:
     assert client.commands() == ["RECEIPT", "MESSAGE"]
 
 
-def test_without_a_receipt_it_starts_at_once() -> None:
-    server = Server()
-    client = server.connected()
+def test_without_a_receipt_it_starts_at_once(client: Client) -> None:
     client.say(f"{SUBSCRIBE}\n")
     assert client.consumer().running
     assert client.heard() == []
@@ -41,8 +37,7 @@ def test_without_a_receipt_it_starts_at_once() -> None:
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_an_id_is_required_in_1_1_and_1_2(version: str) -> None:
     client = Server().connected(version)
-    client.say("SUBSCRIBE\ndestination:/queue/a\n\n")
-    assert "id" in client.error().head.headers["message"]
+    assert "id" in client.refusal("SUBSCRIBE\ndestination:/queue/a\n\n")
 
 
 def test_1_0_has_a_default_id_from_the_destination() -> None:
@@ -52,26 +47,22 @@ def test_1_0_has_a_default_id_from_the_destination() -> None:
     assert "subscription" not in client.read()[0].head.headers, (
         "no 1.0 client knows an id that it never gave"
     )
-    client.say("UNSUBSCRIBE\ndestination:/queue/a\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("UNSUBSCRIBE\ndestination:/queue/a\nreceipt:r\n\n") == ["RECEIPT"]
     assert client.consumer().closed
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_an_id_is_unique_in_its_connection(version: str) -> None:
-    server = Server()
+def test_an_id_is_unique_in_its_connection(version: str, server: Server) -> None:
     client = server.connected(version)
     client.say(f"{SUBSCRIBE}\n", "SUBSCRIBE\nid:s\ndestination:/queue/b\nreceipt:r\n\n")
     error = client.error()
     assert "'s'" in error.head.headers["message"]
     assert error.head.headers["receipt-id"] == "r"
     other = server.connected(version)
-    other.say(f"{SUBSCRIBE}\n")
-    assert other.heard() == []
+    assert other.answers(f"{SUBSCRIBE}\n") == []
 
 
-def test_what_the_headers_ask_for_reaches_the_provider() -> None:
-    server = Server()
+def test_what_the_headers_ask_for_reaches_the_provider(server: Server) -> None:
     client = server.connected(headers="client-id:me\n")
     client.say(
         "SUBSCRIBE\nid:s\ndestination:/topic/t\nselector:a > 1\nno-local:TRUE\ndurable-subscriber-name:d\n"
@@ -87,26 +78,27 @@ def test_what_the_headers_ask_for_reaches_the_provider() -> None:
     )
 
 
-def test_no_local_means_nothing_on_a_queue() -> None:
-    client = Server().connected()
+def test_no_local_means_nothing_on_a_queue(client: Client) -> None:
     client.say(f"{SUBSCRIBE}no-local:true\n\n")
     assert client.consumer().spec == Subscription(Queue("a"), name="s")
 
 
-def test_a_durable_subscription_needs_a_client_id() -> None:
-    client = Server().connected()
-    client.say("SUBSCRIBE\nid:s\ndestination:/topic/t\ndurable-subscriber-name:d\n\n")
-    assert "client-id" in client.error().head.headers["message"]
+def test_a_durable_subscription_needs_a_client_id(client: Client) -> None:
+    assert "client-id" in client.refusal(
+        "SUBSCRIBE\nid:s\ndestination:/topic/t\ndurable-subscriber-name:d\n\n"
+    )
 
 
 @pytest.mark.parametrize(
     "header",
     ["ack:sometimes", "prefetch-count:many", "activemq.redeliveryDelay:x", "destination:nowhere"],
 )
-def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(header: str) -> None:
-    client = Server().connected()
-    client.say(f"SUBSCRIBE\n{header}\nid:s\ndestination:/queue/a\n\n")
-    assert header.partition(":")[0] in client.error().head.headers["message"]
+def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(
+    header: str, client: Client
+) -> None:
+    assert header.partition(":")[0] in client.refusal(
+        f"SUBSCRIBE\n{header}\nid:s\ndestination:/queue/a\n\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,20 +113,21 @@ def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(header: st
         ("ack:auto\nprefetch-count:3", 3),
     ],
 )
-def test_credit_is_the_prefetch_or_the_flow_limit(headers: str, credit: int) -> None:
-    client = Server().connected()
+def test_credit_is_the_prefetch_or_the_flow_limit(
+    headers: str, credit: int, client: Client
+) -> None:
     client.say(f"{SUBSCRIBE}{headers}\n\n")
     assert client.consumer().credit == credit
 
 
 def test_subscriptions_are_limited() -> None:
     client = Server(SessionOptions(max_subscriptions=2)).connected()
-    client.say(*[f"SUBSCRIBE\nid:{number}\ndestination:/queue/a\n\n" for number in range(3)])
-    assert "2 is the limit" in client.error().head.headers["message"]
+    assert "2 is the limit" in client.refusal(
+        *[f"SUBSCRIBE\nid:{number}\ndestination:/queue/a\n\n" for number in range(3)]
+    )
 
 
-def test_a_message_has_the_bindings_and_the_users_headers() -> None:
-    client = Server().connected()
+def test_a_message_has_the_bindings_and_the_users_headers(client: Client) -> None:
     client.say(f"{SUBSCRIBE}\n")
     sent = message(
         b"caf\xc3\xa9",
@@ -192,8 +185,7 @@ def test_values_are_escaped_as_the_version_has_it() -> None:
         assert line in client.transport.octets()
 
 
-def test_a_redelivery_says_so_and_how_often() -> None:
-    client = Server().connected()
+def test_a_redelivery_says_so_and_how_often(client: Client) -> None:
     client.say(f"{SUBSCRIBE}ack:client\n\n")
     client.consumer().push(message(), message(), attempts=[1, 3])
     first, third = client.heard()
@@ -204,9 +196,7 @@ def test_a_redelivery_says_so_and_how_often() -> None:
     assert (first.head.headers["ack"], third.head.headers["ack"]) == ("1-1", "1-2")
 
 
-def test_a_topics_message_is_encoded_once_for_all() -> None:
-    server = Server()
-    client = server.connected()
+def test_a_topics_message_is_encoded_once_for_all(server: Server, client: Client) -> None:
     client.say(*[f"SUBSCRIBE\nid:{number}\ndestination:/topic/t\n\n" for number in range(3)])
     shared = message(destination=Topic("t"))
     server.turn.begin()
@@ -219,9 +209,9 @@ def test_a_topics_message_is_encoded_once_for_all() -> None:
     assert [frame.head.headers["subscription"] for frame in client.heard()] == ["0", "1", "2"]
 
 
-def test_all_of_a_turn_is_written_at_once_before_the_hand_off() -> None:
-    server = Server()
-    client = server.connected()
+def test_all_of_a_turn_is_written_at_once_before_the_hand_off(
+    server: Server, client: Client
+) -> None:
     client.say(f"{SUBSCRIBE}ack:client\n\n")
     writes: list[Iterable[bytes]] = []
     client.transport.writeSequence = writes.append  # type: ignore[method-assign]
@@ -234,9 +224,9 @@ def test_all_of_a_turn_is_written_at_once_before_the_hand_off() -> None:
     assert (order, len(writes)) == (["hand off, 1 written"], 1)
 
 
-def test_an_auto_delivery_is_acknowledged_once_it_is_in_the_kernel() -> None:
-    server = Server()
-    client = server.connected()
+def test_an_auto_delivery_is_acknowledged_once_it_is_in_the_kernel(
+    server: Server, client: Client
+) -> None:
     client.say(f"{SUBSCRIBE}\n")
     client.drain()
     consumer = client.consumer()
@@ -248,9 +238,9 @@ def test_an_auto_delivery_is_acknowledged_once_it_is_in_the_kernel() -> None:
     assert (consumer.credit, consumer.octets) == (credit + 2, octets + 7)
 
 
-def test_an_auto_delivery_that_was_not_flushed_yet_is_not_acknowledged() -> None:
-    server = Server()
-    client = server.connected()
+def test_an_auto_delivery_that_was_not_flushed_yet_is_not_acknowledged(
+    server: Server, client: Client
+) -> None:
     client.say(f"{SUBSCRIBE}\n")
     client.drain()
     consumer = client.consumer()
@@ -277,9 +267,7 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_window() -> None:
     assert consumer.octets == 1000
 
 
-def test_a_browser_reads_and_is_told_the_end() -> None:
-    server = Server()
-    client = server.connected()
+def test_a_browser_reads_and_is_told_the_end(server: Server, client: Client) -> None:
     client.say(f"{SUBSCRIBE}browser:true\nack:client\n\n")
     consumer = client.consumer()
     assert consumer.spec.browse
@@ -293,8 +281,7 @@ def test_a_browser_reads_and_is_told_the_end() -> None:
     assert server.provider.calls("acknowledge through", "acknowledge") == []
 
 
-def test_topics_cannot_be_browsed() -> None:
-    client = Server().connected()
+def test_topics_cannot_be_browsed(client: Client) -> None:
     client.say("SUBSCRIBE\nid:s\ndestination:/topic/a\nbrowser:true\n\n")
     client.error()
 
@@ -304,10 +291,8 @@ def test_topics_cannot_be_browsed() -> None:
 )
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
 def test_a_body_that_stomp_cannot_carry_is_rejected_and_ends_the_connection(
-    body_type: BodyType, ack: str
+    body_type: BodyType, ack: str, server: Server, client: Client
 ) -> None:
-    server = Server()
-    client = server.connected()
     client.say(f"{SUBSCRIBE}ack:{ack}\n\n")
     client.drain()
     client.consumer().push(message(b"1"), message(body_type=body_type), message(b"3"))
@@ -321,19 +306,19 @@ def test_a_body_that_stomp_cannot_carry_is_rejected_and_ends_the_connection(
     assert server.provider.calls("acknowledge through") == expected
 
 
-def test_a_consumer_that_the_provider_ends_ends_the_connection() -> None:
-    client = Server().connected()
+def test_a_consumer_that_the_provider_ends_ends_the_connection(client: Client) -> None:
     client.say(f"{SUBSCRIBE}\n")
     client.consumer().failed(unavailable())
     client.server.clock.advance(0)
     assert "it is gone" in client.error().head.headers["message"]
 
 
-def test_unsubscribe_without_anything_outstanding_closes_all() -> None:
-    server = Server()
-    client = server.connected()
-    client.say(f"{SUBSCRIBE}ack:client\n\n", "UNSUBSCRIBE\nid:s\nreceipt:r\n\n", f"{SUBSCRIBE}\n")
-    assert client.commands() == ["RECEIPT"]
+def test_unsubscribe_without_anything_outstanding_closes_all(
+    server: Server, client: Client
+) -> None:
+    assert client.answers(
+        f"{SUBSCRIBE}ack:client\n\n", "UNSUBSCRIBE\nid:s\nreceipt:r\n\n", f"{SUBSCRIBE}\n"
+    ) == ["RECEIPT"]
     assert ("close session", 1) in server.provider.log
     assert client.consumer().running
 
@@ -342,15 +327,12 @@ def test_unsubscribe_without_anything_outstanding_closes_all() -> None:
     "frame",
     ["UNSUBSCRIBE\nid:other\n\n", "UNSUBSCRIBE\ndestination:/queue/a\n\n", "UNSUBSCRIBE\n\n"],
 )
-def test_an_unknown_subscription_is_an_error(frame: str) -> None:
-    client = Server().connected()
+def test_an_unknown_subscription_is_an_error(frame: str, client: Client) -> None:
     client.say(f"{SUBSCRIBE}\n", frame)
     client.error()
 
 
-def test_after_unsubscribe_an_ack_still_counts_for_a_while() -> None:
-    server = Server()
-    client = server.connected()
+def test_after_unsubscribe_an_ack_still_counts_for_a_while(server: Server, client: Client) -> None:
     client.say(f"{SUBSCRIBE}ack:client-individual\n\n")
     client.consumer().push(message(), message())
     client.say("UNSUBSCRIBE\nid:s\nreceipt:r\n\n")
@@ -361,9 +343,7 @@ def test_after_unsubscribe_an_ack_still_counts_for_a_while() -> None:
     assert ("close session", 1) in server.provider.log
 
 
-def test_and_then_what_is_unacknowledged_goes_back() -> None:
-    server = Server()
-    client = server.connected()
+def test_and_then_what_is_unacknowledged_goes_back(server: Server, client: Client) -> None:
     client.say(f"{SUBSCRIBE}ack:client\n\n")
     client.consumer().push(message(), message())
     client.read()
@@ -372,13 +352,10 @@ def test_and_then_what_is_unacknowledged_goes_back() -> None:
     assert ("close session", 1) not in server.provider.log
     client.advance(0.3)
     assert ("close session", 1) in server.provider.log
-    client.say("ACK\nid:1-1\nreceipt:r\n\n")
-    assert "not outstanding" in client.error().head.headers["message"]
+    assert "not outstanding" in client.refusal("ACK\nid:1-1\nreceipt:r\n\n")
 
 
-def test_subscribing_again_gives_it_back_at_once() -> None:
-    server = Server()
-    client = server.connected()
+def test_subscribing_again_gives_it_back_at_once(server: Server, client: Client) -> None:
     client.say(f"{SUBSCRIBE}ack:client\n\n")
     client.consumer().push(message())
     client.say("UNSUBSCRIBE\nid:s\n\n", f"{SUBSCRIBE}ack:client-individual\n\n")
@@ -386,9 +363,7 @@ def test_subscribing_again_gives_it_back_at_once() -> None:
     assert log.index("close session") < len(log) - 1 - log[::-1].index("consumer")
 
 
-def test_an_id_used_again_does_not_confuse_acknowledgements() -> None:
-    server = Server()
-    client = server.connected()
+def test_an_id_used_again_does_not_confuse_acknowledgements(server: Server, client: Client) -> None:
     client.say(f"{SUBSCRIBE}ack:client-individual\n\n")
     client.consumer().push(message(), message(identifier="ID-2"))
     client.say("UNSUBSCRIBE\nid:s\n\n", "SUBSCRIBE\nid:s\ndestination:/queue/b\nack:client\n\n")
@@ -403,9 +378,9 @@ def test_an_id_used_again_does_not_confuse_acknowledgements() -> None:
     ]
 
 
-def test_an_auto_subscription_that_ends_is_acknowledged_when_its_octets_have_left() -> None:
-    server = Server()
-    client = server.connected()
+def test_an_auto_subscription_that_ends_is_acknowledged_when_its_octets_have_left(
+    server: Server, client: Client
+) -> None:
     client.say(f"{SUBSCRIBE}\n")
     client.drain()
     client.consumer().push(message())
@@ -418,9 +393,7 @@ def test_an_auto_subscription_that_ends_is_acknowledged_when_its_octets_have_lef
     ]
 
 
-def test_pause_and_resume_stop_and_start_deliveries() -> None:
-    server = Server()
-    client = server.connected()
+def test_pause_and_resume_stop_and_start_deliveries(server: Server, client: Client) -> None:
     client.say(f"{SUBSCRIBE}\n")
     server.factory.pause()
     assert not client.consumer().running

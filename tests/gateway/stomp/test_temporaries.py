@@ -15,7 +15,7 @@ from gateway.messaging.destination import (
 from gateway.stomp import destinations
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.settings import SessionOptions
-from tests.gateway.stomp.client import Server
+from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import message
 
 
@@ -56,9 +56,9 @@ def test_anything_else_is_refused(text: str) -> None:
         destinations.parse(text, "reply-to")
 
 
-def test_one_name_is_one_destination_in_every_frame_of_a_connection() -> None:
-    server = Server()
-    client = server.connected()
+def test_one_name_is_one_destination_in_every_frame_of_a_connection(
+    server: Server, client: Client
+) -> None:
     client.say(
         "SUBSCRIBE\nid:s\ndestination:/temp-queue/answers\n\n",
         "SEND\ndestination:/queue/work\nreply-to:/temp-queue/answers\n\n",
@@ -73,8 +73,7 @@ def test_one_name_is_one_destination_in_every_frame_of_a_connection() -> None:
     assert len(server.provider.calls("temporary")) == 2
 
 
-def test_a_reply_goes_back_by_the_string_of_the_message_from_any_connection() -> None:
-    server = Server()
+def test_a_reply_goes_back_by_the_string_of_the_message_from_any_connection(server: Server) -> None:
     for version in ("1.0", "1.2"):
         client = server.connected(version)
         client.say("SUBSCRIBE\nid:s\ndestination:/queue/work\n\n")
@@ -86,8 +85,7 @@ def test_a_reply_goes_back_by_the_string_of_the_message_from_any_connection() ->
         assert server.provider.sent[-1].headers.destination == TemporaryQueue("generated1")
 
 
-def test_the_name_is_of_its_connection() -> None:
-    server = Server()
+def test_the_name_is_of_its_connection(server: Server) -> None:
     first, second = server.connected(), server.connected()
     first.say("SUBSCRIBE\nid:s\ndestination:/temp-queue/n\n\n")
     second.say("SUBSCRIBE\nid:s\ndestination:/temp-queue/n\n\n")
@@ -96,27 +94,23 @@ def test_the_name_is_of_its_connection() -> None:
 
 def test_temporaries_are_limited() -> None:
     client = Server(SessionOptions(max_temporaries=2)).connected()
-    client.say(
+    assert "2 is the limit" in client.refusal(
         *[f"SUBSCRIBE\nid:{number}\ndestination:/temp-queue/{number}\n\n" for number in range(3)]
     )
-    assert "2 is the limit" in client.error().head.headers["message"]
 
 
-def test_unsubscribe_may_name_a_durable_subscription() -> None:
-    server = Server()
+def test_unsubscribe_may_name_a_durable_subscription(server: Server) -> None:
     client = server.connected(headers="client-id:me\n")
-    client.say(
+    assert client.answers(
         "SUBSCRIBE\nid:s\ndestination:/topic/t\ndurable-subscriber-name:d\n\n",
         "UNSUBSCRIBE\ndurable-subscription-name:d\ndestination:/queue/ignored\nid:ignored\nreceipt:r\n\n",
-    )
-    assert client.commands() == ["RECEIPT"]
+    ) == ["RECEIPT"]
     assert [call[0] for call in server.provider.calls("close", "close session", "unsubscribe")] == [
         "close",
         "close session",
         "unsubscribe",
     ]
-    client.say("SUBSCRIBE\nid:s\ndestination:/topic/t\n\n")
-    assert client.heard() == []
+    assert client.answers("SUBSCRIBE\nid:s\ndestination:/topic/t\n\n") == []
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.2"])

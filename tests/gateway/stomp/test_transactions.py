@@ -31,8 +31,7 @@ def transacted(client: Client) -> RecordingSession:
     return session
 
 
-def test_nested_transactions_are_refused() -> None:
-    client = Server().connected()
+def test_nested_transactions_are_refused(client: Client) -> None:
     client.say(BEGIN, "BEGIN\ntransaction:other\nreceipt:r\n\n")
     error = client.error()
     assert "nested" in error.head.headers["message"]
@@ -40,42 +39,36 @@ def test_nested_transactions_are_refused() -> None:
 
 
 @pytest.mark.parametrize("command", ["BEGIN", "COMMIT", "ABORT"])
-def test_the_identifier_is_required(command: str) -> None:
-    client = Server().connected()
+def test_the_identifier_is_required(command: str, client: Client) -> None:
     if command != "BEGIN":
         client.say(BEGIN)
-    client.say(f"{command}\n\n")
-    assert "transaction" in client.error().head.headers["message"]
+    assert "transaction" in client.refusal(f"{command}\n\n")
 
 
 @pytest.mark.parametrize(
     "command",
     ["COMMIT", "ABORT", "SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"],
 )
-def test_another_identifier_than_the_open_one_is_an_error(command: str) -> None:
-    client = Server().connected()
-    client.say(BEGIN, f"{command}\ntransaction:other\n\n")
-    assert "'other'" in client.error().head.headers["message"]
+def test_another_identifier_than_the_open_one_is_an_error(command: str, client: Client) -> None:
+    assert "'other'" in client.refusal(BEGIN, f"{command}\ntransaction:other\n\n")
 
 
 @pytest.mark.parametrize(
     "command", ["SEND\ndestination:/queue/a", "SUBSCRIBE\nid:s\ndestination:/queue/a"]
 )
-def test_a_transaction_that_was_not_begun_is_an_error(command: str) -> None:
-    client = Server().connected()
-    client.say(f"{command}\ntransaction:t\n\n")
-    assert "none is open" in client.error().head.headers["message"]
+def test_a_transaction_that_was_not_begun_is_an_error(command: str, client: Client) -> None:
+    assert "none is open" in client.refusal(f"{command}\ntransaction:t\n\n")
 
 
-def test_an_identifier_may_be_used_again() -> None:
-    client = Server().connected()
-    client.say(BEGIN, COMMIT, BEGIN, ABORT, "BEGIN\ntransaction:t\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+def test_an_identifier_may_be_used_again(client: Client) -> None:
+    assert client.answers(BEGIN, COMMIT, BEGIN, ABORT, "BEGIN\ntransaction:t\nreceipt:r\n\n") == [
+        "RECEIPT"
+    ]
 
 
-def test_sends_of_a_transaction_go_with_its_commit_and_others_at_once() -> None:
-    server = Server()
-    client = server.connected()
+def test_sends_of_a_transaction_go_with_its_commit_and_others_at_once(
+    server: Server, client: Client
+) -> None:
     client.say(
         BEGIN,
         "SEND\ndestination:/queue/a\ntransaction:t\n\n1",
@@ -93,30 +86,33 @@ def test_sends_of_a_transaction_go_with_its_commit_and_others_at_once() -> None:
     assert [frame.head.headers["receipt-id"] for frame in client.heard()] == ["r", "c"]
 
 
-def test_the_receipt_of_commit_waits_until_it_is_durable() -> None:
-    server = Server()
-    client = server.connected()
+def test_the_receipt_of_commit_waits_until_it_is_durable(server: Server, client: Client) -> None:
     server.provider.holds_completions = True
-    client.say(
-        BEGIN,
-        "SEND\ndestination:/queue/a\ntransaction:t\n\n1",
-        "COMMIT\ntransaction:t\nreceipt:c\n\n",
+    assert (
+        client.answers(
+            BEGIN,
+            "SEND\ndestination:/queue/a\ntransaction:t\n\n1",
+            "COMMIT\ntransaction:t\nreceipt:c\n\n",
+        )
+        == []
     )
-    assert client.heard() == []
     server.provider.complete()
     server.clock.advance(0)
     assert client.commands() == ["RECEIPT"]
 
 
-def test_the_receipt_of_a_durable_subscription_in_a_transaction_waits_until_it_is_durable() -> None:
-    server = Server()
+def test_the_receipt_of_a_durable_subscription_in_a_transaction_waits_until_it_is_durable(
+    server: Server,
+) -> None:
     client = server.connected(headers="client-id:me\n")
     server.provider.holds_completions = True
     client.say(BEGIN)
-    client.say(
-        "SUBSCRIBE\nid:s\ndestination:/topic/t\ntransaction:t\ndurable-subscriber-name:d\nreceipt:s\n\n"
+    assert (
+        client.answers(
+            "SUBSCRIBE\nid:s\ndestination:/topic/t\ntransaction:t\ndurable-subscriber-name:d\nreceipt:s\n\n"
+        )
+        == []
     )
-    assert client.heard() == []
     assert not client.consumer().running, "its RECEIPT comes before its first MESSAGE"
     server.provider.complete()
     server.clock.advance(0)
@@ -127,8 +123,9 @@ def test_the_receipt_of_a_durable_subscription_in_a_transaction_waits_until_it_i
 @pytest.mark.parametrize(
     "error", [OutcomeUnknown("lost"), TransactionTooLarge("imq.transaction.producer.maxNumMsgs", 2)]
 )
-def test_a_commit_that_fails_is_an_error(error: OutcomeUnknown | TransactionTooLarge) -> None:
-    client = Server().connected()
+def test_a_commit_that_fails_is_an_error(
+    error: OutcomeUnknown | TransactionTooLarge, client: Client
+) -> None:
     client.say(BEGIN)
     transacted(client).failures = [error]
     client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
@@ -136,8 +133,7 @@ def test_a_commit_that_fails_is_an_error(error: OutcomeUnknown | TransactionTooL
     assert (frame.head.headers["message"], frame.head.headers["receipt-id"]) == (str(error), "c")
 
 
-def test_a_transacted_send_that_is_refused_is_an_error() -> None:
-    client = Server().connected()
+def test_a_transacted_send_that_is_refused_is_an_error(client: Client) -> None:
     client.say(BEGIN)
     transacted(client).refuses[0] = TransactionTooLarge("limit", 0)
     client.say("SEND\ndestination:/queue/a\ntransaction:t\nreceipt:r\n\n1")
@@ -173,15 +169,15 @@ def test_an_ack_is_cumulative_and_takes_effect_with_commit() -> None:
     consumer.push(*[message(identifier=f"ID-{number}") for number in range(4)])
     client.read()
     credit = consumer.credit
-    client.say("ACK\nid:1-3\ntransaction:t\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("ACK\nid:1-3\ntransaction:t\nreceipt:r\n\n") == ["RECEIPT"]
     assert consumer.credit == credit
     client.say(COMMIT)
     log = [call[0] for call in client.server.provider.calls("acknowledge through", "commit")]
     assert (log, consumer.credit) == (["acknowledge through", "commit"], credit + 3)
     # Delivered and not acknowledged: still there for the next transaction.
-    client.say(BEGIN, "ACK\nid:1-4\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers(BEGIN, "ACK\nid:1-4\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n") == [
+        "RECEIPT"
+    ]
     assert consumer.outstanding == {}
 
 
@@ -198,8 +194,7 @@ def test_an_ack_without_transaction_joins_the_current_one() -> None:
 def test_and_is_an_error_where_there_is_none() -> None:
     client = in_transaction()
     client.consumer().push(message())
-    client.say(COMMIT, "ACK\nid:1-1\n\n")
-    assert "no transaction is open" in client.error().head.headers["message"]
+    assert "no transaction is open" in client.refusal(COMMIT, "ACK\nid:1-1\n\n")
 
 
 def test_acknowledging_again_in_the_same_transaction_does_nothing() -> None:
@@ -228,8 +223,7 @@ def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_uncons
         message(identifier="ID-1"), message(identifier="ID-2"), message(identifier="ID-3")
     )
     client.read()
-    client.say("ACK\nid:1-1\n\n", "ABORT\ntransaction:t\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("ACK\nid:1-1\n\n", "ABORT\ntransaction:t\nreceipt:r\n\n") == ["RECEIPT"]
     assert not consumer.running
     assert consumer.credit == 1000
     client.say(BEGIN)
@@ -245,8 +239,7 @@ def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_uncons
     assert {frame.head.headers["redelivered"] for frame in frames} == {"true"}
     # What was given back has another number now.
     assert [frame.head.headers["ack"] for frame in frames] == ["1-4", "1-5", "1-6"]
-    client.say("ACK\nid:1-6\n\n", "COMMIT\ntransaction:t\nreceipt:c\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("ACK\nid:1-6\n\n", "COMMIT\ntransaction:t\nreceipt:c\n\n") == ["RECEIPT"]
 
 
 def test_a_number_that_abort_made_void_is_an_error() -> None:
@@ -275,9 +268,8 @@ def test_consumer_flow_limit_is_a_hard_cap(prefetch: str, credit: int) -> None:
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_a_transaction_header_for_a_subscription_that_is_not_transacted_is_an_error(
-    command: str, ack: str
+    command: str, ack: str, client: Client
 ) -> None:
-    client = Server().connected()
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
     client.consumer().push(message())
     client.say(f"{command}\nid:1-1\ntransaction:t\nreceipt:r\n\n")
@@ -301,8 +293,7 @@ def test_where_the_operator_lets_them_join_they_take_effect_with_commit() -> Non
     assert consumer.credit == credit + 2, (
         "they make room at once, or a transaction could acknowledge no more than the window"
     )
-    client.say("COMMIT\ntransaction:t\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("COMMIT\ntransaction:t\nreceipt:r\n\n") == ["RECEIPT"]
     assert consumer.credit == credit + 2
 
 
@@ -334,13 +325,13 @@ def test_what_a_later_acknowledgement_in_the_transaction_covers_may_be_acknowled
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
     client.consumer().push(*[message(identifier=f"ID-{number}") for number in (1, 2, 3, 4)])
     client.read()
-    client.say("ACK\nid:1-3\ntransaction:t\n\n", f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers(
+        "ACK\nid:1-3\ntransaction:t\n\n", f"ACK\n{name}\ntransaction:t\nreceipt:r\n\n"
+    ) == ["RECEIPT"]
     assert client.server.provider.calls("acknowledge through") == [
         ("acknowledge through", 1, 3, True)
     ]
-    client.say("COMMIT\ntransaction:t\nreceipt:c\n\n")
-    assert client.commands() == ["RECEIPT"]
+    assert client.answers("COMMIT\ntransaction:t\nreceipt:c\n\n") == ["RECEIPT"]
     assert list(client.consumer().outstanding) == [4]
 
 
@@ -370,10 +361,17 @@ def test_what_was_covered_is_so_until_the_transaction_ends(end: str) -> None:
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
     client.consumer().push(message(), message(), message())
     client.read()
-    client.say(
-        "ACK\nid:1-3\ntransaction:t\n\n", end, BEGIN, "ACK\nid:1-2\ntransaction:t\nreceipt:r\n\n"
+    assert (
+        client.answers(
+            "ACK\nid:1-3\ntransaction:t\n\n",
+            end,
+            BEGIN,
+            "ACK\nid:1-2\ntransaction:t\nreceipt:r\n\n",
+        )
+        == ["ERROR"]
+        if end == COMMIT
+        else ["RECEIPT"]
     )
-    assert client.commands() == (["ERROR"] if end == COMMIT else ["RECEIPT"])
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
@@ -382,13 +380,12 @@ def test_and_with_abort_they_are_outstanding_again(ack: str) -> None:
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
     client.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
     client.read()
-    client.say(
+    assert client.answers(
         "ACK\nid:1-2\ntransaction:t\n\n",
         ABORT,
         "ACK\nid:1-1\n\n",
         "ACK\nmessage-id:ID-2\nreceipt:r\n\n",
-    )
-    assert client.commands() == ["RECEIPT"]
+    ) == ["RECEIPT"]
     assert client.consumer().outstanding == {}
 
 
