@@ -1,5 +1,6 @@
-"""What clients see of the embedded broker over both of its stores, beyond what the seam promises of
-each provider, which ``tests.contract`` shows.
+"""The embedded broker as clients see it, over both of its stores.
+
+What the seam promises of each provider, ``tests.contract`` shows.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ async def client(deployment: Deployment) -> AsyncIterator[Client]:
 
 
 async def the_dead(client: Client) -> list[tuple[str, object, object]]:
-    """Return text, reason and delivery count of each dead message, of which there is one or more."""
+    """Return text, reason and delivery count of each dead message."""
     dead = client.consumer(client.session(), Queue("mq.sys.dmq"))
     await dead.count(1)
     await settled_down(reactor)
