@@ -82,20 +82,22 @@ class DestinationProperties:
 
         :raises ValueError: for a line that is no property.
         """
+        default = cls()
         changes: dict[str, object] = {}
         policy: dict[str, object] = {}
         for line in text.splitlines():
             name, _, value = line.partition("=")
             try:
                 if name in _NAMES:
-                    changes[_NAMES[name]] = _value(_NAMES[name], value)
+                    changes[_NAMES[name]] = _parsed(getattr(default, _NAMES[name]), value)
                 else:
-                    policy[_POLICY_NAMES[name]] = _policy_value(_POLICY_NAMES[name], value)
+                    attribute = _POLICY_NAMES[name]
+                    policy[attribute] = _parsed(getattr(_DEFAULT_POLICY, attribute), value)
             except (KeyError, ValueError) as error:
                 raise ValueError(f"'{line}' is no property of a destination") from error
         if policy:
             changes["redelivery"] = replace(RedeliveryPolicy(), **policy)  # type: ignore[arg-type]
-        return replace(cls(), **changes)  # type: ignore[arg-type]
+        return replace(default, **changes)  # type: ignore[arg-type]
 
 
 _NAMES = {
@@ -110,17 +112,6 @@ _POLICY_NAMES = {f"redelivery.{field.name}": field.name for field in fields(Rede
 _BOOLEANS = {"true": True, "false": False}
 
 
-def _value(attribute: str, text: str) -> object:
-    if attribute == "limit_behavior":
-        return LimitBehavior(text)
-    if attribute == "use_dmq":
-        return _BOOLEANS[text]
-    return int(text)
-
-
-def _policy_value(name: str, text: str) -> object:
-    if name == "use_exponential_back_off":
-        return _BOOLEANS[text.lower()]
-    if name == "back_off_multiplier":
-        return float(text)
-    return int(text)
+def _parsed(default: object, text: str) -> object:
+    """Parse a value of the type that its default has."""
+    return _BOOLEANS[text.lower()] if isinstance(default, bool) else type(default)(text)  # type: ignore[call-arg]

@@ -5,6 +5,7 @@ Owns the counts that limits are about, and the decision at a limit.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -41,7 +42,7 @@ class Reservation:
         self.octets = 0
 
 
-class Physical:
+class Physical(ABC):
     """A destination as the broker keeps it.
 
     :param number: its id in the store.
@@ -110,6 +111,7 @@ class Physical:
 
     # --- what differs
 
+    @abstractmethod
     def keep(self, run: Sequence[Message]) -> Kept:
         """Store what must be stored of a run that is coming.
 
@@ -117,12 +119,12 @@ class Physical:
 
         :returns: what :meth:`arrive` or :meth:`fill_place` is to be given for them.
         """
-        raise AssertionError("a physical destination is a queue or a topic")
 
+    @abstractmethod
     def place(self, kept: Kept) -> None:
         """What was kept takes its places, and may be delivered."""
-        raise AssertionError("a physical destination is a queue or a topic")
 
+    @abstractmethod
     def keep_held(self, run: Sequence[Message]) -> Kept:
         """Store what changes when a prepared branch is committed.
 
@@ -130,29 +132,28 @@ class Physical:
 
         :returns: what :meth:`place_held` is to be given for them.
         """
-        raise AssertionError("a physical destination is a queue or a topic")
 
+    @abstractmethod
     def place_held(self, kept: Kept) -> None:
         """Put what was kept in the places of its seqs.
 
         These are before messages that were sent after the branch was prepared.
         """
-        raise AssertionError("a physical destination is a queue or a topic")
 
-    def evict(self, lowest_priority: bool) -> bool:
-        raise AssertionError("a physical destination is a queue or a topic")
+    @abstractmethod
+    def evict(self, lowest_priority: bool) -> bool: ...
 
+    @abstractmethod
     def stop(self, error: DestinationStopped) -> None:
         """Stop for good, because a message here is damaged.
 
         The destination takes and delivers nothing more, and its consumers end. What waits stays in
         the store.
         """
-        raise AssertionError("a physical destination is a queue or a topic")
 
     @property
-    def busy(self) -> bool:
-        raise AssertionError("a physical destination is a queue or a topic")
+    @abstractmethod
+    def busy(self) -> bool: ...
 
     @property
     def drops_arrivals(self) -> bool:

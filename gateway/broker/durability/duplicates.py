@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from twisted.logger import Logger
 
@@ -63,15 +63,6 @@ _RUN_OCTETS: Final = 300
 _DESTINATION_OCTETS: Final = 600
 #: Ids, and destinations, looked at in one turn, or ids forgotten because of their age.
 _SLICE: Final = 1000
-
-
-class Sifted(NamedTuple):
-    """What was found among messages of which some have ids.
-
-    :param repeats: messages left out.
-    """
-
-    repeats: int
 
 
 def check_id(value: object) -> None:
@@ -179,13 +170,14 @@ class DuplicateIds:
 
     # --- what arrives
 
-    def sift(self, arrivals: Arrivals, before: Before | None = None) -> tuple[Arrivals, Sifted]:
+    def sift(self, arrivals: Arrivals, before: Before | None = None) -> tuple[Arrivals, int]:
         """The same arrivals without duplicates; changes nothing.
 
         A duplicate has an id that is remembered, or that came earlier among these.
 
         :param before: ids that come before these in the same transaction, to which those of these
             are added.
+        :returns: those, and how many messages were left out.
         :raises MessageRejected: an original is of a transaction branch whose outcome is not known
             yet, so that of the duplicate is not either.
         """
@@ -214,7 +206,7 @@ class DuplicateIds:
                 "{count} messages had duplicate ids that are remembered, and were dropped",
                 count=repeats,
             )
-        return left, Sifted(repeats)
+        return left, repeats
 
     # --- remembering
 

@@ -23,7 +23,7 @@ from gateway.broker.sessions.routing import Routing
 from gateway.broker.sessions.session import EmbeddedSession
 from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.store.interface import StoreError
-from gateway.broker.xa.resource import EmbeddedXASession
+from gateway.broker.xa.resource import EmbeddedXAResource
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
@@ -102,7 +102,9 @@ class EmbeddedConnection:
         return session
 
     def xa_session(self) -> XASession:
-        return EmbeddedXASession(self.session(Mode.TRANSACTED), self.broker.branches)
+        session = self.session(Mode.TRANSACTED)
+        EmbeddedXAResource(session, self.broker.branches)
+        return session
 
     # --- receiving
 

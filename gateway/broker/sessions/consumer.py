@@ -90,7 +90,7 @@ class ConsumerOwner(ABC):
 
     @abstractmethod
     def sibling(self, session: Session) -> ConsumerOwner | None:
-        """The session, if it is an open one of the same connection."""
+        """The session, if it is an open one of the same connection, and its commits its own."""
 
 
 class EmbeddedConsumer:

@@ -13,7 +13,7 @@ from gateway.broker.core.limits import LimitBehavior
 from gateway.broker.core.memory import of_destination
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.durability.duplicates import Sifted, check_id
+from gateway.broker.durability.duplicates import check_id
 from gateway.broker.journal_lines import Origin
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
@@ -58,9 +58,9 @@ class Routing:
         #: Destinations this user may send to, as long as neither they nor the rules change.
         self.producible: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self._sweep_at = _SWEEP
-        #: Of the messages that were routed last: what was found about their duplicate ids; None
-        #: when none has one.
-        self.sifted: Sifted | None = None
+        #: How many of the messages that were routed last repeat a known duplicate id; None when none
+        #: has one.
+        self.repeats: int | None = None
         self._epoch = rules.epoch
         #: Messages the connection has sent, and those delivered to it.
         self.sent = 0
@@ -78,7 +78,7 @@ class Routing:
     def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
         """Find where messages go, in runs of one destination.
 
-        Messages whose duplicate ids are known are left out, see :attr:`sifted`.
+        Messages whose duplicate ids are known are left out, see :attr:`repeats`.
 
         :param before: see :meth:`~gateway.broker.durability.duplicates.DuplicateIds.sift`.
         :raises MessageRejected: for the first that may not be sent.
@@ -132,9 +132,9 @@ class Routing:
             raise MessageRejected(index, error) from error
         assert physical is not None
         arrivals.append((physical, messages[start:] if start else messages))
-        self.sifted = None
+        self.repeats = None
         if identified:
-            arrivals, self.sifted = self.broker.duplicates.sift(arrivals, before)
+            arrivals, self.repeats = self.broker.duplicates.sift(arrivals, before)
         for physical, _ in arrivals:
             if physical.properties.bounded:
                 _admit(arrivals, messages, self.broker.limit_reports)

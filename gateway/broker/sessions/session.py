@@ -29,7 +29,7 @@ from gateway.messaging.errors import (
     TransactionTooLarge,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
+from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription, XAResource
 
 if TYPE_CHECKING:
     from gateway.broker.sessions.routing import Routing
@@ -191,6 +191,9 @@ class EmbeddedSession(ConsumerOwner):
         self._rejected_count = 0
         #: Octets of all this that count in the broker's memory.
         self._held = 0
+        #: The resource of a session whose transactions are branches, and what it must not do
+        #: outside of one; see :class:`gateway.broker.sessions.consumer.ConsumerOwner`.
+        self.xa_resource: XAResource | None = None
         self.gate = None
         #: For a session whose transactions are branches: called when it closes.
         self.closing: Callable[[], None] | None = None
@@ -205,7 +208,7 @@ class EmbeddedSession(ConsumerOwner):
             self._send_in_transaction(messages)
             return
         arrivals = self.routing.route(messages)
-        sifted = self.routing.sifted
+        repeats = self.routing.repeats
         self.routing.sent += len(messages)
         commits = self._commits
         before, inserted = commits.changes, commits.inserted
@@ -214,7 +217,7 @@ class EmbeddedSession(ConsumerOwner):
             self._broker.numbering.give(
                 messages, self.routing.origin.user, self.routing.origin.number
             )
-            if sifted is not None:
+            if repeats is not None:
                 self._broker.duplicates.remember(arrivals)
             if self._broker.journey is not None:
                 self._broker.journey.sent(self, self.routing.origin, arrivals)
@@ -222,7 +225,7 @@ class EmbeddedSession(ConsumerOwner):
                 physical.arrive(run, physical.keep(run))
                 self._backpressure.fast = physical if isinstance(physical, PhysicalQueue) else None
                 self._backpressure.look(physical)
-            if sifted is not None and sifted.repeats:
+            if repeats:
                 # Their originals may not be durable yet.
                 self._promises.touch(inserts=True)
             elif commits.changes != before:
@@ -346,7 +349,14 @@ class EmbeddedSession(ConsumerOwner):
         if self._acknowledged_count + self._rejected_count > most and consumer.session is not self:
             raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
 
+    def resource(self) -> XAResource:
+        assert self.xa_resource is not None, "the connection was asked for an XA session"
+        return self.xa_resource
+
     def commit(self, done: Done) -> None:
+        if self.gate is not None:
+            # JTA 1.1, section 3.2.3.
+            raise NotSupported("commit of an XA session, whose resource commits branches")
         self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("commit outside of a transacted session")
@@ -363,7 +373,7 @@ class EmbeddedSession(ConsumerOwner):
             self._promises.keep_soon(promise, cause)
             return
         sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
-        sifted = self.routing.sifted if sends else None
+        repeats = self.routing.repeats if sends else None
         self._forget_transaction()
         self.routing.sent += len(sends)
         commits = self._commits
@@ -396,7 +406,7 @@ class EmbeddedSession(ConsumerOwner):
         commits.begin()
         try:
             self._broker.numbering.give(sends, self.routing.origin.user, self.routing.origin.number)
-            if sifted is not None:
+            if repeats is not None:
                 self._broker.duplicates.remember(arrivals)
             if journey is not None:
                 journey.produced(self.routing.origin, arrivals)
@@ -404,9 +414,8 @@ class EmbeddedSession(ConsumerOwner):
                 places.append((physical, physical.hold_place(run), physical.keep(run)))
             for consumer, messages in taken:
                 consumer.source.release(messages)
-            repeats = sifted is not None and bool(sifted.repeats)
             if commits.changes != before or repeats:
-                inserts = repeats or commits.inserted != inserted
+                inserts = bool(repeats) or commits.inserted != inserted
                 self._promises.touch(inserts=inserts)
                 commits.wait(outcome, inserts=inserts)
             elif self._promises.mark > commits.durable or self._promises.wait_for_room():
@@ -418,6 +427,8 @@ class EmbeddedSession(ConsumerOwner):
             commits.end()
 
     def rollback(self, done: Done) -> None:
+        if self.gate is not None:
+            raise NotSupported("rollback of an XA session, whose resource rolls branches back")
         self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("rollback outside of a transacted session")
@@ -427,6 +438,10 @@ class EmbeddedSession(ConsumerOwner):
 
     def recover(self) -> None:
         self.check_open()
+        if self.gate is not None:
+            # What is acknowledged in branches stays theirs.
+            self.touch_after(lambda: self._give_back([], []))
+            return
         if self.mode is Mode.TRANSACTED:
             raise NotSupported("recover in a transacted session")
         self.touch_after(self._undo)
@@ -447,13 +462,6 @@ class EmbeddedSession(ConsumerOwner):
         self._held = 0
         self._forget_transaction()
         return work
-
-    def return_outstanding(self) -> None:
-        """Return everything outstanding to the sources.
-
-        What is acknowledged in the open transaction stays so.
-        """
-        self.touch_after(lambda: self._give_back([], []))
 
     def _forget_transaction(self) -> None:
         self._sends = []
@@ -509,7 +517,7 @@ class EmbeddedSession(ConsumerOwner):
 
     def sibling(self, session: Session) -> EmbeddedSession | None:
         for own in self._siblings:
-            if own is session:
+            if own is session and own.gate is None:
                 return own
         return None
 

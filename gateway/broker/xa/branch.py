@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gateway.broker.core.physical import Physical
     from gateway.broker.core.queue import PhysicalQueue
     from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.durability.duplicates import Arrivals, Before, Sifted
+    from gateway.broker.durability.duplicates import Arrivals, Before
 
 
 class BranchRouting(Protocol):
@@ -32,8 +32,8 @@ class BranchRouting(Protocol):
     origin: Origin
     #: Messages it has sent.
     sent: int
-    #: What the last :meth:`route` found about duplicate ids.
-    sifted: Sifted | None
+    #: How many messages the last :meth:`route` left out as duplicates; None where none has an id.
+    repeats: int | None
 
     def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
         """Find where messages go, if all of them may.

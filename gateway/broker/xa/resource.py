@@ -13,28 +13,20 @@ session that began or joined it, and ends before it is prepared, ends the branch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.xa.branch import Branch, State
 from gateway.broker.xa.registry import Branches, collect, doomed
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
-from gateway.messaging.message import Message
-from gateway.messaging.provider import (
-    Deliver,
-    Done,
-    Flags,
-    Subscription,
-    Vote,
-    XAResource,
-    Xid,
-)
+from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 from gateway.messaging.xa import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
 
 if TYPE_CHECKING:
-    from gateway.broker.sessions.consumer import EmbeddedConsumer
     from gateway.broker.sessions.session import EmbeddedSession
+
+_Answer = TypeVar("_Answer")
 
 _MOST_OCTETS: Final = 64
 _STARTS: Final = (Flags.NOFLAGS, Flags.JOIN, Flags.RESUME)
@@ -44,7 +36,7 @@ _ENDS: Final = (Flags.SUCCESS, Flags.SUSPEND, Flags.FAIL)
 class EmbeddedXAResource:
     """The XA calls of one session, whose transactions become branches.
 
-    Made by its XA session.
+    :param session: of mode TRANSACTED. What it does from now on belongs to branches.
     """
 
     def __init__(self, session: EmbeddedSession, known: Branches) -> None:
@@ -53,46 +45,38 @@ class EmbeddedXAResource:
         self.branches: dict[Branch, None] = {}
         self._known = known
         self._current: Branch | None = None
+        session.xa_resource = self
         session.gate = self._check_inside
         session.closing = self._closed
 
     def start(self, xid: Xid, flags: Flags) -> Deferred[None]:
-        return self._done(lambda: self._start(xid, flags))
+        return self._while_open(lambda: self._start(xid, flags))
 
     def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
-        return self._done(lambda: self._end(xid, flags))
+        return self._while_open(lambda: self._end(xid, flags))
 
     def prepare(self, xid: Xid) -> Deferred[Vote]:
-        if (closed := self._unusable()) is not None:
-            return fail(closed)
-        return self._known.prepare(xid, self.session.routing.origin.user)
+        user = self.session.routing.origin.user
+        return self._while_open(lambda: self._known.prepare(xid, user))
 
     def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
-        if (closed := self._unusable()) is not None:
-            return fail(closed)
-        return self._known.commit(xid, one_phase)
+        return self._while_open(lambda: self._known.commit(xid, one_phase))
 
     def rollback(self, xid: Xid) -> Deferred[None]:
-        if (closed := self._unusable()) is not None:
-            return fail(closed)
-        return self._known.rollback(xid)
+        return self._while_open(lambda: self._known.rollback(xid))
 
     def recover(self) -> Deferred[Sequence[Xid]]:
-        if (closed := self._unusable()) is not None:
-            return fail(closed)
-        return succeed(self._known.recover())
+        return self._while_open(lambda: succeed(self._known.recover()))
 
     def forget(self, xid: Xid) -> Deferred[None]:
-        if (closed := self._unusable()) is not None:
-            return fail(closed)
-        return self._known.forget(xid)
+        return self._while_open(lambda: self._known.forget(xid))
 
     def is_same_rm(self, other: XAResource) -> Deferred[bool]:
         return succeed(isinstance(other, EmbeddedXAResource) and other._known is self._known)
 
     # --- associations
 
-    def _start(self, xid: Xid, flags: Flags) -> None:
+    def _start(self, xid: Xid, flags: Flags) -> Deferred[None]:
         if flags not in _STARTS:
             raise xa_error(XAER_INVAL, xid, f"cannot be started with flags {flags:#x}")
         _check(xid)
@@ -114,8 +98,9 @@ class EmbeddedXAResource:
             if branch.code:
                 raise doomed(branch)
         self._associate(branch, True)
+        return succeed(None)
 
-    def _end(self, xid: Xid, flags: Flags) -> None:
+    def _end(self, xid: Xid, flags: Flags) -> Deferred[None]:
         if flags not in _ENDS:
             raise xa_error(XAER_INVAL, xid, f"cannot be ended with flags {flags:#x}")
         branch = self._known.find(xid)
@@ -130,6 +115,7 @@ class EmbeddedXAResource:
         self._associate(branch, False if flags == Flags.SUSPEND else None)
         if flags == Flags.FAIL:
             branch.code = XA_RBROLLBACK
+        return succeed(None)
 
     def _associate(self, branch: Branch, how: bool | None) -> None:
         branch.resources[self] = how
@@ -161,20 +147,12 @@ class EmbeddedXAResource:
                 self._known.abandon(branch)
         self.branches.clear()
 
-    def _unusable(self) -> MessagingError | None:
+    def _while_open(self, call: Callable[[], Deferred[_Answer]]) -> Deferred[_Answer]:
         try:
             self.session.check_open()
-        except MessagingError as error:
-            return error
-        return None
-
-    def _done(self, work: Callable[[], None]) -> Deferred[None]:
-        try:
-            self.session.check_open()
-            work()
+            return call()
         except MessagingError as error:
             return fail(error)
-        return succeed(None)
 
 
 def _check(xid: Xid) -> None:
@@ -186,62 +164,3 @@ def _check(xid: Xid) -> None:
             XAER_INVAL,
             f"no branch can be called {xid}: expected a format id of 0 or more, and 1 to 64 octets twice",
         )
-
-
-class EmbeddedXASession:
-    """One XA session. Made by its connection.
-
-    :param session: of mode TRANSACTED, used by this one only.
-    """
-
-    def __init__(self, session: EmbeddedSession, known: Branches) -> None:
-        self._session = session
-        self._resource = EmbeddedXAResource(session, known)
-
-    def resource(self) -> XAResource:
-        return self._resource
-
-    def send(self, messages: Sequence[Message]) -> None:
-        """As ``Session.send``.
-
-        :raises NotSupported: outside of a branch.
-        :raises XAError: the branch can only be rolled back.
-        """
-        self._session.send(messages)
-
-    def writable(self) -> bool:
-        return self._session.writable()
-
-    def on_writable(self, resume: Callable[[], None]) -> None:
-        self._session.on_writable(resume)
-
-    def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
-    ) -> EmbeddedConsumer:
-        return self._session.consumer(spec, deliver, failed)
-
-    def completion(self, done: Done) -> None:
-        self._session.completion(done)
-
-    def commit(self, done: Done) -> None:
-        """Refuse: the resource commits branches (JTA 1.1, section 3.2.3).
-
-        :raises NotSupported: always.
-        """
-        raise NotSupported("commit of an XA session, whose resource commits branches")
-
-    def rollback(self, done: Done) -> None:
-        """:raises NotSupported: always; the resource does it."""
-        raise NotSupported("rollback of an XA session, whose resource rolls branches back")
-
-    def recover(self) -> None:
-        """As ``Session.recover``; what was acknowledged in branches stays theirs."""
-        self._session.check_open()
-        self._session.return_outstanding()
-
-    def close(self) -> None:
-        """As ``Session.close``.
-
-        Branches that it took part in and that are not prepared are rolled back.
-        """
-        self._session.close()

@@ -46,7 +46,7 @@ from gateway.messaging.message import Message
 if TYPE_CHECKING:
     from gateway.broker.core.memory import Memory
     from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds, Sifted
+    from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds
     from gateway.broker.durability.numbering import Numbering
     from gateway.broker.durability.rows import Rows
     from gateway.broker.journey import Confirmable, Journey
@@ -61,13 +61,13 @@ class _Sent(NamedTuple):
 
     :param messages: all of it. :param arrivals: where it goes, in runs, without messages whose
         duplicate ids are known.
-    :param sifted: what was found about duplicate ids.
+    :param repeats: how many those are; None where no message has an id.
     """
 
     session: BranchSession
     messages: Sequence[Message]
     arrivals: Arrivals
-    sifted: Sifted | None
+    repeats: int | None
 
 
 def give_up(parts: Iterable[Part], sessions: Iterable[BranchSession] = ()) -> None:
@@ -261,7 +261,7 @@ class BranchWork:
         try:
             for routing, (session, messages) in sends.items():
                 arrivals = routing.route(messages, before)
-                sent.append(_Sent(session, messages, arrivals, routing.sifted))
+                sent.append(_Sent(session, messages, arrivals, routing.repeats))
                 for physical, run in arrivals:
                     physical.hold(len(run), _octets(run))
             everything = [arrival for each in sent for arrival in each.arrivals]
@@ -294,7 +294,7 @@ class BranchWork:
         """Accept it with the batch that gathers."""
         origin = sent.session.routing.origin
         self._numbering.give(sent.messages, origin.user, origin.number)
-        if sent.sifted is not None:
+        if sent.repeats is not None:
             self._duplicates.remember(sent.arrivals)
         if self.journey is not None:
             self.journey.produced(origin, sent.arrivals, held=True)
@@ -454,7 +454,7 @@ class BranchWork:
 
 def _has_repeats(sent: Sequence[_Sent]) -> bool:
     """Whether any of these repeat a known duplicate id."""
-    return any(each.sifted is not None and each.sifted.repeats for each in sent)
+    return any(each.repeats for each in sent)
 
 
 def _acknowledged(parts: Sequence[Part]) -> list[tuple[BranchConsumer, list[Message]]]:
