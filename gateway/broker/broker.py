@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from gateway.broker.core import ending, properties
-from gateway.broker.core.changes import AnyDestination, Changes
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
 from gateway.broker.core.names import check_name, is_wild
@@ -27,7 +27,7 @@ from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.duplicates import DuplicateIds
 from gateway.broker.durability.numbering import Numbering
-from gateway.broker.durability.rows import Rows
+from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.operator.limit_reports import LimitReports, UseReports
 from gateway.broker.schedule import Schedule, Slices
@@ -97,9 +97,13 @@ class Broker:
             truncate=options.truncate_dead,
             log_all=options.log_dead,
         )
+        self.limit_reports = LimitReports(self.schedule)
         #: What the destinations and subscriptions of this broker share.
         self.core = Changes(
-            self,
+            lambda physical: self.housekeeping.reap_later(physical),
+            self._removal_over,
+            self.dead_letters,
+            self.limit_reports,
             turn,
             self.memory,
             self.schedule,
@@ -109,7 +113,6 @@ class Broker:
             spills=spills,
             most_rollbacks=options.most_rollbacks,
         )
-        self.core.graves = self.dead_letters
         self.store_id = store_id
         #: Properties that the settings give, by destination.
         self.configured = dict(options.destinations)
@@ -130,7 +133,6 @@ class Broker:
         store.on_damaged = self._damaged_unasked
         store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
-        self.limit_reports = self.core.reports = LimitReports(self.schedule)
         self.use_reports = UseReports(self.schedule, options.reap_time)
         self.housekeeping = Housekeeping(
             turn,
@@ -216,15 +218,10 @@ class Broker:
         check_name(destination)
         stayed = self.duplicates.come_back(destination)
         number = stayed or self.new_number()
-        made = given or self.properties_for(destination)
-        if destination.kind is Kind.QUEUE:
-            physical = PhysicalQueue(self.core, destination, number, made)
-        else:
-            physical = PhysicalTopic(self.core, self.wild, destination, number, made)
+        physical = self._register(destination, number, given or self.properties_for(destination))
         physical.since = physical.identified = self.last_seq
         physical.stored = bool(stayed)
         physical.auto_created = not destination.temporary and destination not in self.configured
-        self._register(physical)
         # What it is made for may be refused, or be a repetition.
         physical.emptied()
         return physical
@@ -235,7 +232,6 @@ class Broker:
         :raises StoreError: its properties cannot be read.
         """
         destination = Destination(Kind(row.kind), row.name)
-        number = row.id
         given = properties.from_text(row.properties) if row.administered else None
         held = self.configured.get(destination)
         try:
@@ -251,25 +247,27 @@ class Broker:
             raise StoreError(
                 f"the store holds {destination} with properties that cannot be read: {error}"
             ) from error
-        made: PhysicalQueue | PhysicalTopic
-        if destination.kind is Kind.QUEUE:
-            made = PhysicalQueue(self.core, destination, number, held)
-        else:
-            made = PhysicalTopic(self.core, self.wild, destination, number, held)
+        made = self._register(destination, row.id, held)
         made.stored = True
         made.administered = given
         made.auto_created = (
             destination not in self.configured and not row.properties and given is None
         )
-        self.used_number(number)
-        self._register(made)
+        self.used_number(row.id)
         return made
 
-    def _register(self, physical: PhysicalQueue | PhysicalTopic) -> None:
-        self.destinations[physical.destination] = physical
-        self.memory.stand(of_destination(physical.destination.name))
-        if isinstance(physical, PhysicalTopic):
-            self.topics[physical.destination] = physical
+    def _register(
+        self, destination: Destination, number: int, given: DestinationProperties
+    ) -> PhysicalQueue | PhysicalTopic:
+        physical: PhysicalQueue | PhysicalTopic
+        if destination.kind is Kind.QUEUE:
+            physical = PhysicalQueue(self.core, destination, number, given)
+        else:
+            physical = PhysicalTopic(self.core, self.wild, destination, number, given)
+            self.topics[destination] = physical
+        self.destinations[destination] = physical
+        self.memory.stand(of_destination(destination.name))
+        return physical
 
     def topic(self, destination: Destination) -> PhysicalTopic:
         """The physical topic, made if it does not exist."""
@@ -321,7 +319,7 @@ class Broker:
         ):
             # Its row stays as long as its ids are remembered.
             physical.stored = False
-        elif physical.stored and physical.burial is None and self._has_rows(physical):
+        elif physical.stored and physical.burial is None and physical.has_rows:
             # Until its last message is deleted, so that a restart does not find messages of no
             # destination. It would delete them, too; those that are to be buried are nowhere else
             # yet, and it is to find them again.
@@ -329,7 +327,7 @@ class Broker:
 
         def emptied(count: int) -> None:
             physical.purged = True
-            self.removal_over(physical)
+            self._removal_over(physical)
             done()
 
         if isinstance(physical, PhysicalQueue):
@@ -346,20 +344,12 @@ class Broker:
         if not isinstance(physical, PhysicalQueue):
             emptied(0)
 
-    def _has_rows(self, physical: AnyDestination) -> bool:
-        """Whether rows of the store may name the destination, or are to."""
-        return bool(physical.count or physical.arrivals or physical.coming or physical.clearing)
-
-    def idle(self, physical: AnyDestination) -> None:
-        """Nobody uses an auto-created destination: it is reaped after a while."""
-        self.housekeeping.reap_later(physical)
-
-    def removal_over(self, physical: AnyDestination) -> None:
+    def _removal_over(self, physical: Destined) -> None:
         """Delete the row of a removed destination once nothing holds it.
 
         Called when something has left the destination; transactions may still hold messages of it.
         """
-        if physical.purged and physical.stored and not self._has_rows(physical):
+        if physical.purged and physical.stored and not physical.has_rows:
             physical.stored = False
             if self.rows.damaged:
                 self.rows.delete_damaged(physical.number)
@@ -520,12 +510,9 @@ class Broker:
 
     def _disk_full(self, full: bool) -> None:
         """The disk is full, or has room again; the store has said so in the log."""
-        self.turn.begin()
-        try:
+        with self.turn:
             self.memory.spilling = not full
             self.commits.disk_full(full)
-        finally:
-            self.turn.end()
 
     def _damaged(self, error: StoreDamaged) -> None:
         """Stop the destination of a message that is damaged in the store.
@@ -550,19 +537,13 @@ class Broker:
 
     def _damaged_unasked(self, error: StoreDamaged) -> None:
         """The same where the store has found it by itself."""
-        self.turn.begin()
-        try:
+        with self.turn:
             self._damaged(error)
-        finally:
-            self.turn.end()
 
     def _store_failed(self, error: StoreFailed) -> None:
         """The store has failed, maybe while no caller waited for it."""
-        self.turn.begin()
-        try:
+        with self.turn:
             self.commits.give_up(error)
-        finally:
-            self.turn.end()
 
     def close(self, closed: Callable[[], None]) -> None:
         """Make durable what was asked, and close the store; then call ``closed``.

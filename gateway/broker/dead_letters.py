@@ -18,8 +18,8 @@ from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Int, Value
 
 if TYPE_CHECKING:
-    from gateway.broker.core.changes import AnyDestination
     from gateway.broker.core.source import Place
+    from gateway.broker.durability.rows import Destined
     from gateway.messaging.destination import Destination
     from gateway.messaging.turn import Turn
 
@@ -72,7 +72,7 @@ class DeadLetters:
 
     def bury(
         self,
-        physical: AnyDestination,
+        physical: Destined,
         source: Place,
         message: Message,
         reason: DeadReason,
@@ -128,7 +128,7 @@ class DeadLetters:
         copy.user = message.user
         self._arrive(DMQ, [copy])
 
-    def _keeps(self, physical: AnyDestination, message: Message) -> bool:
+    def _keeps(self, physical: Destined, message: Message) -> bool:
         wish = _wish(
             message.headers.properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq
         )

@@ -13,9 +13,9 @@ from gateway.broker.core.queue import PhysicalQueue
 from gateway.messaging.destination import Destination
 
 if TYPE_CHECKING:
-    from gateway.broker.core.changes import AnyDestination
     from gateway.broker.core.subscription import TopicSubscription
     from gateway.broker.core.topic import PhysicalTopic
+    from gateway.broker.durability.rows import Destined
     from gateway.broker.operator.limit_reports import UseReports
     from gateway.broker.schedule import Schedule
     from gateway.broker.settings import BrokerOptions
@@ -79,7 +79,7 @@ class Housekeeping:
 
     # --- unused destinations
 
-    def reap_later(self, physical: AnyDestination) -> None:
+    def reap_later(self, physical: Destined) -> None:
         """Remove the destination if it is not used for the reap time."""
         if physical.destination not in self._reaping and self._reap_time_ms:
             self._reaping.add(physical.destination)

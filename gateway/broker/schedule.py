@@ -211,8 +211,7 @@ class Slices:
         self._until = 0.0
         if not self._waiting:
             return
-        self._turn.begin()
-        try:
+        with self._turn:
             # Who finds the time used up asks again, and so comes after the others.
             while self._waiting and not self.spent():
                 work = self._waiting.popleft()
@@ -221,5 +220,3 @@ class Slices:
                 except Exception:  # noqa: BLE001
                     # A defect of one must not take the others' turn away.
                     self._log.failure("work that had waited for time failed: {work}", work=work)
-        finally:
-            self._turn.end()

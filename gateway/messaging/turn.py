@@ -3,7 +3,7 @@
 What a turn of the reactor causes is collected and done once, at its end: deliveries, then one write
 per connection, then one hand-off to the store, which need not be troubled with what the writes have
 settled. Whoever starts a turn (a transport that received bytes) brackets it with
-:meth:`Turn.begin` and :meth:`Turn.end`; code called outside of one need not care, the end is
+``with``, or with :meth:`Turn.begin` and :meth:`Turn.end`; code called outside of one need not care, the end is
 then scheduled.
 
 Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
@@ -67,6 +67,12 @@ class Turn:
         self._depth -= 1
         if not self._depth and not self._ending:
             self._finish()
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *raised: object) -> None:
+        self.end()
 
     def leave(self) -> None:
         """As :meth:`end`, but serve other sockets that are ready now first.

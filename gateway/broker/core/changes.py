@@ -13,52 +13,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gateway.broker.durability.rows import Destined
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
-
     from gateway.broker.core.memory import Memory
     from gateway.broker.core.source import Place, Receiver
     from gateway.broker.core.spilled import Spilled
+    from gateway.broker.dead_letters import DeadLetters
     from gateway.broker.durability.commit import GroupCommit
     from gateway.broker.durability.rows import Rows
+    from gateway.broker.operator.limit_reports import LimitReports
     from gateway.broker.schedule import Schedule, Slices
     from gateway.messaging.dead import DeadReason
     from gateway.messaging.message import Message
     from gateway.messaging.turn import Turn
-
-
-class AnyDestination(Destined, Protocol):
-    """A queue or a topic, as those know it who are told of its changes."""
-
-    #: See :class:`gateway.broker.core.physical.Physical`.
-    count: int
-    coming: int
-    clearing: int
-    idle_since: int
-    removed: bool
-    purged: bool
-
-    @property
-    def arrivals(self) -> Sized: ...
-
-
-class Upkeep(Protocol):
-    """Reaps unused destinations, and cleans up after removed ones."""
-
-    def idle(self, physical: AnyDestination) -> None:
-        """An auto-created destination is not in use."""
-
-    def removal_over(self, physical: AnyDestination) -> None:
-        """Something left a destination that was removed."""
-
-
-class Reports(Protocol):
-    """Tells the operator of limits."""
-
-    def holding_back(self, physical: AnyDestination) -> None: ...
-
-    def has_room(self, physical: AnyDestination) -> None: ...
-
-    def evicting(self, physical: AnyDestination, reason: DeadReason) -> None: ...
 
 
 class Journal(Protocol):
@@ -81,33 +46,21 @@ class Journal(Protocol):
     def removed_stored(self, source: Place, seqs: Sequence[int]) -> None: ...
 
 
-class Graves(Protocol):
-    """Keeps the dead."""
-
-    def tell(
-        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
-    ) -> None: ...
-
-    def bury(
-        self,
-        physical: AnyDestination,
-        source: Place,
-        message: Message,
-        reason: DeadReason,
-        comment: str,
-    ) -> None: ...
-
-
 class Changes:
     """The one collaborator of the core's objects.
 
+    :param idle: told of an auto-created destination that is not in use.
+    :param removal_over: told when something has left a destination that was removed.
     :param spills: whether messages that memory has no room for can live in the store only.
     :param most_rollbacks: tries after which a message is dead; 0 for no bound.
     """
 
     def __init__(
         self,
-        upkeep: Upkeep,
+        idle: Callable[[Destined], None],
+        removal_over: Callable[[Destined], None],
+        graves: DeadLetters,
+        reports: LimitReports,
         turn: Turn,
         memory: Memory,
         schedule: Schedule,
@@ -118,7 +71,10 @@ class Changes:
         spills: bool,
         most_rollbacks: int,
     ) -> None:
-        self.upkeep: Upkeep = upkeep
+        self.idle: Callable[[Destined], None] = idle
+        self.removal_over: Callable[[Destined], None] = removal_over
+        self._graves = graves
+        self.reports = reports
         self.turn = turn
         self.memory = memory
         self.schedule = schedule
@@ -129,8 +85,6 @@ class Changes:
         self.most_rollbacks = most_rollbacks
         #: Told of every step; None where nothing is.
         self.journal: Journal | None = None
-        self.graves: Graves
-        self.reports: Reports
 
     # --- arrivals
 
@@ -292,7 +246,7 @@ class Changes:
         self,
         source: Place,
         messages: Sequence[Message],
-        place_of: Callable[[Message], AnyDestination | None],
+        place_of: Callable[[Message], Destined | None],
         reason: DeadReason,
         comment: str,
     ) -> None:
@@ -302,11 +256,11 @@ class Changes:
         """
         self._commits.begin()
         try:
-            self.graves.tell(source, messages, reason, comment)
+            self._graves.tell(source, messages, reason, comment)
             for message in messages:
                 place = place_of(message)
                 if place is not None:
-                    self.graves.bury(place, source, message, reason, comment)
+                    self._graves.bury(place, source, message, reason, comment)
             source.settle(messages)
         finally:
             self._commits.end()

@@ -156,6 +156,11 @@ class Physical(ABC):
     def busy(self) -> bool: ...
 
     @property
+    def has_rows(self) -> bool:
+        """Whether rows of the store may name it, or are to."""
+        return bool(self.count or self.arrivals or self.coming or self.clearing)
+
+    @property
     def drops_arrivals(self) -> bool:
         """Whether it gives up what still arrives.
 
@@ -346,6 +351,6 @@ class Physical(ABC):
         """
         if self.auto_created and not self.removed and not self.damaged and not self.busy:
             self.idle_since = self.changes.turn.refresh_timer()
-            self.changes.upkeep.idle(self)
+            self.changes.idle(self)
         elif self.removed:
-            self.changes.upkeep.removal_over(self)
+            self.changes.removal_over(self)

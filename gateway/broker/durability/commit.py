@@ -575,11 +575,8 @@ class GroupCommit:
             self._store.submit(pending.batch, self._committed)
 
     def _committed(self, error: StoreError | None) -> None:
-        self._turn.begin()
-        try:
+        with self._turn:
             self._finish(error)
-        finally:
-            self._turn.end()
 
     def _finish(self, error: StoreError | None) -> None:
         pending = self._in_store

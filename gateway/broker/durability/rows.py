@@ -39,9 +39,9 @@ BLOCK = 500
 
 
 class Destined(Protocol):
-    """A destination that has a row, or may have one.
+    """A queue or a topic, as those know it who keep its row or are told of its changes.
 
-    ``stored``: the store has it.
+    See :class:`gateway.broker.core.physical.Physical`.
     """
 
     destination: Destination
@@ -50,6 +50,12 @@ class Destined(Protocol):
     administered: dict[str, str] | None
     auto_created: bool
     stored: bool
+    idle_since: int
+    removed: bool
+    purged: bool
+
+    @property
+    def has_rows(self) -> bool: ...
 
 
 class Subscribed(Protocol):
@@ -236,14 +242,11 @@ class Rows:
         self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], in_order: bool = False
     ) -> None:
         def fetched(rows: Sequence[Row] | StoreError) -> None:
-            self._turn.begin()
-            try:
+            with self._turn:
                 if isinstance(rows, StoreError):
                     self._failed(rows, seqs, done)
                 else:
                     done([_message(row) for row in rows])
-            finally:
-                self._turn.end()
 
         self._store.fetch(seqs, fetched, in_order=in_order)
 

@@ -458,13 +458,10 @@ class BrokerAdministration:
         """
         for connection in list(self._provider.connections):
             if connection.number == number:
-                self._broker.turn.begin()
-                try:
+                with self._broker.turn:
                     connection.fail(
                         ProviderUnavailable("an administrator has ended the connection")
                     )
-                finally:
-                    self._broker.turn.end()
                 self._broker.log.info(
                     "connection {number} of user '{user}' is ended by an administrator",
                     number=number,

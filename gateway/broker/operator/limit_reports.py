@@ -19,7 +19,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull
 
 if TYPE_CHECKING:
-    from gateway.broker.core.changes import AnyDestination
+    from gateway.broker.durability.rows import Destined
     from gateway.broker.schedule import Schedule
 
 #: Between two log lines about one destination and one thing that happens to it.
@@ -42,7 +42,7 @@ class LimitReports:
         #: Destinations, subscriptions and consumers refused since the last line.
         self._refused = 0
 
-    def evicting(self, physical: AnyDestination, reason: DeadReason) -> None:
+    def evicting(self, physical: Destined, reason: DeadReason) -> None:
         """A destination gives a message up to make room."""
         if self._is_first("gave up", physical.destination):
             self._log.warn(
@@ -51,7 +51,7 @@ class LimitReports:
                 reason=reason.value,
             )
 
-    def refusing(self, physical: AnyDestination, error: DestinationFull) -> None:
+    def refusing(self, physical: Destined, error: DestinationFull) -> None:
         """A destination refuses a message that it has no room for."""
         if self._is_first("refused", physical.destination):
             self._log.warn(
@@ -105,7 +105,7 @@ class LimitReports:
 
     # --- senders held back
 
-    def holding_back(self, physical: AnyDestination) -> None:
+    def holding_back(self, physical: Destined) -> None:
         """Note that a destination at its limit holds its senders back.
 
         Called for every arrival there.
@@ -122,7 +122,7 @@ class LimitReports:
                 holding.quiet = True
                 self._later(partial(self._report, physical))
 
-    def has_room(self, physical: AnyDestination) -> None:
+    def has_room(self, physical: Destined) -> None:
         """A destination that held its senders back has room for them."""
         holding = self._holding.get(physical.destination)
         if holding is None or not holding.now:
@@ -133,11 +133,11 @@ class LimitReports:
         if not holding.quiet:
             del self._holding[physical.destination]
 
-    def forget(self, physical: AnyDestination) -> None:
+    def forget(self, physical: Destined) -> None:
         """A destination is removed."""
         self._holding.pop(physical.destination, None)
 
-    def _report(self, physical: AnyDestination) -> None:
+    def _report(self, physical: Destined) -> None:
         """A minute has passed since the last line."""
         holding = self._holding.get(physical.destination)
         if holding is None or physical.removed:
@@ -156,7 +156,7 @@ class LimitReports:
         else:
             del self._holding[physical.destination]
 
-    def _say(self, physical: AnyDestination) -> None:
+    def _say(self, physical: Destined) -> None:
         destination = str(physical.destination)
         if self._holding[physical.destination].now:
             self._log.warn(

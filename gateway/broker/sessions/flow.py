@@ -20,14 +20,12 @@ from twisted.logger import Logger
 
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.journey import Recipient
 
 if TYPE_CHECKING:
     from gateway.broker.core.memory import Memory
-    from gateway.broker.core.source import Source
     from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.journal_lines import Origin
     from gateway.broker.schedule import Schedule
-    from gateway.messaging.provider import Subscription
     from gateway.messaging.turn import Turn
 
 #: Milliseconds between two looks at those who are held back: memory is counted at each message, and
@@ -141,19 +139,12 @@ class Backpressure:
         self._closed = True
 
 
-class Holder(Protocol):
+class Holder(Recipient, Protocol):
     """A consumer that has messages it has not acknowledged."""
 
-    spec: Subscription
-    source: Source
-    origin: Origin
     closed: bool
     #: Bytes of memory that those take.
     unsettled: int
-
-    @property
-    def outstanding(self) -> int:
-        """How many those are."""
 
 
 class Unacknowledged:

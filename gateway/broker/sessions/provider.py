@@ -146,8 +146,7 @@ class EmbeddedProvider:
 
         Those of users who may no longer connect are lost; the others have their users' new groups.
         """
-        self.broker.turn.begin()
-        try:
+        with self.broker.turn:
             for connection, address in list(self._connections.items()):
                 try:
                     principal = self._users.readmit(connection.principal, address)
@@ -157,8 +156,6 @@ class EmbeddedProvider:
                     connection.fail(error)
                 else:
                     connection.readmitted(principal)
-        finally:
-            self.broker.turn.end()
 
     def fail(self, error: MessagingError) -> None:
         """Every connection is lost."""
@@ -191,10 +188,6 @@ def _waiting_at(place: Dispatched) -> Deferred[Waiting | None]:
         every = [*times, *[message.timestamp for message in messages]]
         told.callback(Waiting(count, min(every, default=-1)))
 
-    turn = place.changes.turn
-    turn.begin()
-    try:
+    with place.changes.turn:
         place.changes.fetch(stored, read)
-    finally:
-        turn.end()
     return told
