@@ -305,7 +305,9 @@ class Store(Protocol):
     """Keeps rows.
 
     :meth:`open` and the scans, such as :meth:`scan`, may block and are called before the reactor
-        runs.
+    runs, the scans between opening and the first batch. A block has at most 500 rows.
+
+    Everything else raises StoreError when the store is not open.
     """
 
     #: Called on the reactor thread with whether the disk is full, when that changes; and before

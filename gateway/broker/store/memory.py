@@ -123,23 +123,11 @@ class MemoryStore:
         *,
         in_order: bool = False,
     ) -> None:
-        """Read messages in the order asked, as they are now.
-
-        Messages that are gone are left out.
-
-        :raises StoreError: the store is not open.
-        """
         self._check_open()
         rows = self._failure or [self._rows[seq] for seq in seqs if seq in self._rows]
         self._later(lambda: fetched(rows))
 
     def close(self, closed: Callable[[], None]) -> None:
-        """Forget everything.
-
-        ``closed`` follows after the callbacks of what was asked before.
-
-        :raises StoreError: it is not open.
-        """
         self._check_open()
         self._open = False
         self._failure = None

@@ -4,7 +4,7 @@ Owns the statements that read, and the check of every message's checksum. Knows 
 or callbacks.
 
 A read of many rows is one step of one statement where it can be (see
-:mod:`gateway.broker.store.statements` for why): SQLite joins the columns into one text each, octets
+:mod:`gateway.broker.store.changes` for why): SQLite joins the columns into one text each, octets
 in hexadecimal. Against a busy reactor this reads 80,000 rows of 1 KiB a second where one step a row
 reads 600. Large ones would cost more to spell out than a step does, and are read as they are.
 """
@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
-from gateway.broker.store.changes import branch_crc
+from gateway.broker.store.changes import NARROW, REMEMBERED, Keys, branch_crc
 from gateway.broker.store.interface import (
     BranchRow,
     DestinationRow,
@@ -30,7 +30,6 @@ from gateway.broker.store.interface import (
     StoreDamaged,
     SubscriptionRow,
 )
-from gateway.broker.store.statements import NARROW, REMEMBERED, Keys
 
 #: Rows that are read at once.
 BLOCK: Final = 500

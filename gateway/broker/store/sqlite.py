@@ -167,51 +167,21 @@ class SqliteStore:
         return recovered
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
-        """The narrow part of every message by rising seq.
-
-        Comes in blocks of at most 500; called before the first batch.
-
-        :raises StoreDamaged, StoreError: as it reads.
-        """
         return self._scanned(reading.scan)
 
     def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
-        """(subscription id, seq) of everything owed, by rising seq.
-
-        Comes in blocks of at most 500; called before the first batch.
-        """
         return self._scanned(reading.scan_owed)
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
-        """Redelivery counts by rising seq.
-
-        Comes in blocks of at most 500; called before the first batch.
-        """
         return self._scanned(reading.scan_redeliveries)
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
-        """Remembered duplicate ids by rising seq.
-
-        Comes in blocks of at most 500; called before the first batch.
-
-        :raises StoreDamaged: a checksum is wrong.
-        """
         return self._scanned(partial(reading.scan_duplicates, path=self.path))
 
     def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
-        """Transaction branches by rising id.
-
-        Comes in blocks of at most 500; called before the first batch.
-
-        :raises StoreDamaged: a checksum is wrong.
-        """
         return self._scanned(partial(reading.scan_branches, path=self.path))
 
     def measure(self) -> int:
-        """Measure how many bytes of messages one batch may insert.
-
-        That is what the disk could hold if the store were empty.
-        """
         # Whatever is wrong with the folder, the next batch says it.
         with suppress(OSError):
             self.largest = self._reserve.largest()
@@ -220,12 +190,6 @@ class SqliteStore:
     # While the reactor runs.
 
     def submit(self, batch: Batch, committed: Committed) -> None:
-        """Make a batch durable.
-
-        See :meth:`gateway.broker.store.interface.Store.submit`.
-
-        :raises StoreError: the store is not open.
-        """
         crashpoints.hit(crashpoints.BROKER_BEFORE_SUBMIT)
         self._running().put(partial(self._commit, batch, committed))
 
@@ -236,12 +200,6 @@ class SqliteStore:
         *,
         in_order: bool = False,
     ) -> None:
-        """Read messages.
-
-        See :meth:`gateway.broker.store.interface.Store.fetch`.
-
-        :raises StoreError: the store is not open.
-        """
         thread = self._running()
         (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
 

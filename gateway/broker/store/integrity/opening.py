@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gateway.broker.store import failures, reading
-from gateway.broker.store.changes import destination_crc, subscription_crc
+from gateway.broker.store.changes import CACHED_STATEMENTS, Keys, destination_crc, subscription_crc
 from gateway.broker.store.integrity import checks, wal
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
 from gateway.broker.store.reserve import is_lack_of_space
-from gateway.broker.store.statements import CACHED_STATEMENTS, Keys
 from gateway.instance import crashpoints
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.

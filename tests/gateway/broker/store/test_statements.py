@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.broker.store import changes, reading
+from gateway.broker.store.changes import SIZES, Keys, Rows
 from gateway.broker.store.interface import Batch, DestinationRow, RedeliveryRow, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore
-from gateway.broker.store.statements import SIZES, Keys, Rows
 from tests.gateway.broker.store.harness import QueueReactor, insert, row
 
 
