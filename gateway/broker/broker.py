@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from gateway.broker.core import ending, properties
@@ -29,6 +29,7 @@ from gateway.broker.durability.duplicates import DuplicateIds
 from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
+from gateway.broker.journey import Journey
 from gateway.broker.operator.limit_reports import LimitReports, UseReports
 from gateway.broker.schedule import Schedule, Slices
 from gateway.broker.sessions.flow import Unacknowledged
@@ -48,11 +49,6 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import DestinationStopped, InvalidDestination, StorageFailed
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
-
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IReactorTime
-
-    from gateway.broker.journey import Journey
 
 
 def _nothing() -> None: ...

@@ -7,21 +7,19 @@ are ``messaging.dead``'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
+from gateway.broker.core.source import Place
+from gateway.broker.durability.rows import Destined
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, DeadReason
+from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.turn import Turn
 from gateway.messaging.values import Int, Value
-
-if TYPE_CHECKING:
-    from gateway.broker.core.source import Place
-    from gateway.broker.durability.rows import Destined
-    from gateway.messaging.destination import Destination
-    from gateway.messaging.turn import Turn
 
 
 class DeadJournal(Protocol):

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.durability.rows import Destined
+from gateway.broker.operator.limit_reports import UseReports
+from gateway.broker.schedule import Schedule
+from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination
-
-if TYPE_CHECKING:
-    from gateway.broker.core.subscription import TopicSubscription
-    from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.durability.rows import Destined
-    from gateway.broker.operator.limit_reports import UseReports
-    from gateway.broker.schedule import Schedule
-    from gateway.broker.settings import BrokerOptions
-    from gateway.messaging.turn import Turn
+from gateway.messaging.turn import Turn
 
 #: Destinations and subscriptions that are looked at for expired messages in one turn.
 SWEPT: Final = 200

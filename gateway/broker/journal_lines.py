@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from gateway.journal import contents
+from gateway.journal.journal import Journal
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
-
-if TYPE_CHECKING:
-    from gateway.journal.journal import Journal
 
 Steps: TypeAlias = tuple[str, ...]
 #: A value for each message, or the one that all have.

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from gateway.broker.core.names import is_wild
+from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.source import Receiver, Source
+from gateway.broker.core.source import Place, Receiver, Source
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.durability.numbering import Numbering
+from gateway.broker.durability.rows import Rows
 from gateway.broker.journal_lines import (
     JournalLines,
     Named,
@@ -27,23 +31,16 @@ from gateway.broker.journal_lines import (
     timestamps_of,
 )
 from gateway.broker.store.interface import Row
+from gateway.journal.journal import Journal
 from gateway.journal.schema import Step
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
+from gateway.messaging.selector.selector import Selector
+from gateway.messaging.turn import Turn
 
-if TYPE_CHECKING:
-    from gateway.broker.core.physical import Physical
-    from gateway.broker.core.source import Place
-    from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.durability.numbering import Numbering
-    from gateway.broker.durability.rows import Rows
-    from gateway.journal.journal import Journal
-    from gateway.messaging.selector.selector import Selector
-    from gateway.messaging.turn import Turn
-
-    Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
+Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
 
 #: Names, or ranges of names, that a session may keep until its next completion.
 _MOST_NAMES: Final = 16_384

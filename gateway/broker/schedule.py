@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IDelayedCall, IReactorTime
-
-    from gateway.messaging.turn import Turn
-
+from gateway.messaging.turn import Turn
 
 #: Seconds of one turn; what is due and was not done then is done in the next turns, between others'
 #: work.

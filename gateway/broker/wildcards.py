@@ -7,15 +7,13 @@ for new ones when it needs them: see :class:`gateway.broker.core.topic.PhysicalT
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.broker.core.names import Pattern
-
-if TYPE_CHECKING:
-    from gateway.broker.core.subscription import TopicSubscription
-    from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.schedule import Schedule
-    from gateway.messaging.destination import Destination
+from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.schedule import Schedule
+from gateway.messaging.destination import Destination
 
 #: When some have ended, what is looked at in one turn: entries in the lists of topics, a topic
 #: itself counts as some.

@@ -8,22 +8,19 @@ Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from gateway.broker.durability.rows import Destined
-
-if TYPE_CHECKING:
-    from gateway.broker.core.memory import Memory
-    from gateway.broker.core.source import Place, Receiver
-    from gateway.broker.core.spilled import Spilled
-    from gateway.broker.dead_letters import DeadLetters
-    from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.durability.rows import Rows
-    from gateway.broker.operator.limit_reports import LimitReports
-    from gateway.broker.schedule import Schedule, Slices
-    from gateway.messaging.dead import DeadReason
-    from gateway.messaging.message import Message
-    from gateway.messaging.turn import Turn
+from gateway.broker.core.memory import Memory
+from gateway.broker.core.source import Place, Receiver
+from gateway.broker.core.spilled import Spilled
+from gateway.broker.dead_letters import DeadLetters
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.durability.rows import Destined, Rows
+from gateway.broker.operator.limit_reports import LimitReports
+from gateway.broker.schedule import Schedule, Slices
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.message import Message
+from gateway.messaging.turn import Turn
 
 
 class Journal(Protocol):

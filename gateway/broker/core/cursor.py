@@ -10,15 +10,13 @@ it, until nothing is left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.broker.core.backlog import Backlog
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.lane import BEYOND, PriorityLane
+from gateway.broker.core.source import Receiver
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
-    from gateway.broker.core.source import Receiver
 
 #: Octets that are read from the store at once.
 _OCTETS: Final = 4 * 1024 * 1024

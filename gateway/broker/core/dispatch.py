@@ -16,25 +16,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
 from gateway.broker.core.backlog import Backlog
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.source import Place
+from gateway.broker.core.memory import Memory
+from gateway.broker.core.physical import Physical
+from gateway.broker.core.source import Place, Receiver
 from gateway.broker.durability.rows import BLOCK
+from gateway.broker.schedule import Schedule
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
-    from gateway.broker.core.memory import Memory
-    from gateway.broker.core.physical import Physical
-    from gateway.broker.core.source import Receiver
-    from gateway.broker.schedule import Schedule
-    from gateway.messaging.turn import Turn
+from gateway.messaging.turn import Turn
 
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000

@@ -9,20 +9,18 @@ subscription's.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from twisted.logger import Logger
 
 from gateway.broker.core.names import is_wild
+from gateway.broker.core.physical import Physical
 from gateway.broker.core.purging import Search, purge
+from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.physical import Physical
-    from gateway.broker.core.subscription import TopicSubscription
 
 _LOG: Final = Logger(namespace="gateway.broker")
 

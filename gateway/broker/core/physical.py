@@ -8,16 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.source import Source
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
-    from gateway.broker.core.source import Source
 
 #: Messages given up in one turn to make room.
 _REMOVED: Final = 100

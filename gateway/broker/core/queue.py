@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from gateway.broker.core import redelivery
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.physical import Kept, Physical
+from gateway.broker.core.source import Receiver
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped, TooManyConsumers
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
-    from gateway.broker.core.source import Receiver
-    from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
+from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 
 class PhysicalQueue(Physical):

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.dispatch import Dispatched
-    from gateway.messaging.redelivery import RedeliveryChanges
+from gateway.messaging.redelivery import RedeliveryChanges
 
 #: How long the wall clock is believed before it is looked at again, in milliseconds.
 _LOOK_MS: Final = 10_000

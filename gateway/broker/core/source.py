@@ -6,16 +6,14 @@ Owns the words between a consumer, its source and what hands out for that, and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.messaging.errors import MessagingError
-    from gateway.messaging.provider import Subscription
-    from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
-    from gateway.messaging.selector.selector import Selector
+from gateway.messaging.provider import Subscription
+from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
+from gateway.messaging.selector.selector import Selector
 
 
 class Receiver(Protocol):

@@ -18,27 +18,25 @@ message that waited when the consumer came, before the message is delivered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
 from gateway.broker.core import redelivery
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.lane import BEYOND
+from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import is_wild
+from gateway.broker.core.physical import Physical
 from gateway.broker.core.purging import Search
+from gateway.broker.core.source import Receiver
 from gateway.broker.core.spilled import Spilled
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
-    from gateway.broker.core.limits import DestinationProperties
-    from gateway.broker.core.physical import Physical
-    from gateway.broker.core.source import Receiver
-    from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
-    from gateway.messaging.selector.selector import Selector
+from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
+from gateway.messaging.selector.selector import Selector
 
 
 class Topics(Protocol):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.physical import Kept, Physical
+from gateway.broker.core.subscription import TopicSubscription
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
-
-if TYPE_CHECKING:
-    from gateway.broker.core.changes import Changes
-    from gateway.broker.core.subscription import TopicSubscription
 
 
 class Wild(Protocol):

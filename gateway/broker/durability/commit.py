@@ -27,8 +27,9 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from gateway.broker.durability.batch import REMOVED, PendingBatch, Waiter, divide, guard
@@ -46,9 +47,6 @@ from gateway.broker.store.interface import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
-
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IDelayedCall
 
 #: Bounds of one commit, and of what may wait before senders of persistent messages are held back.
 MOST_OPERATIONS: Final = 2_000

@@ -16,34 +16,30 @@ either. Ages are marks in the order of all seqs, as a time for each id would cos
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from twisted.logger import Logger
 
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.durability.numbering import Numbering
+from gateway.broker.durability.rows import Rows
+from gateway.broker.schedule import Schedule
+from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import DuplicateRow
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DuplicateInDoubt, InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.turn import Turn
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from gateway.broker.core.queue import PhysicalQueue
-    from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.durability.numbering import Numbering
-    from gateway.broker.durability.rows import Rows
-    from gateway.broker.schedule import Schedule
-    from gateway.broker.settings import BrokerOptions
-    from gateway.messaging.destination import Destination
-    from gateway.messaging.turn import Turn
-
-    Destined: TypeAlias = PhysicalQueue | PhysicalTopic
-    Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]
-    Before: TypeAlias = set[tuple[Destined, bytes]]
+Destined: TypeAlias = PhysicalQueue | PhysicalTopic
+Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]
+Before: TypeAlias = set[tuple[Destined, bytes]]
 
 #: The longest id, octets in UTF-8.
 LONGEST: Final = 1024

@@ -7,15 +7,13 @@ ids that are not made of their seqs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.broker.core.physical import Physical
 from gateway.broker.durability.commit import GroupCommit
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
-
-if TYPE_CHECKING:
-    from gateway.broker.core.physical import Physical
 
 #: Seqs are reserved in the store by that many at once, ahead of their use.
 RESERVE: Final = 10_000_000

@@ -6,7 +6,8 @@ The scan reads the narrow rows only; whole messages are read back as consumers c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IReactorTime
 
 from gateway.broker.broker import Broker
 from gateway.broker.core import redelivery
@@ -33,9 +34,6 @@ from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.selector.selector import parse
 from gateway.messaging.turn import Turn
 from gateway.messaging.xa import xid_text
-
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IReactorTime
 
 
 def open_broker(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
+from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.properties import to_text
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.durability.commit import GroupCommit
@@ -28,11 +29,8 @@ from gateway.broker.store.interface import (
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message
+from gateway.messaging.selector.selector import Selector
 from gateway.messaging.turn import Turn
-
-if TYPE_CHECKING:
-    from gateway.broker.core.limits import DestinationProperties
-    from gateway.messaging.selector.selector import Selector
 
 #: Messages read back from the store at once.
 BLOCK = 500

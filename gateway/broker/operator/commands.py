@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
 from gateway.broker.core import ending, properties
+from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.properties import PropertyRefused
 from gateway.broker.core.purging import Search, fail_consumers, purge
 from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.operator import views
 from gateway.broker.operator.views import (
     BrokerView,
@@ -31,6 +33,7 @@ from gateway.broker.operator.views import (
     DestinationView,
     DurableView,
 )
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.store.interface import StoreError
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
@@ -44,11 +47,6 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.selector.selector import parse
-
-if TYPE_CHECKING:
-    from gateway.broker.core.dispatch import Dispatched
-    from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.sessions.provider import EmbeddedProvider
 
 _KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
 

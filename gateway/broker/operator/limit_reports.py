@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from twisted.logger import Logger
 
+from gateway.broker.durability.rows import Destined
+from gateway.broker.schedule import Schedule
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull
-
-if TYPE_CHECKING:
-    from gateway.broker.durability.rows import Destined
-    from gateway.broker.schedule import Schedule
 
 #: Between two log lines about one destination and one thing that happens to it.
 REPORT_MS: Final = 60_000

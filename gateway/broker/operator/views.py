@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from gateway import __version__
 from gateway.broker.core import properties
 from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.sessions.connection import EmbeddedConnection
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
-
-if TYPE_CHECKING:
-    from gateway.broker.core.subscription import TopicSubscription
-    from gateway.broker.sessions.connection import EmbeddedConnection
-    from gateway.broker.sessions.provider import EmbeddedProvider
 
 #: Destinations that are looked at in one step, where little is asked about each.
 PART: Final = 1000

@@ -7,10 +7,11 @@ destinations. What its user may do is :mod:`gateway.broker.sessions.routing`'s t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from gateway.broker.broker import Broker
 from gateway.broker.core.memory import of_consumer, of_destination, of_subscription
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue, QueueBrowser
@@ -37,9 +38,6 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.provider import Deliver, Mode, Subscription, XASession
 from gateway.messaging.selector.selector import Selector, parse
-
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
 
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from twisted.logger import Logger
 
 from gateway.broker.core.source import Source
 from gateway.broker.journal_lines import Origin
+from gateway.broker.journey import Unconfirmed
 from gateway.broker.sessions.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.broker.sessions.routing import Routing
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
 from gateway.messaging.message import OVERHEAD, Message
 from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
-
-if TYPE_CHECKING:
-    from gateway.broker.journey import Unconfirmed
-    from gateway.broker.sessions.routing import Routing
-    from gateway.messaging.selector.selector import Selector
+from gateway.messaging.selector.selector import Selector
 
 #: Octets that a consumer may have, whatever memory is left.
 _FREE: Final = 64 * 1024

@@ -14,19 +14,17 @@ count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
+from gateway.broker.core.memory import Memory
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journey import Recipient
-
-if TYPE_CHECKING:
-    from gateway.broker.core.memory import Memory
-    from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.schedule import Schedule
-    from gateway.messaging.turn import Turn
+from gateway.broker.schedule import Schedule
+from gateway.messaging.turn import Turn
 
 #: Milliseconds between two looks at those who are held back: memory is counted at each message, and
 #: does not tell.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
+from gateway.broker.broker import Broker
+from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Principal
@@ -15,10 +17,6 @@ from gateway.messaging.destination import Kind
 from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Subscription, Waiting
-
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.core.dispatch import Dispatched
 
 #: Random octets in a temporary destination's name: a client that has the name may send to it.
 _RANDOM_OCTETS: Final = 16

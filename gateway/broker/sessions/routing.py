@@ -7,14 +7,17 @@ before it is accepted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.broker.broker import Broker
 from gateway.broker.core.limits import LimitBehavior
 from gateway.broker.core.memory import of_destination
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.durability.duplicates import check_id
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.durability.duplicates import Arrivals, Before, check_id
 from gateway.broker.journal_lines import Origin
+from gateway.broker.operator.limit_reports import LimitReports
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
 from gateway.messaging.destination import Destination, Kind
@@ -32,12 +35,6 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
-
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.durability.duplicates import Arrivals, Before
-    from gateway.broker.operator.limit_reports import LimitReports
 
 #: Destinations that a connection knows before those that went are looked for.
 _SWEEP: Final = 1000

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.sessions.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.sessions.flow import Backpressure
+from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import (
@@ -30,9 +31,6 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription, XAResource
-
-if TYPE_CHECKING:
-    from gateway.broker.sessions.routing import Routing
 
 
 class Promise:

@@ -12,7 +12,9 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
 
 from gateway.broker.store.interface import (
     Batch,
@@ -27,9 +29,6 @@ from gateway.broker.store.interface import (
     StoreError,
     StoreFailed,
 )
-
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IReactorTime
 
 
 class MemoryStore:

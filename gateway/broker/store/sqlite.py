@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -44,9 +45,6 @@ from gateway.broker.store.reserve import Reserve
 from gateway.broker.store.thread import JobThread
 from gateway.broker.store.upkeep import Upkeep
 from gateway.instance import crashpoints
-
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IReactorFromThreads
 
 _MIB: Final = 1 << 20
 

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
 from gateway.broker.operator.commands import AdministrationRefused
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.xa.branch import Branch, State
 from gateway.messaging.errors import XAError
 from gateway.messaging.xa import XA_HEURCOM, xid_text
-
-if TYPE_CHECKING:
-    from gateway.broker.sessions.provider import EmbeddedProvider
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,18 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from gateway.broker.core.dispatch import Dispatched
+from gateway.broker.core.physical import Physical
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.durability.duplicates import Arrivals, Before
 from gateway.broker.journal_lines import Origin
 from gateway.broker.journey import Confirmable, Recipient
 from gateway.broker.store.interface import BranchRow, IndexRow, StoreError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Xid
-
-if TYPE_CHECKING:
-    from gateway.broker.core.dispatch import Dispatched
-    from gateway.broker.core.physical import Physical
-    from gateway.broker.core.queue import PhysicalQueue
-    from gateway.broker.core.topic import PhysicalTopic
-    from gateway.broker.durability.duplicates import Arrivals, Before
 
 
 class BranchRouting(Protocol):

@@ -14,16 +14,20 @@ phase that does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.journey import Confirmable
+from gateway.broker.schedule import Schedule
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import Branch, BranchSession, Part, State
-from gateway.broker.xa.work import give_up
+from gateway.broker.xa.work import BranchWork, give_up
 from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.provider import Vote, Xid
+from gateway.messaging.turn import Turn
 from gateway.messaging.xa import (
     XA_HEURCOM,
     XA_HEURRB,
@@ -37,13 +41,6 @@ from gateway.messaging.xa import (
     xa_error,
     xid_text,
 )
-
-if TYPE_CHECKING:
-    from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.journey import Confirmable
-    from gateway.broker.schedule import Schedule
-    from gateway.broker.xa.work import BranchWork
-    from gateway.messaging.turn import Turn
 
 _log: Final = Logger(namespace="gateway.broker")
 

@@ -13,18 +13,16 @@ session that began or joined it, and ends before it is prepared, ends the branch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from gateway.broker.sessions.session import EmbeddedSession
 from gateway.broker.xa.branch import Branch, State
 from gateway.broker.xa.registry import Branches, collect, doomed
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 from gateway.messaging.xa import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
-
-if TYPE_CHECKING:
-    from gateway.broker.sessions.session import EmbeddedSession
 
 _Answer = TypeVar("_Answer")
 

@@ -23,14 +23,21 @@ not delay them. It delays a commit in one phase that sends, and refuses to prepa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from twisted.logger import Logger
 
 from gateway.broker.core.dispatch import Dispatched
+from gateway.broker.core.memory import Memory
 from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds
+from gateway.broker.durability.numbering import Numbering
+from gateway.broker.durability.rows import Rows
+from gateway.broker.journey import Confirmable, Journey
+from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import (
     Branch,
@@ -43,17 +50,8 @@ from gateway.broker.xa.branch import (
 from gateway.messaging.errors import StorageFailed, TransactionTooLarge
 from gateway.messaging.message import Message
 
-if TYPE_CHECKING:
-    from gateway.broker.core.memory import Memory
-    from gateway.broker.durability.commit import GroupCommit
-    from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds
-    from gateway.broker.durability.numbering import Numbering
-    from gateway.broker.durability.rows import Rows
-    from gateway.broker.journey import Confirmable, Journey
-    from gateway.broker.settings import BrokerOptions
-
-    #: Told once: None when it is durable.
-    Told = Callable[[StoreError | None], None]
+#: Told once: None when it is durable.
+Told = Callable[[StoreError | None], None]
 
 
 class _Sent(NamedTuple):
