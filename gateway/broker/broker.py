@@ -181,13 +181,14 @@ class Broker:
         physical = self.destinations.get(destination)
         if physical is not None:
             return physical.properties
-        given = self.configured.get(destination)
-        if given is not None:
-            return given
-        auto = (
-            self.options.auto_queue if destination.kind is Kind.QUEUE else self.options.auto_topic
+        return (
+            self.configured.get(destination) or self._auto(destination) or DestinationProperties()
         )
-        return auto or DestinationProperties()
+
+    def _auto(self, destination: Destination) -> DestinationProperties | None:
+        """The properties of auto-created destinations of its kind; None where none are."""
+        kind = destination.kind
+        return self.options.auto_queue if kind is Kind.QUEUE else self.options.auto_topic
 
     def find(self, destination: Destination) -> PhysicalQueue | PhysicalTopic | None:
         """The physical destination, if there is one."""
@@ -195,11 +196,11 @@ class Broker:
 
     def creatable(self, destination: Destination) -> bool:
         """Whether using the destination would create it."""
-        if destination in self.configured or destination.temporary:
-            return True
         return (
-            self.options.auto_queue if destination.kind is Kind.QUEUE else self.options.auto_topic
-        ) is not None
+            destination in self.configured
+            or destination.temporary
+            or self._auto(destination) is not None
+        )
 
     def create(
         self, destination: Destination, given: DestinationProperties | None = None
@@ -445,11 +446,6 @@ class Broker:
     def last_seq(self) -> int:
         """That of the message accepted last."""
         return self.numbering.last
-
-    @property
-    def accepted(self) -> int:
-        """Messages accepted since the start."""
-        return self.numbering.accepted
 
     def arrive(self, destination: Destination, messages: Sequence[Message]) -> None:
         """Messages of the broker's own arrive somewhere; no limit refuses them."""

@@ -55,12 +55,9 @@ class Housekeeping:
     # --- expired messages
 
     def _sweep_later(self) -> None:
-        self._schedule.after(self._interval_ms, self._sweep)
+        self._schedule.after(self._interval_ms, lambda: self._schedule.in_slices(self._sweep()))
 
-    def _sweep(self) -> None:
-        self._schedule.in_slices(self._sweep_slowly())
-
-    def _sweep_slowly(self) -> Iterator[None]:
+    def _sweep(self) -> Iterator[None]:
         looked = 0
         for physical in list(self._destinations.values()):
             for place in [physical] if isinstance(physical, PhysicalQueue) else [*physical.named]:

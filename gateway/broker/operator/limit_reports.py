@@ -9,6 +9,7 @@ Owns how often. What happens at a limit is the destination's to decide.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
@@ -108,9 +109,7 @@ class LimitReports:
 
         Called for every arrival there.
         """
-        holding = self._holding.get(physical.destination)
-        if holding is None:
-            self._holding[physical.destination] = holding = _Holding()
+        holding = self._holding.setdefault(physical.destination, _Holding())
         if not holding.now:
             holding.now = True
             if holding.quiet:
@@ -235,6 +234,7 @@ class UseReports:
             self._schedule.after(_SECOND_MS, self.report)
 
 
+@dataclass(slots=True)
 class _Holding:
     """A destination that holds senders back, or did in the last minute.
 
@@ -242,9 +242,6 @@ class _Holding:
     begun again since, untold.
     """
 
-    __slots__ = ("more", "now", "quiet")
-
-    def __init__(self) -> None:
-        self.now = False
-        self.quiet = False
-        self.more = 0
+    now: bool = False
+    quiet: bool = False
+    more: int = 0

@@ -341,7 +341,7 @@ def broker(
         destinations=len(broker.destinations),
         durables=len(broker.durables),
         connections=len(provider.connections),
-        accepted=broker.accepted,
+        accepted=broker.numbering.accepted,
         memory_used=broker.memory.used,
         memory_most=broker.memory.total,
         refusing=broker.commits.trouble(),

@@ -87,10 +87,6 @@ class EmbeddedConnection:
     def administers(self) -> bool:
         return self.routing.administers
 
-    @property
-    def principal(self) -> Principal:
-        return self.routing.principal
-
     # --- sessions
 
     def session(self, mode: Mode) -> EmbeddedSession:
@@ -351,7 +347,7 @@ class EmbeddedConnection:
 
     def readmitted(self, principal: Principal) -> None:
         """The user is still one, maybe in other groups."""
-        if principal != self.principal:
+        if principal != self.routing.principal:
             self.routing.principal = principal
             self.routing.producible.clear()
 

@@ -12,43 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import NoReturn, Protocol
+from typing import NoReturn, TypeAlias
 
 from gateway.messaging.errors import UnknownDelivery
 from gateway.messaging.message import Message
-
-
-class Ledger(Protocol):
-    """Outstanding deliveries of one consumer, in order."""
-
-    def __len__(self) -> int: ...
-
-    def add(self, first: int, messages: Sequence[Message]) -> None:
-        """Add deliveries ``first``, ``first + 1``, ...
-
-        ``first`` follows the last added.
-        """
-
-    def through(self, number: int) -> list[Message]:
-        """Take out everything up to ``number``, in order.
-
-        :raises UnknownDelivery: ``number`` is not outstanding.
-        """
-
-    def take(self, numbers: Sequence[int]) -> list[Message]:
-        """Take these out, all or none. :raises UnknownDelivery:"""
-
-    def numbers_through(self, number: int) -> list[int]:
-        """The outstanding numbers up to ``number``.
-
-        :raises UnknownDelivery: ``number`` is not outstanding.
-        """
-
-    def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
-        """Put back what was taken, under the numbers it had."""
-
-    def clear(self) -> list[Message]:
-        """Take everything out, in order."""
 
 
 class CumulativeLedger:
@@ -68,11 +35,19 @@ class CumulativeLedger:
         return len(self._run) - self._holes
 
     def add(self, first: int, messages: Sequence[Message]) -> None:
+        """Add deliveries ``first``, ``first + 1``, ...
+
+        ``first`` follows the last added.
+        """
         if not self._run:
             self._base = first
         self._run.extend(messages)
 
     def through(self, number: int) -> list[Message]:
+        """Take out everything up to ``number``, in order.
+
+        :raises UnknownDelivery: ``number`` is not outstanding.
+        """
         run = self._run
         count = number - self._base + 1
         if not 0 < count <= len(run) or (self._holes and run[count - 1] is None):
@@ -88,6 +63,7 @@ class CumulativeLedger:
         return found
 
     def take(self, numbers: Sequence[int]) -> list[Message]:
+        """Take these out, all or none. :raises UnknownDelivery: for the first that is not outstanding."""
         run = self._run
         found: list[Message] = []
         for number in numbers:
@@ -105,6 +81,10 @@ class CumulativeLedger:
         return found
 
     def numbers_through(self, number: int) -> list[int]:
+        """The outstanding numbers up to ``number``.
+
+        :raises UnknownDelivery: ``number`` is not outstanding.
+        """
         count = number - self._base + 1
         if not 0 < count <= len(self._run) or self._run[count - 1] is None:
             raise UnknownDelivery(number)
@@ -115,6 +95,7 @@ class CumulativeLedger:
         ]
 
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
+        """Put back what was taken, under the numbers it had."""
         if not deliveries:
             return
         lowest = min(number for number, _ in deliveries)
@@ -133,6 +114,7 @@ class CumulativeLedger:
             self._holes -= 1
 
     def clear(self) -> list[Message]:
+        """Take everything out, in order."""
         found = [message for message in self._run if message is not None]
         self._base += len(self._run)
         self._run.clear()
@@ -152,7 +134,7 @@ class CumulativeLedger:
 
 
 class IndividualLedger:
-    """Messages by number."""
+    """Messages by number; otherwise as :class:`CumulativeLedger`."""
 
     __slots__ = ("_open",)
 
@@ -191,6 +173,10 @@ class IndividualLedger:
         found = [self._open[number] for number in sorted(self._open)]
         self._open.clear()
         return found
+
+
+#: Outstanding deliveries of one consumer, in order.
+Ledger: TypeAlias = CumulativeLedger | IndividualLedger
 
 
 def _refuse(numbers: Sequence[int], is_open: Callable[[int], bool]) -> NoReturn:

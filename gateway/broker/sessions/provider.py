@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -63,7 +63,7 @@ class EmbeddedProvider:
         self._rules = rules
         self._random = random
         #: Those that are open, and where each comes from.
-        self._connections: dict[EmbeddedConnection, str] = {}
+        self.connections: dict[EmbeddedConnection, str] = {}
         self._client_ids: dict[str, EmbeddedConnection | None] = {}
         self._numbers = 0
 
@@ -105,7 +105,7 @@ class EmbeddedProvider:
         )
         if client_id is not None:
             self._client_ids[client_id] = connection
-        self._connections[connection] = credentials.address
+        self.connections[connection] = credentials.address
         return connection
 
     def waiting(self, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
@@ -124,14 +124,9 @@ class EmbeddedProvider:
             place = self.broker.durables.get((client_id or "", spec.durable_name))
         return succeed(_NOTHING) if place is None else _waiting_at(place)
 
-    @property
-    def connections(self) -> Mapping[EmbeddedConnection, str]:
-        """Those that are open, and the address that each comes from."""
-        return self._connections
-
     def _disconnected(self, connection: EmbeddedConnection) -> None:
         """A connection has ended."""
-        self._connections.pop(connection, None)
+        self.connections.pop(connection, None)
         if connection.client_id is not None:
             self._client_ids.pop(connection.client_id, None)
 
@@ -145,9 +140,9 @@ class EmbeddedProvider:
         Those of users who may no longer connect are lost; the others have their users' new groups.
         """
         with self.broker.turn:
-            for connection, address in list(self._connections.items()):
+            for connection, address in list(self.connections.items()):
                 try:
-                    principal = self._users.readmit(connection.principal, address)
+                    principal = self._users.readmit(connection.routing.principal, address)
                     if not self._rules.may_connect(principal):
                         raise AccessDenied(principal.name, "connect", "this broker")
                 except MessagingError as error:
@@ -157,7 +152,7 @@ class EmbeddedProvider:
 
     def fail(self, error: MessagingError) -> None:
         """Every connection is lost."""
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.fail(error)
 
 

@@ -14,6 +14,7 @@ phase that does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -24,7 +25,7 @@ from gateway.broker.journey import Confirmable
 from gateway.broker.schedule import Schedule
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import Branch, BranchSession, Part, State
-from gateway.broker.xa.work import BranchWork, give_up
+from gateway.broker.xa.work import BranchWork, Told, give_up
 from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.provider import Vote, Xid
 from gateway.messaging.turn import Turn
@@ -199,23 +200,15 @@ class Branches:
                 return succeed(Vote.READ_ONLY)
             branch.id, branch.user = self._next_id, user
             branch.since_ms = self._turn.refresh()
-            done: Deferred[Vote] = Deferred()
 
-            def told(error: StoreError | None) -> None:
-                if error is None:
-                    branch.state = State.PREPARED
-                    branch.parts.clear()
-                    self._detach(branch)
-                    self._reminders.prepared(branch)
-                self._answer(branch, done, Vote.OK, error)
+            def prepared() -> None:
+                branch.state = State.PREPARED
+                branch.parts.clear()
+                self._detach(branch)
+                self._reminders.prepared(branch)
 
-            try:
-                self.work.prepare(branch, told)
-            except MessagingError as error:
-                raise self._refused(branch, error) from error
+            done = self._end_work(branch, self.work.prepare, Vote.OK, prepared)
             self._next_id += 1
-            branch.waiting = []
-            branch.state = State.ENDING
             return done
 
         return self._ask(xid, work)
@@ -227,19 +220,40 @@ class Branches:
     def _commit_at_once(self, branch: Branch) -> Deferred[None]:
         self._check_idle(branch)
         self._check_not_doomed(branch)
-        done: Deferred[None] = Deferred()
+        return self._end_work(branch, self.work.commit_at_once, None, partial(self._remove, branch))
+
+    def _end_work(
+        self,
+        branch: Branch,
+        work: Callable[[Branch, Told], None],
+        answer: _Answer,
+        over: Callable[[], None],
+    ) -> Deferred[_Answer]:
+        """Do ``work``, which is the last of an active branch, and ``over`` when it is durable."""
+        try:
+            done = self._answered(branch, partial(work, branch), answer, over)
+        except MessagingError as error:
+            raise self._refused(branch, error) from error
+        branch.state = State.ENDING
+        return done
+
+    def _answered(
+        self,
+        branch: Branch,
+        work: Callable[[Told], None],
+        answer: _Answer,
+        over: Callable[[], None],
+    ) -> Deferred[_Answer]:
+        """Do ``work``; when it is durable do ``over``, and tell."""
+        done: Deferred[_Answer] = Deferred()
 
         def told(error: StoreError | None) -> None:
             if error is None:
-                self._remove(branch)
-            self._answer(branch, done, None, error)
+                over()
+            self._answer(branch, done, answer, error)
 
-        try:
-            self.work.commit_at_once(branch, told)
-        except MessagingError as error:
-            raise self._refused(branch, error) from error
+        work(told)
         branch.waiting = []
-        branch.state = State.ENDING
         return done
 
     def _commit(self, branch: Branch) -> Deferred[None]:
@@ -265,18 +279,8 @@ class Branches:
         def work(branch: Branch) -> Deferred[None]:
             if branch.state is not State.HEURISTIC:
                 raise xa_error(XAER_PROTO, branch.xid, "was not completed heuristically")
-            done: Deferred[None] = Deferred()
-            commits = self._commits
-
-            def told(error: StoreError | None) -> None:
-                if error is None:
-                    self._remove(branch)
-                self._answer(branch, done, None, error)
-
-            branch.waiting = []
-            commits.remove_branch(branch.id)
-            commits.wait(told)
-            return done
+            self._commits.remove_branch(branch.id)
+            return self._answered(branch, self._commits.wait, None, partial(self._remove, branch))
 
         return self._ask(xid, work)
 
