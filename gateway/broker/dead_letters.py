@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.source import Place
+from gateway.broker.core.consumer import Place
 from gateway.broker.durability.rows import Destined
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, DeadReason

@@ -31,17 +31,20 @@ _SINGULAR: Final = {"sizes": "size", "timestamps": "timestamp"}
 
 
 class Origin:
-    """The connection that a step comes from, as journal and log name it.
+    """The connection that a step comes from, as journal and log name it, and its traffic.
 
     :param address: the client's; "" for a user inside this process.
     """
 
-    __slots__ = ("address", "number", "user")
+    __slots__ = ("address", "delivered", "number", "sent", "user")
 
     def __init__(self, number: int, user: str, address: str) -> None:
         self.number = number
         self.user = user
         self.address = address
+        #: Messages the connection has sent, and those delivered to it.
+        self.sent = 0
+        self.delivered = 0
 
 
 class Named:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
+from gateway.broker.core.consumer import EmbeddedConsumer, Place
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.source import Place, Receiver, Source
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.commit import GroupCommit
@@ -115,18 +115,6 @@ class Confirmable(Protocol):
 
     #: What the journal is to be told of at the next one.
     unconfirmed: Unconfirmed | None
-
-
-class Recipient(Receiver, Protocol):
-    """A consumer, as the journal knows it."""
-
-    source: Source
-    mode: Mode
-    #: Its connection.
-    origin: Origin
-
-    @property
-    def session(self) -> Confirmable: ...
 
 
 class Journey:
@@ -261,8 +249,7 @@ class Journey:
         consumers = source.dispatch.consumers
         origin, subscription = None, source.name
         if len(consumers) == 1:
-            consumer = cast("Recipient", consumers[0])
-            origin, subscription = consumer.origin, _name(consumer)
+            origin, subscription = consumers[0].origin, _name(consumers[0])
         said = _matched(source.selector)
         for named in self._names(source, messages):
             self._lines.tell(_ROUTED, named, origin, subscription, said=said)
@@ -270,7 +257,7 @@ class Journey:
     def delivered(
         self,
         source: Place,
-        consumer: Receiver,
+        consumer: EmbeddedConsumer,
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None:
@@ -278,14 +265,12 @@ class Journey:
 
         :param attempts: the delivery attempts, counted from 1; None where all are the first.
         """
-        # Whoever receives from a queue or a subscription is one.
-        recipient = cast("Recipient", consumer)
-        origin, subscription = recipient.origin, _name(recipient)
+        origin, subscription = consumer.origin, _name(consumer)
         routed: Steps = ()
         said: dict[str, object] = {}
         if isinstance(source, PhysicalQueue):
             # Which consumer of a queue has a message is decided when it is handed out.
-            routed, said = _ROUTED, _matched(recipient.selector)
+            routed, said = _ROUTED, _matched(consumer.selector)
         if attempts is None:
             for named in self._names(source, run):
                 self._lines.tell(routed + _DELIVERED, named, origin, subscription, None, said)
@@ -310,7 +295,9 @@ class Journey:
                     said,
                 )
 
-    def settle(self, consumer: Recipient, messages: Sequence[Message]) -> None:
+    def settle(
+        self, session: Confirmable, consumer: EmbeddedConsumer, messages: Sequence[Message]
+    ) -> None:
         """A consumer has acknowledged these: settle them at their source."""
         source = consumer.source
         if not messages or not isinstance(source, (PhysicalQueue, TopicSubscription)):
@@ -324,12 +311,12 @@ class Journey:
         finally:
             commits.end()
         if consumer.mode is not Mode.AUTO:
-            unconfirmed = self._unconfirmed(consumer.session)
+            unconfirmed = self._unconfirmed(session)
             for named in gone:
                 unconfirmed.add(_ACKNOWLEDGEMENT_CONFIRMED, named, _name(consumer))
 
     def taken(
-        self, consumer: Recipient | None, source: object, messages: Sequence[Message]
+        self, consumer: EmbeddedConsumer | None, source: object, messages: Sequence[Message]
     ) -> None:
         """Note messages that a committed transaction acknowledged.
 
@@ -479,7 +466,7 @@ def _by_destination(source: Place, messages: Sequence[Message]) -> list[Sequence
     return list(parts.values())
 
 
-def _name(consumer: Recipient) -> str:
+def _name(consumer: EmbeddedConsumer) -> str:
     """What a consumer's subscription is called."""
     spec = consumer.spec
     return spec.durable_name or spec.name

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from gateway.broker.core.consumer import EmbeddedConsumer, Place
 from gateway.broker.core.memory import Memory
-from gateway.broker.core.source import Place, Receiver
 from gateway.broker.core.spilled import Spilled
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
@@ -31,7 +31,7 @@ class Journal(Protocol):
     def delivered(
         self,
         source: Place,
-        consumer: Receiver,
+        consumer: EmbeddedConsumer,
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None: ...
@@ -132,7 +132,7 @@ class Changes:
     def delivered(
         self,
         source: Place,
-        consumer: Receiver,
+        consumer: EmbeddedConsumer,
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None:

@@ -14,8 +14,8 @@ from typing import Final
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.changes import Changes
+from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.lane import BEYOND, PriorityLane
-from gateway.broker.core.source import Receiver
 from gateway.messaging.message import Message
 
 #: Octets that are read from the store at once.
@@ -87,7 +87,7 @@ class Cursor:
         self._examined[message.headers.priority] = message.seq
 
     def choose(
-        self, changes: Changes, consumer: Receiver, messages: Sequence[Message]
+        self, changes: Changes, consumer: EmbeddedConsumer, messages: Sequence[Message]
     ) -> tuple[list[Message], list[Message], int]:
         """Look at messages for a consumer, up to its credit.
 

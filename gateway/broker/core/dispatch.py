@@ -22,10 +22,10 @@ from twisted.logger import Logger
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.changes import Changes
+from gateway.broker.core.consumer import EmbeddedConsumer, Place
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.memory import Memory
 from gateway.broker.core.physical import Physical
-from gateway.broker.core.source import Place, Receiver
 from gateway.broker.durability.rows import BLOCK
 from gateway.broker.schedule import Schedule
 from gateway.messaging.dead import DeadReason
@@ -136,13 +136,13 @@ class Dispatch:
     def __init__(self, changes: Changes, examines: bool = False) -> None:
         self.changes = changes
         self.backlog = Backlog(changes.memory, changes.spills)
-        self.consumers: list[Receiver] = []
+        self.consumers: list[EmbeddedConsumer] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.tried: dict[int, int] = {}
         self._examines: Final = examines
         #: How far each consumer with a selector has looked. It looks at every message once, in
         #: delivery order, and again at what comes back.
-        self._cursors: dict[Receiver, Cursor] = {}
+        self._cursors: dict[EmbeddedConsumer, Cursor] = {}
         #: Index of the consumer whose turn it is.
         self._turn_of = 0
         #: The place is to hand out at the end of this turn.
@@ -172,7 +172,7 @@ class Dispatch:
                 consumer.stop_for_good(error)
             self._tell_readers()
 
-    def join(self, place: Place, consumer: Receiver) -> None:
+    def join(self, place: Place, consumer: EmbeddedConsumer) -> None:
         if self.halted is not None:
             raise self.halted
         self.consumers.append(consumer)
@@ -180,7 +180,7 @@ class Dispatch:
             self._cursors[consumer] = Cursor(self.backlog)
         place.mark()
 
-    def leave(self, consumer: Receiver) -> None:
+    def leave(self, consumer: EmbeddedConsumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._cursors.pop(consumer, None)
@@ -212,7 +212,7 @@ class Dispatch:
         self.held_up = False
         self.hand_out(place)
 
-    def _hand_out_plain(self, place: Place, ready: list[Receiver]) -> None:
+    def _hand_out_plain(self, place: Place, ready: list[EmbeddedConsumer]) -> None:
         backlog = self.backlog
         if len(ready) == 1:
             consumer = ready[0]
@@ -255,7 +255,7 @@ class Dispatch:
                 self.wait_again(place, hand)
 
     def _deal_singly(
-        self, ready: list[Receiver], run: list[Message]
+        self, ready: list[EmbeddedConsumer], run: list[Message]
     ) -> tuple[list[list[Message]], int]:
         """Deal to consumers that may not have room for their share.
 
@@ -278,12 +278,12 @@ class Dispatch:
             seat = (seat + 1) % count
         return hands, seat
 
-    def _in_turn(self) -> list[Receiver]:
+    def _in_turn(self) -> list[EmbeddedConsumer]:
         start = self._turn_of % len(self.consumers)
         self._turn_of = start + 1
         return self.consumers[start:] + self.consumers[:start]
 
-    def hand(self, place: Place, consumer: Receiver, run: list[Message]) -> None:
+    def hand(self, place: Place, consumer: EmbeddedConsumer, run: list[Message]) -> None:
         """Deliver what was taken out of the backlog."""
         if self._examines:
             run = place.examine(run)
@@ -317,7 +317,7 @@ class Dispatch:
 
     # --- consumers with selectors
 
-    def _select(self, place: Place, consumers: Sequence[Receiver]) -> None:
+    def _select(self, place: Place, consumers: Sequence[EmbeddedConsumer]) -> None:
         """Let each look at what it has not looked at yet, in this order."""
         backlog = self.backlog
         again = False
@@ -346,7 +346,7 @@ class Dispatch:
         if again:
             place.mark()
 
-    def _search(self, place: Place, consumer: Receiver, cursor: Cursor) -> None:
+    def _search(self, place: Place, consumer: EmbeddedConsumer, cursor: Cursor) -> None:
         """Read on in the store for a consumer.
 
         What is read takes no room of messages in memory.
@@ -359,7 +359,7 @@ class Dispatch:
     def _searched(
         self,
         place: Place,
-        consumer: Receiver,
+        consumer: EmbeddedConsumer,
         cursor: Cursor,
         seqs: Sequence[int],
         messages: Sequence[Message],
@@ -396,7 +396,7 @@ class Dispatch:
                     cursor.go_back_to(message)
 
     def _hand_chosen(
-        self, place: Place, consumer: Receiver, run: list[Message], expired: list[Message]
+        self, place: Place, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]
     ) -> None:
         if run:
             self.hand(place, consumer, run)

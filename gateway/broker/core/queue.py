@@ -8,11 +8,11 @@ from itertools import islice
 
 from gateway.broker.core import redelivery
 from gateway.broker.core.changes import Changes
+from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.physical import Kept, Physical
-from gateway.broker.core.source import Receiver
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -158,13 +158,13 @@ class PhysicalQueue(Physical):
     def sweep(self, now_ms: int) -> None:
         redelivery.sweep(self, now_ms)
 
-    def join(self, consumer: Receiver) -> None:
+    def join(self, consumer: EmbeddedConsumer) -> None:
         most = self.properties.max_num_active_consumers
         if 0 <= most <= len(self.dispatch.consumers):
             raise TooManyConsumers(self.destination, most)
         self.dispatch.join(self, consumer)
 
-    def leave(self, consumer: Receiver) -> None:
+    def leave(self, consumer: EmbeddedConsumer) -> None:
         self.dispatch.leave(consumer)
         if not self.count:
             self.emptied()
@@ -213,14 +213,14 @@ class QueueBrowser:
     def __init__(self, queue: PhysicalQueue) -> None:
         self._queue = queue
         self._cursor = Cursor(queue.dispatch.backlog)
-        self._consumer: Receiver | None = None
+        self._consumer: EmbeddedConsumer | None = None
         self._marked = False
         self._ended = False
 
-    def join(self, consumer: Receiver) -> None:
+    def join(self, consumer: EmbeddedConsumer) -> None:
         self._consumer = consumer
 
-    def leave(self, consumer: Receiver) -> None:
+    def leave(self, consumer: EmbeddedConsumer) -> None:
         self._consumer = None
 
     def mark(self) -> None:

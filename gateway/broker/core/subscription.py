@@ -24,13 +24,13 @@ from twisted.logger import Logger
 
 from gateway.broker.core import redelivery
 from gateway.broker.core.changes import Changes
+from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.lane import BEYOND
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.purging import Search
-from gateway.broker.core.source import Receiver
 from gateway.broker.core.spilled import Spilled
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -392,7 +392,7 @@ class TopicSubscription:
     def hand_out(self) -> None:
         self.dispatch.hand_out(self)
 
-    def join(self, consumer: Receiver) -> None:
+    def join(self, consumer: EmbeddedConsumer) -> None:
         self.dispatch.join(self, consumer)
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
@@ -421,7 +421,7 @@ class TopicSubscription:
 
     # --- the end
 
-    def leave(self, consumer: Receiver) -> None:
+    def leave(self, consumer: EmbeddedConsumer) -> None:
         """Remove a consumer.
 
         A subscription that is not durable ends with its last consumer.

@@ -391,8 +391,8 @@ def connection(
             [not physical.removed for physical in connection.routing.producible.values()]
         ),
         consumers=len(every),
-        sent=connection.routing.sent,
-        delivered=connection.routing.delivered,
+        sent=connection.routing.origin.sent,
+        delivered=connection.routing.origin.delivered,
         unacknowledged=sum([consumer.outstanding for consumer in every]),
     )
 

@@ -12,6 +12,7 @@ from typing import Final
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.broker import Broker
+from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.memory import of_consumer, of_destination, of_subscription
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.queue import PhysicalQueue, QueueBrowser
@@ -19,7 +20,6 @@ from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.journal_lines import Origin
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import Principal
-from gateway.broker.sessions.consumer import EmbeddedConsumer
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.sessions.session import EmbeddedSession
 from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST

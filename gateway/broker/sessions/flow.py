@@ -14,15 +14,15 @@ count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 from twisted.logger import Logger
 
+from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.memory import Memory
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.journey import Recipient
 from gateway.broker.schedule import Schedule
 from gateway.messaging.turn import Turn
 
@@ -137,14 +137,6 @@ class Backpressure:
         self._closed = True
 
 
-class Holder(Recipient, Protocol):
-    """A consumer that has messages it has not acknowledged."""
-
-    closed: bool
-    #: Bytes of memory that those take.
-    unsettled: int
-
-
 class Unacknowledged:
     """The consumers of one broker that are held back."""
 
@@ -153,7 +145,7 @@ class Unacknowledged:
     def __init__(self, memory: Memory, schedule: Schedule) -> None:
         self._memory: Final = memory
         self._schedule: Final = schedule
-        self._held_back: Final[dict[Holder, None]] = {}
+        self._held_back: Final[dict[EmbeddedConsumer, None]] = {}
         self._looking = False
         self._quiet = False
 
@@ -162,7 +154,7 @@ class Unacknowledged:
         """How many consumers are held back."""
         return len(self._held_back)
 
-    def may_have_more(self, consumer: Holder) -> bool:
+    def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
         """Whether there is memory for more deliveries.
 
         If there is not, the consumer gets them later.
@@ -186,7 +178,7 @@ class Unacknowledged:
         if self._looking:
             self._schedule.after(_MOMENT_MS, self._look)
 
-    def _report(self, consumer: Holder) -> None:
+    def _report(self, consumer: EmbeddedConsumer) -> None:
         if self._quiet:
             return
         self._quiet = True

@@ -59,9 +59,6 @@ class Routing:
         #: has one.
         self.repeats: int | None = None
         self._epoch = rules.epoch
-        #: Messages the connection has sent, and those delivered to it.
-        self.sent = 0
-        self.delivered = 0
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.sessions.consumer import ConsumerOwner, EmbeddedConsumer
+from gateway.broker.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError
@@ -163,6 +164,8 @@ class EmbeddedSession(ConsumerOwner):
         ],
     ) -> None:
         self.routing = routing
+        self.origin = routing.origin
+        self.memory = routing.broker.memory
         self.mode = mode
         self._siblings = siblings
         self._attach = attach
@@ -175,11 +178,12 @@ class EmbeddedSession(ConsumerOwner):
             routing.broker.turn,
             routing.broker.schedule,
             self._commits,
-            routing.broker.memory,
+            self.memory,
             self._promises.wait_for_room,
             self._promises.release_held,
         )
-        self.unconfirmed = None
+        #: What the journal is to be told of once it is safe.
+        self.unconfirmed: Unconfirmed | None = None
         # The open transaction.
         self._sends: list[Message] = []
         self._sends_octets = 0
@@ -190,7 +194,7 @@ class EmbeddedSession(ConsumerOwner):
         #: Octets of all this that count in the broker's memory.
         self._held = 0
         #: The resource of a session whose transactions are branches, and what it must not do
-        #: outside of one; see :class:`gateway.broker.sessions.consumer.ConsumerOwner`.
+        #: outside of one; see :class:`gateway.broker.core.consumer.ConsumerOwner`.
         self.xa_resource: XAResource | None = None
         self.gate = None
         #: For a session whose transactions are branches: called when it closes.
@@ -207,18 +211,16 @@ class EmbeddedSession(ConsumerOwner):
             return
         arrivals = self.routing.route(messages)
         repeats = self.routing.repeats
-        self.routing.sent += len(messages)
+        self.origin.sent += len(messages)
         commits = self._commits
         before, inserted = commits.changes, commits.inserted
         commits.begin()
         try:
-            self._broker.numbering.give(
-                messages, self.routing.origin.user, self.routing.origin.number
-            )
+            self._broker.numbering.give(messages, self.origin.user, self.origin.number)
             if repeats is not None:
                 self._broker.duplicates.remember(arrivals)
             if self._broker.journey is not None:
-                self._broker.journey.sent(self, self.routing.origin, arrivals)
+                self._broker.journey.sent(self, self.origin, arrivals)
             for physical, run in arrivals:
                 physical.arrive(run, physical.keep(run))
                 self._backpressure.fast = physical if isinstance(physical, PhysicalQueue) else None
@@ -294,8 +296,17 @@ class EmbeddedSession(ConsumerOwner):
     def has(self, consumer: EmbeddedConsumer) -> bool:
         return consumer in self._consumers
 
-    def touch(self, *, inserts: bool) -> None:
-        self._promises.touch(inserts=inserts)
+    def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
+        return self._broker.unacknowledged.may_have_more(consumer)
+
+    def settle(self, consumer: EmbeddedConsumer, messages: Sequence[Message]) -> None:
+        commits, journey = self._commits, self._broker.journey
+        inserted = commits.inserted
+        if journey is None:
+            consumer.source.settle(messages)
+        else:
+            journey.settle(self, consumer, messages)
+        self._promises.touch(inserts=commits.inserted != inserted)
 
     def touch_after(self, work: Callable[[], None]) -> None:
         before = self._commits.changes
@@ -307,7 +318,7 @@ class EmbeddedSession(ConsumerOwner):
     def completion(self, done: Done) -> None:
         self.check_open()
         if self._broker.journey is not None:
-            done = self._broker.journey.confirming(self, self.routing.origin, done)
+            done = self._broker.journey.confirming(self, self.origin, done)
         promise = self._promises.make(done)
         if self._backpressure.blocked:
             promise.held = True
@@ -338,9 +349,9 @@ class EmbeddedSession(ConsumerOwner):
 
     def _hold(self, octets: int) -> None:
         """Count what the open transaction has in memory."""
-        if not self.routing.origin.address:
+        if not self.origin.address:
             self._held += octets
-            self._broker.memory.transactions += octets
+            self.memory.transactions += octets
 
     def _check_joined(self, consumer: EmbeddedConsumer) -> None:
         most = self._broker.options.transaction_acknowledgements
@@ -373,7 +384,7 @@ class EmbeddedSession(ConsumerOwner):
         sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
         repeats = self.routing.repeats if sends else None
         self._forget_transaction()
-        self.routing.sent += len(sends)
+        self.origin.sent += len(sends)
         commits = self._commits
         taken = [
             (consumer, [message for _, message in deliveries])
@@ -385,7 +396,7 @@ class EmbeddedSession(ConsumerOwner):
 
         def outcome(error: StoreError | None) -> None:
             if error is None and journey is not None:
-                journey.confirmed(self.routing.origin, arrivals)
+                journey.confirmed(self.origin, arrivals)
                 for consumer, messages in taken:
                     journey.taken(consumer, consumer.source, messages)
             for physical, place, kept in places:
@@ -403,11 +414,11 @@ class EmbeddedSession(ConsumerOwner):
 
         commits.begin()
         try:
-            self._broker.numbering.give(sends, self.routing.origin.user, self.routing.origin.number)
+            self._broker.numbering.give(sends, self.origin.user, self.origin.number)
             if repeats is not None:
                 self._broker.duplicates.remember(arrivals)
             if journey is not None:
-                journey.produced(self.routing.origin, arrivals)
+                journey.produced(self.origin, arrivals)
             for physical, run in arrivals:
                 places.append((physical, physical.hold_place(run), physical.keep(run)))
             for consumer, messages in taken:
@@ -468,7 +479,7 @@ class EmbeddedSession(ConsumerOwner):
         self._acknowledged_count = 0
         self._rejected = []
         self._rejected_count = 0
-        self._broker.memory.transactions -= self._held
+        self.memory.transactions -= self._held
         self._held = 0
 
     def _undo(self) -> None:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.duplicates import Arrivals, Before
 from gateway.broker.journal_lines import Origin
-from gateway.broker.journey import Confirmable, Recipient
+from gateway.broker.journey import Confirmable
 from gateway.broker.store.interface import BranchRow, IndexRow, StoreError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Xid
@@ -28,8 +29,6 @@ class BranchRouting(Protocol):
     """Where the messages of one connection go."""
 
     origin: Origin
-    #: Messages it has sent.
-    sent: int
     #: How many messages the last :meth:`route` left out as duplicates; None where none has an id.
     repeats: int | None
 
@@ -47,7 +46,7 @@ class BranchSession(Confirmable, Protocol):
     def routing(self) -> BranchRouting: ...
 
     @property
-    def consumers(self) -> Sequence[BranchConsumer]:
+    def consumers(self) -> Sequence[EmbeddedConsumer]:
         """Those that are not closed."""
 
     @property
@@ -57,7 +56,7 @@ class BranchSession(Confirmable, Protocol):
     def hand_over(
         self,
     ) -> tuple[
-        Sequence[Message], Sequence[tuple[BranchConsumer, Sequence[tuple[int, Message]]]], int
+        Sequence[Message], Sequence[tuple[EmbeddedConsumer, Sequence[tuple[int, Message]]]], int
     ]:
         """Hand over what was sent and acknowledged in the open transaction.
 
@@ -69,17 +68,6 @@ class BranchSession(Confirmable, Protocol):
 
         What it has sent there counts by now.
         """
-
-
-class BranchConsumer(Recipient, Protocol):
-    """A consumer of such a session."""
-
-    @property
-    def gone(self) -> bool:
-        """Whether it is closed, and nothing can be outstanding with it."""
-
-    def give_back(self, more: Sequence[Message] = ()) -> None:
-        """Everything outstanding goes back, with ``more``."""
 
 
 class Participant(Protocol):
@@ -112,7 +100,7 @@ class Part:
 
     session: BranchSession
     sends: Sequence[Message]
-    acknowledged: Sequence[tuple[BranchConsumer, Sequence[tuple[int, Message]]]]
+    acknowledged: Sequence[tuple[EmbeddedConsumer, Sequence[tuple[int, Message]]]]
 
 
 class Taken(NamedTuple):
@@ -123,7 +111,7 @@ class Taken(NamedTuple):
 
     source: Dispatched
     messages: Sequence[Message]
-    consumer: BranchConsumer | None
+    consumer: EmbeddedConsumer | None
 
 
 class Branch:

@@ -20,8 +20,8 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
+from gateway.broker.core.consumer import ConsumerOwner
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.journey import Confirmable
 from gateway.broker.schedule import Schedule
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import Branch, BranchSession, Part, State
@@ -134,7 +134,7 @@ class Branches:
         self._next_id = 1
         self._looking = False
         #: Sessions that are associated with a branch now.
-        self._at_work: dict[BranchSession, Branch] = {}
+        self._at_work: dict[object, Branch] = {}
         self._reminders = BranchReminders(turn, schedule, self.prepared)
 
     # --- for those who associate sessions
@@ -164,7 +164,7 @@ class Branches:
         else:
             self._at_work[session] = branch
 
-    def is_idle(self, session: Confirmable) -> bool:
+    def is_idle(self, session: ConsumerOwner) -> bool:
         """Whether the session is associated with no branch."""
         return session not in self._at_work
 

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 
 from twisted.logger import Logger
 
+from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.memory import Memory
 from gateway.broker.core.physical import Kept, Physical, Reservation
@@ -36,12 +37,11 @@ from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds
 from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows
-from gateway.broker.journey import Confirmable, Journey
+from gateway.broker.journey import Journey
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import (
     Branch,
-    BranchConsumer,
     BranchRouting,
     BranchSession,
     Part,
@@ -68,16 +68,16 @@ class _Sent(NamedTuple):
     repeats: int | None
 
 
-def give_up(parts: Iterable[Part], sessions: Iterable[BranchSession] = ()) -> None:
+def give_up(parts: Iterable[Part], sessions: Sequence[BranchSession] = ()) -> None:
     """Undo the work of a branch that was not prepared.
 
     What it has acknowledged goes back, and what its sessions have outstanding.
 
     :param sessions: those of the branch that are not at work in another one.
     """
-    idle = dict.fromkeys(sessions)
-    undone: dict[BranchConsumer, list[Message]] = {
-        consumer: [] for session in idle for consumer in session.consumers
+    idle: set[object] = set(sessions)
+    undone: dict[EmbeddedConsumer, list[Message]] = {
+        consumer: [] for session in sessions for consumer in session.consumers
     }
     for part in parts:
         for consumer, deliveries in part.acknowledged:
@@ -86,7 +86,7 @@ def give_up(parts: Iterable[Part], sessions: Iterable[BranchSession] = ()) -> No
         _give_back(consumer, messages, consumer.session in idle)
 
 
-def _give_back(consumer: BranchConsumer, messages: Sequence[Message], whole: bool) -> None:
+def _give_back(consumer: EmbeddedConsumer, messages: Sequence[Message], whole: bool) -> None:
     """Return messages to their places, in order.
 
     :param whole: with what else the consumer has, which would come before them otherwise.
@@ -285,7 +285,7 @@ class BranchWork:
                     physical.let_go(len(run), _octets(run))
             raise
         for each in sent:
-            each.session.routing.sent += len(each.messages)
+            each.session.routing.origin.sent += len(each.messages)
         return sent
 
     def _number(self, sent: _Sent) -> None:
@@ -349,7 +349,7 @@ class BranchWork:
         branch: Branch,
         row: BranchRow | None,
         done: Told,
-        is_idle: Callable[[Confirmable], bool],
+        is_idle: Callable[[ConsumerOwner], bool],
     ) -> None:
         """Roll a prepared branch back; otherwise as :meth:`commit_held`.
 
@@ -455,7 +455,7 @@ def _has_repeats(sent: Sequence[_Sent]) -> bool:
     return any(each.repeats for each in sent)
 
 
-def _acknowledged(parts: Sequence[Part]) -> list[tuple[BranchConsumer, list[Message]]]:
+def _acknowledged(parts: Sequence[Part]) -> list[tuple[EmbeddedConsumer, list[Message]]]:
     return [
         (consumer, [message for _, message in deliveries])
         for part in parts

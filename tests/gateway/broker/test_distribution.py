@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.dispatch import MOST_IN_A_TURN
 from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.core.purging import purge
-from gateway.broker.sessions.consumer import EmbeddedConsumer
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message

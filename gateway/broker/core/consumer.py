@@ -1,4 +1,4 @@
-"""A consumer of the embedded broker.
+"""A consumer of the embedded broker, and the words between it, its source and its session.
 
 Its credit, delivery numbers, and what is outstanding (``messaging.provider.Consumer``).
 
@@ -11,23 +11,111 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.source import Source
+from gateway.broker.core.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.broker.core.memory import Memory
 from gateway.broker.journal_lines import Origin
-from gateway.broker.journey import Unconfirmed
-from gateway.broker.sessions.ledger import CumulativeLedger, IndividualLedger, Ledger
-from gateway.broker.sessions.routing import Routing
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
 from gateway.messaging.message import OVERHEAD, Message
 from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
+from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 from gateway.messaging.selector.selector import Selector
 
 #: Octets that a consumer may have, whatever memory is left.
 _FREE: Final = 64 * 1024
+
+
+class Source(Protocol):
+    """What a consumer receives from."""
+
+    def mark(self) -> None:
+        """Look at the end of the turn whether anything can be handed out."""
+
+    def settle(self, messages: Sequence[Message]) -> None:
+        """These were taken for good."""
+
+    def release(self, messages: Sequence[Message]) -> None:
+        """Delete the rows of these in the batch that gathers now.
+
+        The first half of :meth:`settle`.
+        """
+
+    def settled(self, messages: Sequence[Message]) -> None:
+        """These, which were released, are taken. The second half."""
+
+    def give_up(self, messages: Sequence[Message]) -> None:
+        """Give up outstanding messages of a source that no longer exists.
+
+        They go to the dead message queue where :attr:`Place.burial` says so.
+        """
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """These were not taken: deliver them again, in order."""
+
+    def reject(
+        self,
+        messages: Sequence[Message],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+        changes: RedeliveryChanges | None,
+    ) -> None:
+        """A consumer could not take these."""
+
+    def leave(self, consumer: EmbeddedConsumer) -> None:
+        """The consumer receives no more."""
+
+
+class Place(Source, Protocol):
+    """Where messages wait: a queue, or a subscription of a topic."""
+
+    #: It is being destroyed and what it has goes to the dead message queue, with this comment;
+    #: None: nothing goes there.
+    burial: str | None
+
+    @property
+    def owner(self) -> int:
+        """Owner in the store's redelivery rows: 0 for a queue."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was removed.
+
+        Nothing waits here any more, and what comes back is settled.
+        """
+
+    def use_policy(self) -> RedeliveryPolicy:
+        """The redelivery policy of the destination."""
+
+    def tries(self, seq: int) -> int:
+        """How often the message came back."""
+
+    def keeps_count(self, message: Message) -> bool:
+        """Whether the store is told how often the message was tried."""
+
+    def examine(self, run: list[Message]) -> list[Message]:
+        """Those of a run that are still to be handed out, just before they are."""
+
+    def return_to_backlog(self, messages: Sequence[Message]) -> None:
+        """These wait again."""
+
+    def release_stored(self, seqs: Sequence[int]) -> None:
+        """Release messages that are in the store only.
+
+        Like :meth:`release`, but by seq; quick for seqs in order.
+        """
+
+    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+        """Send dead messages to the dead message queue, and settle them here.
+
+        They wait no longer and are not outstanding.
+        """
+
+    def lost(self, count: int, octets: int) -> None:
+        """The store has lost messages that waited here: they no longer count."""
 
 
 class ConsumerOwner(ABC):
@@ -36,13 +124,12 @@ class ConsumerOwner(ABC):
     A class and not a protocol, since compiled code calls its methods directly.
     """
 
-    routing: Routing
+    origin: Origin
+    memory: Memory
     mode: Mode
     #: For a session whose transactions are branches: called with what is about to be done in one,
     #: raises if it may not be.
     gate: Callable[[str], None] | None
-    #: What the journal is to be told of once it is safe.
-    unconfirmed: Unconfirmed | None
 
     @abstractmethod
     def forget(self, consumer: EmbeddedConsumer) -> None:
@@ -53,11 +140,12 @@ class ConsumerOwner(ABC):
         """Whether the consumer may still have something outstanding."""
 
     @abstractmethod
-    def touch(self, *, inserts: bool) -> None:
-        """Something this session was asked for may be in the gathering batch.
+    def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
+        """Whether there is memory for more deliveries; else the consumer gets them later."""
 
-        :param inserts: it may have to wait for room on the disk.
-        """
+    @abstractmethod
+    def settle(self, consumer: EmbeddedConsumer, messages: Sequence[Message]) -> None:
+        """Settle these at the consumer's source; later completions wait for that."""
 
     @abstractmethod
     def touch_after(self, work: Callable[[], None]) -> None:
@@ -140,13 +228,13 @@ class EmbeddedConsumer:
         #: closed.
         self.weight = 0
         self.mode = session.mode
-        self.origin: Origin = session.routing.origin
+        self.origin: Origin = session.origin
         self._deliver = deliver
         self._failed = failed
         self._ledger: Ledger = (
             IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
         )
-        self._memory = session.routing.broker.memory
+        self._memory = session.memory
         #: Octets of what it has and has not settled, overhead included; what was acknowledged in a
         #: transaction is that one's.
         self.unsettled = 0
@@ -167,10 +255,7 @@ class EmbeddedConsumer:
             self.running
             and self.credit > 0
             and (self.octets is None or self.octets > 0)
-            and (
-                self.unsettled <= _FREE
-                or self.session.routing.broker.unacknowledged.may_have_more(self)
-            )
+            and (self.unsettled <= _FREE or self.session.may_have_more(self))
         )
 
     def wants(self, message: Message) -> bool:
@@ -182,7 +267,7 @@ class EmbeddedConsumer:
         first = self._next
         self._next = first + len(run)
         self.credit -= len(run)
-        self.session.routing.delivered += len(run)
+        self.origin.delivered += len(run)
         if self.octets is not None:
             self.octets -= sum([len(message.body) for message in run])
         self._ledger.add(first, run)
@@ -370,13 +455,7 @@ class EmbeddedConsumer:
         self._memory.unacknowledged -= less
 
     def _settle(self, messages: Sequence[Message]) -> None:
-        broker = self.session.routing.broker
-        inserted = broker.commits.inserted
-        if broker.journey is None:
-            self.source.settle(messages)
-        else:
-            broker.journey.settle(self, messages)
-        self.session.touch(inserts=broker.commits.inserted != inserted)
+        self.session.settle(self, messages)
         if self.closed and not self._ledger:
             self.session.forget(self)
 
