@@ -97,7 +97,8 @@ class DeadLetters:
                 reason=reason.value,
                 comment=comment,
             )
-        if not self._keeps(physical, message):
+        kept = _wish(properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq)
+        if not kept or physical.destination == DMQ:
             return
         truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._truncate) and bool(message.body)
         added: dict[str, Value] = {
@@ -125,12 +126,6 @@ class DeadLetters:
         )
         copy.user = message.user
         self._arrive(DMQ, [copy])
-
-    def _keeps(self, physical: Destined, message: Message) -> bool:
-        wish = _wish(
-            message.headers.properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq
-        )
-        return wish and physical.destination != DMQ
 
 
 def _wish(properties: object, name: str, default: bool) -> bool:

@@ -102,7 +102,7 @@ def open_broker(
         broker.subscribe(subscription)
     count = _restore_messages(broker, store, places, durables, removed, recovered.path)
     needed = {known.destination for known in recovered.subscriptions}
-    for number in places.earlier - places.asked - needed:
+    for number in places.successors.keys() - places.asked - needed:
         broker.commits.remove_destination(number)
     broker.numbering.start(recovered.next_seq)
     for duplicates in store.scan_duplicates():
@@ -147,14 +147,9 @@ class _Places:
         self._made: dict[int, PhysicalQueue | PhysicalTopic] = {}
         self._rows: dict[int, Destination] = {}
         #: Rows of those that have a successor of the same name: its number.
-        self._successors: dict[int, int] = {}
+        self.successors: dict[int, int] = {}
         #: Numbers of destinations that something was found of.
         self.asked: set[int] = set()
-
-    @property
-    def earlier(self) -> set[int]:
-        """Numbers of those that have a successor."""
-        return set(self._successors)
 
     def add(self, rows: Sequence[DestinationRow]) -> None:
         """The store has these, by rising numbers."""
@@ -165,7 +160,7 @@ class _Places:
                 self._add(row)
             else:
                 self._broker.used_number(row.id)
-                self._successors[row.id] = successor
+                self.successors[row.id] = successor
 
     def _add(self, row: DestinationRow) -> None:
         destination = Destination(Kind(row.kind), row.name)
@@ -179,7 +174,7 @@ class _Places:
     def get(self, number: int) -> PhysicalQueue | PhysicalTopic | None:
         """The destination of that number, if there is one."""
         self.asked.add(number)
-        number = self._successors.get(number, number)
+        number = self.successors.get(number, number)
         made = self._made.get(number)
         if made is None and number in self._rows:
             made = self._made[number] = self._broker.create(self._rows[number])
@@ -194,14 +189,16 @@ class _Holdings:
 
     def __init__(self, broker: Broker, store: Store) -> None:
         self._sent: dict[int, Branch] = {}
-        self._taken: dict[tuple[int, int], Branch] = {}
+        #: Messages that branches have acknowledged and that the scan has not come to: owner and seq.
+        #: The durable subscription that had one may exist no longer.
+        self.acknowledged: dict[tuple[int, int], Branch] = {}
         self._open = broker.sent_in_branches
         for block in store.scan_branches():
             for row in block:
                 branch, sent, taken = restored(row)
                 broker.branches.restore(branch)
                 self._sent.update(dict.fromkeys(sent, branch))
-                self._taken.update(dict.fromkeys(taken, branch))
+                self.acknowledged.update(dict.fromkeys(taken, branch))
 
     def sent(self, row: IndexRow, physical: PhysicalQueue | PhysicalTopic | None) -> bool:
         """Whether a branch has sent this message, which then must not wait.
@@ -229,20 +226,13 @@ class _Holdings:
 
         It counts at its source then, and must not wait there.
         """
-        branch = self._taken.pop((source.owner, row.seq), None) if self._taken else None
+        branch = self.acknowledged.pop((source.owner, row.seq), None) if self.acknowledged else None
         if branch is None:
             return False
         branch.unread_taken.append((source, row))
         branch.acknowledged += 1
         source.dispatch.locked += 1
         return True
-
-    def was_taken(self, owner: int, seq: int) -> bool:
-        """Whether a branch has acknowledged this message.
-
-        The durable subscription that had it no longer exists.
-        """
-        return (owner, seq) in self._taken
 
     def check(self) -> None:
         """Check, after the scan, that every message sent by a branch exists.
@@ -335,7 +325,7 @@ def _restore_messages(
         for number, seq in pairs:
             message = of_topics.get(seq)
             subscription = durables.get(number)
-            if seq in gone or (subscription is None and held.was_taken(number, seq)):
+            if seq in gone or (subscription is None and (number, seq) in held.acknowledged):
                 # Its topic was being removed when the process ended; or its subscription was, and a
                 # branch has acknowledged it.
                 broker.commits.forget_redelivery(number, seq)

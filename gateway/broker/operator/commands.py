@@ -34,7 +34,7 @@ from gateway.broker.operator.views import (
     DurableView,
 )
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.store.interface import StoreError
+from gateway.broker.sessions.session import when_durable
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -42,7 +42,6 @@ from gateway.messaging.errors import (
     InvalidDestination,
     MessagingError,
     ProviderUnavailable,
-    StorageFailed,
     UnknownSubscription,
 )
 from gateway.messaging.message import Message
@@ -189,7 +188,7 @@ class BrokerAdministration:
         physical.auto_created = False
         physical.administered = kept
         self._broker.rows.store_destination(physical)
-        await self._durable()
+        await when_durable(self._broker.commits)
         self._broker.log.info(
             "{destination} is made by an administrator", destination=str(destination)
         )
@@ -232,7 +231,7 @@ class BrokerAdministration:
             self._broker.rows.store_destination(physical)
             physical.let_senders_go()
             physical.make_room()
-            await self._durable()
+            await when_durable(self._broker.commits)
             self._broker.log.info(
                 "{destination} has new properties from an administrator: {properties}",
                 destination=str(destination),
@@ -262,7 +261,7 @@ class BrokerAdministration:
         if wanted is not None or comment is not None:
             _check_readable(physical)
         count = await self._emptied(physical, wanted, comment)
-        await self._durable(inserts=use_dmq)
+        await when_durable(self._broker.commits, inserts=use_dmq)
         if wanted is not None or comment is not None:
             _check_readable(physical, f"; until then {count} messages were purged")
         self._broker.log.info(
@@ -312,7 +311,7 @@ class BrokerAdministration:
             physical.removed = True
         if use_dmq:
             # What is being committed arrives before this fires.
-            await self._durable(inserts=True)
+            await when_durable(self._broker.commits, inserts=True)
         if not isinstance(physical, PhysicalQueue):
             await self._topic_emptied(physical)
         elif use_dmq:
@@ -320,7 +319,7 @@ class BrokerAdministration:
         if use_dmq or not isinstance(physical, PhysicalQueue):
             # A restart is to find what it was until nothing more can go wrong with that. Where the
             # store fails, this says so.
-            await self._durable(inserts=True)
+            await when_durable(self._broker.commits, inserts=True)
             cleared: Deferred[None] = Deferred()
             physical.on_clear(partial(cleared.callback, None))
             await cleared
@@ -332,7 +331,7 @@ class BrokerAdministration:
                 raise
         broker.remove(physical, lambda: removed.callback(None))
         await removed
-        await self._durable(inserts=True)
+        await when_durable(self._broker.commits, inserts=True)
         broker.log.info(
             "{destination} is destroyed by an administrator{to}",
             destination=str(destination),
@@ -440,7 +439,7 @@ class BrokerAdministration:
             lambda: ended.callback(None),
         )
         await ended
-        await self._durable(removals=True)
+        await when_durable(self._broker.commits, removals=True)
         self._broker.log.info(
             "durable subscription '{name}' of client-id '{client_id}' is destroyed by an administrator",
             name=name,
@@ -467,24 +466,6 @@ class BrokerAdministration:
                 )
                 return
         raise AdministrationRefused(f"there is no connection {number}")
-
-    def _durable(self, *, inserts: bool = False, removals: bool = False) -> Deferred[None]:
-        """Fires when all that was asked is durable; fails with StorageFailed.
-
-        :param inserts: with what waits for room on the disk. :param removals: with the removal of a
-            destination or a subscription.
-        """
-        done: Deferred[None] = Deferred()
-        commits = self._broker.commits
-
-        def stored(error: StoreError | None) -> None:
-            if error is None:
-                done.callback(None)
-            else:
-                done.errback(StorageFailed(str(error)))
-
-        commits.wait(stored, inserts=inserts, removals=removals)
-        return done
 
 
 def _purged(

@@ -26,6 +26,13 @@ REPORT_MS: Final = 60_000
 #: Destinations that came, and those that went, that are told by name in a second.
 NAMED: Final = 20
 _SECOND_MS: Final = 1000
+_GAVE_UP: Final = "{destination} gave up {count} more messages in a minute"
+_REFUSED: Final = "{destination} refused {count} more messages in a minute"
+_NO_ROOM: Final = "{count} more destinations, subscriptions and consumers were refused in a minute, for lack of memory"
+_MADE: Final = "{count} more destinations are made in a second, because clients use them"
+_REMOVED: Final = (
+    "{count} more destinations are removed in a second: nobody has used them for {seconds} seconds"
+)
 
 
 class LimitReports:
@@ -35,15 +42,13 @@ class LimitReports:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        #: What has happened since the last line, by what it is and where.
-        self._since: dict[tuple[str, Destination], int] = {}
+        #: How often something has happened since the last line, by what it is and where.
+        self._since: dict[tuple[str, Destination | None], int] = {}
         self._holding: dict[Destination, _Holding] = {}
-        #: Destinations, subscriptions and consumers refused since the last line.
-        self._refused = 0
 
     def evicting(self, physical: Destined, reason: DeadReason) -> None:
         """A destination gives a message up to make room."""
-        if self._is_first("gave up", physical.destination):
+        if self._is_first(_GAVE_UP, physical.destination):
             self._log.warn(
                 "{destination} is at its limit and begins to give up messages ({reason})",
                 destination=str(physical.destination),
@@ -52,7 +57,7 @@ class LimitReports:
 
     def refusing(self, physical: Destined, error: DestinationFull) -> None:
         """A destination refuses a message that it has no room for."""
-        if self._is_first("refused", physical.destination):
+        if self._is_first(_REFUSED, physical.destination):
             self._log.warn(
                 "{destination} is at its limit and begins to refuse messages: {limit} is {value}",
                 destination=str(physical.destination),
@@ -62,8 +67,7 @@ class LimitReports:
 
     def no_room(self, used: int, most: int) -> None:
         """Clients can make no more destinations, subscriptions and consumers."""
-        self._refused += 1
-        if self._refused == 1:
+        if self._is_first(_NO_ROOM, None):
             self._log.warn(
                 "no memory for more destinations, subscriptions and consumers of clients, which are refused: those there are take {used} bytes, and "
                 "clients may make more up to {most}, half of imq.memory.waiting",
@@ -71,18 +75,12 @@ class LimitReports:
                 most=most,
             )
 
-            def report() -> None:
-                more, self._refused = self._refused - 1, 0
-                if more:
-                    self._log.warn(
-                        "{count} more destinations, subscriptions and consumers were refused in a minute, for lack of memory",
-                        count=more,
-                    )
+    def _is_first(self, more: str, destination: Destination | None) -> bool:
+        """Whether it happens there for the first time in a minute.
 
-            self._later(report)
-
-    def _is_first(self, what: str, destination: Destination) -> bool:
-        key = (what, destination)
+        :param more: what the log is told at the end of that, of how often it has happened again.
+        """
+        key = (more, destination)
         count = self._since.get(key)
         if count is not None:
             self._since[key] = count + 1
@@ -90,14 +88,9 @@ class LimitReports:
         self._since[key] = 0
 
         def report() -> None:
-            more = self._since.pop(key, 0)
-            if more:
-                self._log.warn(
-                    "{destination} {what} {count} more messages in a minute",
-                    destination=str(destination),
-                    what=what,
-                    count=more,
-                )
+            count = self._since.pop(key)
+            if count:
+                self._log.warn(more, destination=str(destination), count=count)
 
         self._later(report)
         return True
@@ -183,55 +176,42 @@ class UseReports:
     def __init__(self, schedule: Schedule, reap_time: int) -> None:
         self._schedule = schedule
         self._reap_time = reap_time
-        self._made = 0
-        self._removed = 0
+        #: How many there were in this second, by what the log is told of those not named.
+        self._counts = {_MADE: 0, _REMOVED: 0}
         self._reporting = False
 
     def made(self, destination: Destination, user: str) -> None:
         """A client has made it."""
-        self._made += 1
-        if self._made <= NAMED:
+        if self._is_named(_MADE):
             self._log.info(
                 "{destination} is made, because user '{user}' uses it",
                 destination=str(destination),
                 user=user,
             )
-        self._report_later()
 
     def removed(self, destination: Destination) -> None:
         """It was not used for the reap time."""
-        self._removed += 1
-        if self._removed <= NAMED:
-            seconds = self._reap_time
+        if self._is_named(_REMOVED):
             self._log.info(
                 "{destination} is removed: nobody has used it for {seconds} seconds",
                 destination=str(destination),
-                seconds=seconds,
+                seconds=self._reap_time,
             )
-        self._report_later()
 
     def report(self) -> None:
         """Tell the number of those that were not told by name."""
         self._reporting = False
-        made, self._made = self._made - NAMED, 0
-        removed, self._removed = self._removed - NAMED, 0
-        if made > 0:
-            self._log.info(
-                "{count} more destinations are made in a second, because clients use them",
-                count=made,
-            )
-        if removed > 0:
-            seconds = self._reap_time
-            self._log.info(
-                "{count} more destinations are removed in a second: nobody has used them for {seconds} seconds",
-                count=removed,
-                seconds=seconds,
-            )
+        for more, count in self._counts.items():
+            self._counts[more] = 0
+            if count > NAMED:
+                self._log.info(more, count=count - NAMED, seconds=self._reap_time)
 
-    def _report_later(self) -> None:
+    def _is_named(self, more: str) -> bool:
+        self._counts[more] += 1
         if not self._reporting:
             self._reporting = True
             self._schedule.after(_SECOND_MS, self.report)
+        return self._counts[more] <= NAMED
 
 
 @dataclass(slots=True)

@@ -21,9 +21,8 @@ from gateway.broker.journal_lines import Origin
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.routing import Routing
-from gateway.broker.sessions.session import EmbeddedSession
+from gateway.broker.sessions.session import EmbeddedSession, when_durable
 from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
-from gateway.broker.store.interface import StoreError
 from gateway.broker.xa.resource import EmbeddedXAResource
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -33,7 +32,6 @@ from gateway.messaging.errors import (
     InvalidDestination,
     MessagingError,
     SelectorTooCostly,
-    StorageFailed,
     UnknownSubscription,
 )
 from gateway.messaging.provider import Deliver, Mode, Subscription, XASession
@@ -309,20 +307,11 @@ class EmbeddedConnection:
             return fail(subscription.dispatch.halted)
         done: Deferred[None] = Deferred()
 
-        commits = self.broker.commits
-
-        def stored(error: StoreError | None) -> None:
-            if error is None:
-                done.callback(None)
-            else:
-                done.errback(StorageFailed(str(error)))
+        def ended() -> None:
+            when_durable(self.broker.commits, removals=True).chainDeferred(done)
 
         self._log_durable("removed", subscription)
-        self.broker.end_durable(
-            subscription,
-            "the durable subscription was removed",
-            lambda: commits.wait(stored, removals=True),
-        )
+        self.broker.end_durable(subscription, "the durable subscription was removed", ended)
         return done
 
     def close(self) -> Deferred[None]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from twisted.internet.defer import Deferred
+
 from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
@@ -137,6 +139,27 @@ class Promises:
 def storage_failed(error: StoreError | None) -> StorageFailed | None:
     """What a failed batch is to the users of the seam."""
     return None if error is None else StorageFailed(str(error))
+
+
+def when_durable(
+    commits: GroupCommit, *, inserts: bool = False, removals: bool = False
+) -> Deferred[None]:
+    """Fires when all that was asked is durable; fails with StorageFailed.
+
+    :param inserts: with what waits for room on the disk. :param removals: with the removal of a
+        destination or a subscription.
+    """
+    done: Deferred[None] = Deferred()
+
+    def stored(error: StoreError | None) -> None:
+        failure = storage_failed(error)
+        if failure is None:
+            done.callback(None)
+        else:
+            done.errback(failure)
+
+    commits.wait(stored, inserts=inserts, removals=removals)
+    return done
 
 
 class _Rejected(NamedTuple):
