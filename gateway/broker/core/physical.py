@@ -119,8 +119,12 @@ class Physical(ABC):
         """
 
     @abstractmethod
-    def place(self, kept: Kept) -> None:
-        """What was kept takes its places, and may be delivered."""
+    def place(self, kept: Kept, held: bool = False) -> None:
+        """What was kept takes its places, and may be delivered.
+
+        :param held: these are the places of its seqs: before messages that were sent after its
+            branch was prepared.
+        """
 
     @abstractmethod
     def keep_held(self, run: Sequence[Message]) -> Kept:
@@ -128,14 +132,7 @@ class Physical(ABC):
 
         The branch has sent these messages. The changes go into the batch that gathers now.
 
-        :returns: what :meth:`place_held` is to be given for them.
-        """
-
-    @abstractmethod
-    def place_held(self, kept: Kept) -> None:
-        """Put what was kept in the places of its seqs.
-
-        These are before messages that were sent after the branch was prepared.
+        :returns: what :meth:`place` is to be given for them.
         """
 
     @abstractmethod

@@ -47,7 +47,7 @@ class PhysicalQueue(Physical):
             self.changes.arrived(self, run)
         return run
 
-    def place(self, kept: Kept) -> None:
+    def place(self, kept: Kept, held: bool = False) -> None:
         if self.drops_arrivals:
             self.changes.removed(self, kept)
             self.release(kept)
@@ -57,6 +57,9 @@ class PhysicalQueue(Physical):
             size += message.size
         self.came(len(kept), size)
         dispatch = self.dispatch
+        if held:
+            dispatch.wait_again(self, kept)
+            return
         spilled = dispatch.backlog.put(kept)
         if spilled:
             self.changes.spilled(self, spilled)
@@ -68,14 +71,6 @@ class PhysicalQueue(Physical):
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         return run
-
-    def place_held(self, kept: Kept) -> None:
-        if self.drops_arrivals:
-            self.changes.removed(self, kept)
-            self.release(kept)
-            return
-        self.came(len(kept), sum([message.size for message in kept]))
-        self.dispatch.wait_again(self, kept)
 
     # --- departures
 

@@ -158,10 +158,12 @@ class TopicSubscription:
         if self.number:
             self.changes.owed(self.number, topic, run)
 
-    def arrive(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
+    def arrive(
+        self, topic: Physical, run: Sequence[Message], examined: int, held: bool = False
+    ) -> None:
         """Put what was kept, with rising seqs, into the backlog.
 
-        :param examined: see :meth:`wanted`.
+        :param examined: see :meth:`wanted`. :param held: see :meth:`Physical.place`.
         """
         if not run:
             return
@@ -176,6 +178,9 @@ class TopicSubscription:
             size += message.size
         topic.came(len(run), size)
         dispatch = self.dispatch
+        if held:
+            dispatch.wait_again(self, run)
+            return
         spilled = dispatch.backlog.put(run)
         if spilled:
             if self.number:
@@ -184,17 +189,6 @@ class TopicSubscription:
             self.spilled.add_all([message.seq for message in spilled], topic)
         if not dispatch.marked:
             self.mark()
-
-    def arrive_held(self, topic: Physical, run: Sequence[Message], examined: int) -> None:
-        """Put what a prepared branch had sent in the places of its seqs."""
-        if self.ended:
-            self.release(run)
-        elif run:
-            self.changes.routed(self, run)
-            if examined != BEYOND:
-                self._examine_later(run, examined)
-            topic.came(len(run), sum([message.size for message in run]))
-            self.dispatch.wait_again(self, run)
 
     # --- rights that were not known, and selectors that had no time
 

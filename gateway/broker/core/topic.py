@@ -108,12 +108,12 @@ class PhysicalTopic(Physical):
                 places.append((subscription, accepted, examined))
         return places
 
-    def place(self, kept: Kept) -> None:
+    def place(self, kept: Kept, held: bool = False) -> None:
         for subscription, accepted, examined in kept:
             if self.drops_arrivals:
                 subscription.release(accepted)
             else:
-                subscription.arrive(self, accepted, examined)
+                subscription.arrive(self, accepted, examined, held)
 
     def keep_held(self, run: Sequence[Message]) -> Kept:
         """Keep what a branch has sent, for those who have subscribed by now.
@@ -132,13 +132,6 @@ class PhysicalTopic(Physical):
             message.stored = 1 if message.seq in owed else 0
         self.changes.branch_released([message.seq for message in stored])
         return kept
-
-    def place_held(self, kept: Kept) -> None:
-        for subscription, accepted, examined in kept:
-            if self.drops_arrivals:
-                subscription.release(accepted)
-            else:
-                subscription.arrive_held(self, accepted, examined)
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up a message of this topic, to make room.

@@ -123,10 +123,12 @@ class EmbeddedConnection:
             )
         weight = of_consumer("" if selector is None else selector.text)
         self.routing.check_room(destination, "consumer", weight)
-        if destination.kind is Kind.TOPIC:
-            consumer = self._attach_topic(session, spec, selector, deliver, failed)
-        else:
-            consumer = self._attach_queue(session, spec, selector, deliver, failed)
+        topic = destination.kind is Kind.TOPIC
+        source = self._subscription(spec, selector) if topic else self._queue(spec)
+        # A subscription asks its selector about what arrives.
+        on_delivery = None if topic else selector
+        consumer = EmbeddedConsumer(session, source, spec, on_delivery, deliver, failed)
+        source.join(consumer)
         if selector is not None:
             consumer.cost = selector.cost
         if not consumer.closed:
@@ -134,14 +136,7 @@ class EmbeddedConnection:
             self.broker.memory.stand(weight)
         return consumer
 
-    def _attach_queue(
-        self,
-        session: EmbeddedSession,
-        spec: Subscription,
-        selector: Selector | None,
-        deliver: Deliver,
-        failed: Callable[[MessagingError], None],
-    ) -> EmbeddedConsumer:
+    def _queue(self, spec: Subscription) -> PhysicalQueue | QueueBrowser:
         destination = spec.destination
         if spec.durable_name is not None:
             raise InvalidDestination(destination, "only topics have durable subscriptions")
@@ -149,14 +144,7 @@ class EmbeddedConnection:
             destination, Operation.BROWSE if spec.browse else Operation.CONSUME
         )
         assert isinstance(queue, PhysicalQueue)
-        if spec.browse:
-            browser = QueueBrowser(queue)
-            consumer = EmbeddedConsumer(session, browser, spec, selector, deliver, failed)
-            browser.join(consumer)
-        else:
-            consumer = EmbeddedConsumer(session, queue, spec, selector, deliver, failed)
-            queue.join(consumer)
-        return consumer
+        return QueueBrowser(queue) if spec.browse else queue
 
     def _check_cost(self, selector: Selector) -> None:
         """Check that the connection's selectors do not cost too much together.
@@ -174,14 +162,7 @@ class EmbeddedConnection:
             remedy = "end other subscriptions first, use another connection, or have the operator raise that setting"
             raise SelectorTooCostly(selector.text, total, SELECTORS_COST.name, most, remedy)
 
-    def _attach_topic(
-        self,
-        session: EmbeddedSession,
-        spec: Subscription,
-        selector: Selector | None,
-        deliver: Deliver,
-        failed: Callable[[MessagingError], None],
-    ) -> EmbeddedConsumer:
+    def _subscription(self, spec: Subscription, selector: Selector | None) -> TopicSubscription:
         pattern = spec.destination
         if spec.browse:
             raise InvalidDestination(pattern, "only queues can be browsed")
@@ -192,25 +173,22 @@ class EmbeddedConnection:
                 raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
         else:
             self.routing.usable(pattern, Operation.CONSUME)
-        if spec.durable_name is None:
-            self.routing.check_room(
-                pattern, "subscription", of_subscription("" if selector is None else selector.text)
-            )
-            subscription = TopicSubscription(
-                self.broker.core,
-                self.broker,
-                pattern,
-                selector,
-                no_local=spec.no_local,
-                origin=self.number if spec.no_local else 0,
-            )
-            subscription.covers = self.routing.reader()
-            self.broker.subscribe(subscription)
-        else:
-            subscription = self._durable(spec.durable_name, spec, selector)
-        consumer = EmbeddedConsumer(session, subscription, spec, None, deliver, failed)
-        subscription.join(consumer)
-        return consumer
+        if spec.durable_name is not None:
+            return self._durable(spec.durable_name, spec, selector)
+        self.routing.check_room(
+            pattern, "subscription", of_subscription("" if selector is None else selector.text)
+        )
+        subscription = TopicSubscription(
+            self.broker.core,
+            self.broker,
+            pattern,
+            selector,
+            no_local=spec.no_local,
+            origin=self.number if spec.no_local else 0,
+        )
+        subscription.covers = self.routing.reader()
+        self.broker.subscribe(subscription)
+        return subscription
 
     def _durable(
         self, name: str, spec: Subscription, selector: Selector | None

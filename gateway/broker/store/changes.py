@@ -20,7 +20,13 @@ from itertools import chain
 from typing import Any, Final
 from zlib import crc32
 
-from gateway.broker.store.interface import Batch, BranchRow, DestinationRow, SubscriptionRow
+from gateway.broker.store.interface import (
+    Batch,
+    BranchRow,
+    DestinationRow,
+    DuplicateRow,
+    SubscriptionRow,
+)
 from gateway.instance import crashpoints
 
 #: Rows that a statement can have room for. A run is padded by half of its length at most.
@@ -205,6 +211,14 @@ def branch_crc(row: BranchRow) -> int:
     )
 
 
+def duplicate_crc(row: DuplicateRow) -> int:
+    """The checksum of a duplicate id.
+
+    :raises TypeError, struct.error: a column has a type that the store never writes.
+    """
+    return crc32(row.id, crc32(REMEMBERED(row.seq, row.destination, row.at)))
+
+
 def destination_crc(row: DestinationRow) -> int:
     """The checksum of a destination.
 
@@ -318,8 +332,8 @@ class Changes:
 
     def _remember(self, batch: Batch) -> None:
         values: list[int | bytes] = []
-        for seq, destination, at, id in batch.duplicates.values():
-            values += (seq, destination, at, crc32(id, crc32(REMEMBERED(seq, destination, at))), id)
+        for row in batch.duplicates.values():
+            values += (row.seq, row.destination, row.at, duplicate_crc(row), row.id)
         if _DUPLICATES.run(self._connection, values) != len(batch.duplicates):
             raise SeqUsedTwice(
                 f"of {len(batch.duplicates)} duplicate ids from seq {min(batch.duplicates)} on some are in the store already"

@@ -14,12 +14,12 @@ from __future__ import annotations
 import sqlite3
 import struct
 from binascii import unhexlify
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 from zlib import crc32
 
-from gateway.broker.store.changes import NARROW, REMEMBERED, Keys, branch_crc
+from gateway.broker.store.changes import NARROW, Keys, branch_crc, duplicate_crc
 from gateway.broker.store.interface import (
     BranchRow,
     DestinationRow,
@@ -30,6 +30,8 @@ from gateway.broker.store.interface import (
     StoreDamaged,
     SubscriptionRow,
 )
+
+_Row = TypeVar("_Row")
 
 #: Rows that are read at once.
 BLOCK: Final = 500
@@ -149,41 +151,37 @@ def _fetch_large(
     }
 
 
+def _blocks(connection: sqlite3.Connection, text: str, *places: int) -> Iterator[list[Any]]:
+    """Rows in blocks. No statement stays open between two of them.
+
+    :param places: of the columns that rows are ordered by, and that parameters come after.
+    """
+    after = [-1] * len(places)
+    while rows := connection.execute(text, (*after, BLOCK)).fetchall():
+        yield rows
+        after = [rows[-1][place] for place in places]
+
+
 def scan(connection: sqlite3.Connection) -> Iterator[list[IndexRow]]:
     """The narrow part of every message by rising seq, in blocks.
 
-    No statement stays open between two blocks.
-
     Those that are not persistent are left out: they are still to be swept.
     """
-    after = -1
-    while rows := connection.execute(
-        "SELECT seq, destination, priority, expires, size FROM message WHERE seq > ? AND persistent = 1 ORDER BY seq LIMIT ?",
-        (after, BLOCK),
-    ).fetchall():
-        after = rows[-1][0]
+    text = "SELECT seq, destination, priority, expires, size FROM message WHERE seq > ? AND persistent = 1 ORDER BY seq LIMIT ?"
+    for rows in _blocks(connection, text, 0):
         yield list(map(IndexRow._make, rows))
 
 
 def scan_owed(connection: sqlite3.Connection) -> Iterator[list[tuple[int, int]]]:
     """(subscription id, seq) by rising seq, in blocks."""
-    after = (-1, -1)
-    while rows := connection.execute(
-        "SELECT subscription, seq FROM owed WHERE (seq, subscription) > (?, ?) ORDER BY seq, subscription LIMIT ?",
-        (*after, BLOCK),
-    ).fetchall():
-        after = (rows[-1][1], rows[-1][0])
-        yield rows
+    text = "SELECT subscription, seq FROM owed WHERE (seq, subscription) > (?, ?) ORDER BY seq, subscription LIMIT ?"
+    return _blocks(connection, text, 1, 0)
 
 
 def scan_redeliveries(connection: sqlite3.Connection) -> Iterator[list[RedeliveryRow]]:
     """Redelivery counts by rising seq, in blocks."""
-    after = (-1, -1)
-    while rows := connection.execute(
-        "SELECT owner, seq, attempts, not_before FROM redelivery WHERE (seq, owner) > (?, ?) ORDER BY seq, owner LIMIT ?",
-        (*after, BLOCK),
-    ).fetchall():
-        after = (rows[-1][1], rows[-1][0])
+    text = "SELECT owner, seq, attempts, not_before FROM redelivery WHERE (seq, owner) > (?, ?) ORDER BY seq, owner LIMIT ?"
+    for rows in _blocks(connection, text, 1, 0):
         yield list(map(RedeliveryRow._make, rows))
 
 
@@ -192,22 +190,14 @@ def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[
 
     :raises StoreDamaged: a checksum is wrong; names ``path`` and the seq.
     """
-    after = -1
-    while found := connection.execute(
-        "SELECT seq, destination, at, id, crc FROM duplicate WHERE seq > ? ORDER BY seq LIMIT ?",
-        (after, BLOCK),
-    ).fetchall():
-        after = found[-1][0]
+    text = "SELECT seq, destination, at, id, crc FROM duplicate WHERE seq > ? ORDER BY seq LIMIT ?"
+    for found in _blocks(connection, text, 0):
         rows = []
-        for seq, destination, at, id, crc in found:
-            try:
-                whole = crc32(id, crc32(REMEMBERED(seq, destination, at))) == crc
-            except (TypeError, struct.error):
-                # Columns of another type than the store writes.
-                whole = False
-            if not whole:
-                raise StoreDamaged(path, f"duplicate id {seq}", "its checksum is wrong")
-            rows.append(DuplicateRow(seq, destination, at, id))
+        for *columns, crc in found:
+            row = DuplicateRow._make(columns)
+            if not _is_whole(duplicate_crc, row, crc):
+                raise StoreDamaged(path, f"duplicate id {row.seq}", "its checksum is wrong")
+            rows.append(row)
         yield rows
 
 
@@ -216,24 +206,23 @@ def scan_branches(connection: sqlite3.Connection, path: str) -> Iterator[list[Br
 
     :raises StoreDamaged: a checksum is wrong; names ``path`` and the id.
     """
-    after = -1
-    while found := connection.execute(
-        "SELECT id, format, gtrid, bqual, state, since, user, work, crc FROM branch WHERE id > ? ORDER BY id LIMIT ?",
-        (after, BLOCK),
-    ).fetchall():
-        after = found[-1][0]
+    text = "SELECT id, format, gtrid, bqual, state, since, user, work, crc FROM branch WHERE id > ? ORDER BY id LIMIT ?"
+    for found in _blocks(connection, text, 0):
         rows = []
         for *columns, crc in found:
             row = BranchRow._make(columns)
-            try:
-                whole = branch_crc(row) == crc
-            except (AttributeError, TypeError, struct.error):
-                # Columns of another type than the store writes.
-                whole = False
-            if not whole:
+            if not _is_whole(branch_crc, row, crc):
                 raise StoreDamaged(path, f"branch {row.id}", "its checksum is wrong")
             rows.append(row)
         yield rows
+
+
+def _is_whole(sum_of: Callable[[_Row], int], row: _Row, crc: int) -> bool:
+    try:
+        return sum_of(row) == crc
+    except (AttributeError, TypeError, struct.error):
+        # Columns of another type than the store writes.
+        return False
 
 
 def destinations(connection: sqlite3.Connection) -> list[DestinationRow]:

@@ -317,7 +317,7 @@ class BranchWork:
                 self._let_go(branch)
                 for physical, places in kept:
                     if places:
-                        physical.place_held(places)
+                        physical.place(places, held=True)
                         if physical.properties.bounded:
                             physical.make_room()
                 for each in taken:
