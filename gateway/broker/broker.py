@@ -22,7 +22,7 @@ from gateway.broker.core.physical import Physical
 from gateway.broker.core.purging import fail_consumers, purge
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.topic import PhysicalTopic, WildSubscriptions
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.duplicates import DuplicateIds
@@ -41,7 +41,6 @@ from gateway.broker.store.interface import (
     StoreError,
     StoreFailed,
 )
-from gateway.broker.wildcards import WildSubscriptions
 from gateway.broker.xa.registry import Branches
 from gateway.broker.xa.work import BranchWork
 from gateway.messaging.dead import DMQ
@@ -86,13 +85,7 @@ class Broker:
         self.slices = Slices(clock, turn)
         self.commits = GroupCommit(store, turn, failed)
         self.rows = Rows(store, self.commits, turn)
-        self.dead_letters = DeadLetters(
-            self.arrive,
-            turn,
-            options.name,
-            truncate=options.truncate_dead,
-            log_all=options.log_dead,
-        )
+        self.dead_letters = DeadLetters(self.arrive, turn, options)
         self.limit_reports = LimitReports(self.schedule)
         #: What the destinations and subscriptions of this broker share.
         self.core = Changes(

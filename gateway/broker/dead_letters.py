@@ -13,6 +13,7 @@ from twisted.logger import Logger
 
 from gateway.broker.core.consumer import Place
 from gateway.broker.durability.rows import Destined
+from gateway.broker.settings import BrokerOptions
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination
@@ -37,9 +38,8 @@ class DeadLetters:
     """Puts dead messages where an administrator finds them.
 
     :param arrive: gives a destination messages of the broker's own.
-    :param broker_name: in every dead message (``imq.instancename``).
-    :param truncate: keep headers only (``imq.destination.DMQ.truncateBody``).
-    :param log_all: log each dead message (``imq.destination.logDeadMsgs``).
+    :param options: ``name`` is in every dead message (``imq.instancename``); ``truncate_dead`` keeps
+        headers only, ``log_dead`` logs each dead message.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
@@ -48,16 +48,11 @@ class DeadLetters:
         self,
         arrive: Callable[[Destination, Sequence[Message]], None],
         turn: Turn,
-        broker_name: str,
-        *,
-        truncate: bool,
-        log_all: bool,
+        options: BrokerOptions,
     ) -> None:
         self._arrive = arrive
         self._turn = turn
-        self._broker_name = broker_name
-        self._truncate = truncate
-        self._log_all = log_all
+        self._options = options
         #: What tells the journal of the dead; None where nothing does.
         self.journal: DeadJournal | None = None
 
@@ -89,7 +84,7 @@ class DeadLetters:
             DeadReason.OLDEST,
             DeadReason.LOW_PRIORITY,
         )
-        if lost or _wish(properties, dead.LOG_DEAD_MESSAGES, self._log_all):
+        if lost or _wish(properties, dead.LOG_DEAD_MESSAGES, self._options.log_dead):
             self._log.info(
                 "message {id} of {destination} is dead: {reason}, {comment}",
                 id=message.message_id,
@@ -100,14 +95,16 @@ class DeadLetters:
         kept = _wish(properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq)
         if not kept or physical.destination == DMQ:
             return
-        truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._truncate) and bool(message.body)
+        truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._options.truncate_dead) and bool(
+            message.body
+        )
         added: dict[str, Value] = {
             dead.UNDELIVERED_TIMESTAMP: self._turn.refresh(),
             dead.UNDELIVERED_REASON: reason.value,
             dead.UNDELIVERED_COMMENT: comment,
             dead.DELIVERY_COUNT: Int(source.tries(message.seq)),
             dead.BODY_TRUNCATED: truncate,
-            dead.DEAD_BROKER: self._broker_name,
+            dead.DEAD_BROKER: self._options.name,
             dead.ORIGINAL_DESTINATION: str(physical.destination),
         }
         copy = Message(

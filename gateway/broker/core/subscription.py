@@ -196,7 +196,7 @@ class TopicSubscription:
         """Deliver what a user may read from now on, also of what waits here.
 
         The topics must look again as well: see
-        :meth:`~gateway.broker.wildcards.WildSubscriptions.look_again`.
+        :meth:`~gateway.broker.core.topic.WildSubscriptions.look_again`.
         """
         self.covers = covers
         self._unauthorized = self.topics.last_seq

@@ -104,10 +104,8 @@ class DuplicateIds:
         self._rows = rows
         self._numbering = numbering
         self._sent = sent
-        self._most_of_run = options.duplicate_count
-        self._most = options.duplicate_total
+        self._options = options
         self._age_ms = options.duplicate_age * 1000
-        self._most_octets = options.duplicate_octets
         #: By destination, run, then id.
         self._ids: dict[Destination, dict[bytes, dict[bytes, int]]] = {}
         #: The store's numbers of unused destinations, of which only their ids and their row
@@ -301,11 +299,12 @@ class DuplicateIds:
             self.count += 1
             self.octets += len(id) + _ID_OCTETS
         ids[id] = seq
-        if len(ids) > self._most_of_run + self._most_of_run // _RUN_PARTS:
-            self._drop(destination, run, list(islice(ids, len(ids) - self._most_of_run)))
-        if self.count > self._most + self._most // _ALL_PARTS:
-            self._drop_oldest(self.count - self._most)
-        while self.octets > self._most_octets and self.count > 1:
+        most_of_run, most = self._options.duplicate_count, self._options.duplicate_total
+        if len(ids) > most_of_run + most_of_run // _RUN_PARTS:
+            self._drop(destination, run, list(islice(ids, len(ids) - most_of_run)))
+        if self.count > most + most // _ALL_PARTS:
+            self._drop_oldest(self.count - most)
+        while self.octets > self._options.duplicate_octets and self.count > 1:
             self._drop_oldest(max(1, self.count // _ALL_PARTS))
 
     def _drop_oldest(self, count: int) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gateway.broker import wildcards
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.security.access import AccessRules
 from gateway.broker.settings import BrokerOptions
@@ -62,7 +61,7 @@ def test_each_topic_is_looked_at_once_when_many_end_and_few_in_each_turn(
         sender.send(texts(Topic(f"shop.{number}"), ["x"]))
     stepped.settle()
     assert {len(inbox.messages) for inbox in inboxes} == {TOPICS}
-    monkeypatch.setattr(wildcards, "LOOKED_AT", 1000)
+    monkeypatch.setattr("gateway.broker.core.topic.LOOKED_AT", 1000)
     looks = counted(monkeypatch, PhysicalTopic, "emptied")
     connection.close()
     assert looks() == 0, "the connection that ends waits for no topic"
