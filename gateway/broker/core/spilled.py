@@ -40,9 +40,6 @@ class Spilled(Generic[_Topic]):
         for index in range(self._start, len(self._firsts)):
             yield from range(self._firsts[index], self._lasts[index] + 1)
 
-    def __contains__(self, seq: int) -> bool:
-        return self._run(seq) >= 0
-
     def topic(self, seq: int) -> _Topic:
         """The topic of a message. :raises KeyError: it is not here."""
         index = self._run(seq)
