@@ -30,7 +30,7 @@ from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.journey import Journey
-from gateway.broker.operator.limit_reports import LimitReports, UseReports
+from gateway.broker.limit_reports import LimitReports, UseReports
 from gateway.broker.schedule import Schedule, Slices
 from gateway.broker.sessions.flow import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions

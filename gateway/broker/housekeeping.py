@@ -13,7 +13,7 @@ from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.rows import Destined
-from gateway.broker.operator.limit_reports import UseReports
+from gateway.broker.limit_reports import UseReports
 from gateway.broker.schedule import Schedule
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination

@@ -16,7 +16,7 @@ from gateway.broker.core.spilled import Spilled
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Destined, Rows
-from gateway.broker.operator.limit_reports import LimitReports
+from gateway.broker.limit_reports import LimitReports
 from gateway.broker.schedule import Schedule, Slices
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message

@@ -17,7 +17,7 @@ from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.duplicates import Arrivals, Before, check_id
 from gateway.broker.journal_lines import Origin
-from gateway.broker.operator.limit_reports import LimitReports
+from gateway.broker.limit_reports import LimitReports
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
 from gateway.messaging.destination import Destination, Kind

@@ -12,7 +12,7 @@ import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
-from gateway.broker.operator.limit_reports import NAMED
+from gateway.broker.limit_reports import NAMED
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import MessageRejected
