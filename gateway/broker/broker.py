@@ -179,7 +179,7 @@ class Broker:
         )
 
     def _auto(self, destination: Destination) -> DestinationProperties | None:
-        """The properties of auto-created destinations of its kind; None where none are."""
+        """What use gives a destination of its kind; None where it creates none."""
         kind = destination.kind
         return self.options.auto_queue if kind is Kind.QUEUE else self.options.auto_topic
 

@@ -31,7 +31,7 @@ _SINGULAR: Final = {"sizes": "size", "timestamps": "timestamp"}
 
 
 class Origin:
-    """The connection that a step comes from, as journal and log name it, and its traffic.
+    """The connection of a step, as journal and log name it; its traffic.
 
     :param address: the client's; "" for a user inside this process.
     """

@@ -1,4 +1,4 @@
-"""A consumer of the embedded broker, and the words between it, its source and its session.
+"""A consumer of the embedded broker, its source, and its owner.
 
 Its credit, delivery numbers, and what is outstanding (``messaging.provider.Consumer``).
 
@@ -141,7 +141,7 @@ class ConsumerOwner(ABC):
 
     @abstractmethod
     def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
-        """Whether there is memory for more deliveries; else the consumer gets them later."""
+        """Whether there is memory for more deliveries. If not, they come later."""
 
     @abstractmethod
     def settle(self, consumer: EmbeddedConsumer, messages: Sequence[Message]) -> None:
@@ -176,7 +176,7 @@ class ConsumerOwner(ABC):
 
     @abstractmethod
     def sibling(self, session: Session) -> ConsumerOwner | None:
-        """The session, if it is an open one of the same connection, and its commits its own."""
+        """The session, if open, of this connection and with commits of its own."""
 
 
 class EmbeddedConsumer:

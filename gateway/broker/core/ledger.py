@@ -63,7 +63,10 @@ class CumulativeLedger:
         return found
 
     def take(self, numbers: Sequence[int]) -> list[Message]:
-        """Take these out, all or none. :raises UnknownDelivery: for the first that is not outstanding."""
+        """Take these out, all or none.
+
+        :raises UnknownDelivery: for the first that is not outstanding.
+        """
         run = self._run
         found: list[Message] = []
         for number in numbers:

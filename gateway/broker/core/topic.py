@@ -1,4 +1,4 @@
-"""A physical topic, and the subscriptions with wildcards that cover topics."""
+"""Physical topics, and subscriptions with wildcards that cover them."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Branches:
         answer: _Answer,
         over: Callable[[], None],
     ) -> Deferred[_Answer]:
-        """Do ``work``, which is the last of an active branch, and ``over`` when it is durable."""
+        """Do the last ``work`` of an active branch; ``over`` once it is durable."""
         try:
             done = self._answered(branch, partial(work, branch), answer, over)
         except MessagingError as error:
