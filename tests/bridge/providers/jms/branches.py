@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 
 from bridge.providers.jms.connection import JMSConnection, JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination, Queue
-from gateway.messaging.errors import MessagingError
+from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Flags, Mode, Subscription, Xid
-from tests.bridge.providers.jms.stubs import GUEST, clock, received, told
+from gateway.messaging.provider import Flags, Subscription, Xid
+from tests.bridge.providers.jms import stubs
+from tests.bridge.providers.jms.stubs import GUEST, clock, not_lost
 from tests.servers import activemq
+
+CLASS_PATH: Final = "/usr/share/activemq/lib/*"
 
 
 def provider_at(
@@ -30,13 +34,9 @@ def provider_at(
     }
     return JMSProvider(
         clock,
-        JMSFactory(lookup_name, environment, "/usr/share/activemq/lib/*", **options),
+        JMSFactory(lookup_name, environment, **{"class_path": CLASS_PATH, **options}),
         name=lookup_name,
     )
-
-
-def not_lost(error: Exception) -> None:
-    raise AssertionError(f"the connection was lost: {error}")
 
 
 async def connect(lookup_name: str = "XAConnectionFactory", query: str = "") -> JMSConnection:
@@ -62,26 +62,35 @@ def texts(destination: Destination, bodies: Sequence[object]) -> list[Message]:
     return [Message(Headers(destination), str(body).encode()) for body in bodies]
 
 
+async def refused(code: int, *calls: Deferred[Any], match: str | None = None) -> None:
+    """Each call fails with the code."""
+    for call in calls:
+        with pytest.raises(XAError, match=match) as error:
+            await call
+        assert error.value.code == code
+
+
 async def put(destination: Destination, bodies: Sequence[object]) -> None:
     """Send these, without XA."""
     connection = await connect("ConnectionFactory")
-    session = connection.session(Mode.AUTO)
-    session.send(texts(destination, bodies))
-    assert await told(session.completion) is None
+    await stubs.send(connection, destination, *[str(body).encode() for body in bodies])
     await connection.close()
 
 
 async def left(destination: Destination, bodies: list[str]) -> None:
     """These wait there and nothing else, and are taken."""
     connection = await connect("ConnectionFactory")
-    session = connection.session(Mode.AUTO)
-    session.send(texts(destination, ["end"]))
-    found = [
-        message.text
-        for message, _ in await received(connection, Subscription(destination), len(bodies) + 1)
-    ]
-    assert found == [*bodies, "end"]
+    await stubs.send(connection, destination, b"end")
+    assert await stubs.texts(connection, destination, len(bodies) + 1) == [*bodies, "end"]
     await connection.close()
+
+
+async def source_of(*bodies: object) -> tuple[Destination, JMSConnection, Branch]:
+    """A queue of its own with messages, and an XA session that receives from it."""
+    there = queue()
+    await put(there, bodies)
+    connection = await connect()
+    return there, connection, Branch(connection, there)
 
 
 class Branch:

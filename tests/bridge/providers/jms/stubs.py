@@ -4,7 +4,7 @@ package share.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,8 +16,9 @@ from twisted.internet.defer import Deferred
 from bridge.providers.jms import build
 from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.message import Message
+from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Consumer, Credentials, Done, Mode, Subscription
 
 clock: Any = reactor
@@ -77,11 +78,33 @@ async def control(classes: Path, what: str, **options: Any) -> None:
     await provider.look_up(f"control:{what}", provider.factory.environment)
 
 
+def not_lost(error: Exception) -> None:
+    raise AssertionError(f"the connection was lost: {error}")
+
+
 def told(ask: Callable[[Done], None]) -> Deferred[MessagingError | None]:
     """What a completion says."""
     answer: Deferred[MessagingError | None] = Deferred()
     ask(answer.callback)
     return answer
+
+
+async def send(
+    connection: Connection, destination: Destination, *bodies: bytes, **headers: Any
+) -> Sequence[Message]:
+    """Send messages in a session of their own, and wait until they are."""
+    session = connection.session(Mode.AUTO)
+    messages = [Message(Headers(destination, **headers), body) for body in bodies]
+    session.send(messages)
+    assert await told(session.completion) is None
+    session.close()
+    return messages
+
+
+async def texts(connection: Connection, destination: Destination, count: int) -> list[str]:
+    """Receive that many messages."""
+    found = await received(connection, Subscription(destination), count)
+    return [message.text for message, _ in found]
 
 
 async def received(

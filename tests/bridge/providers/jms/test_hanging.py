@@ -13,22 +13,23 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
-from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Flags, Mode, Subscription, Xid
+from tests.bridge.providers.jms.branches import provider_at
 from tests.bridge.providers.jms.stubs import (
     GUEST,
-    clock,
     compiled,
     control,
-    received,
+    not_lost,
+    send,
     stub_provider,
+    texts,
     told,
 )
 from tests.contract.waiting import until
@@ -45,10 +46,6 @@ HELD_UP: Final = 400
 @pytest.fixture(scope="module")
 def classes() -> Path:
     return compiled("javax")
-
-
-def not_lost(error: Exception) -> None:
-    raise AssertionError(f"the connection was lost: {error}")
 
 
 class Pulse:
@@ -78,30 +75,15 @@ class Pulse:
         return self.longest
 
 
-def silent() -> socket.socket:
-    """A port that accepts and says nothing."""
-    return socket.create_server(("127.0.0.1", 0), backlog=16)
-
-
-def at(port: int, **options: Any) -> JMSProvider:
-    environment = {
-        "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
-        "java.naming.provider.url": f"tcp://127.0.0.1:{port}",
-    }
-    return JMSProvider(
-        clock,
-        JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", **options),
-        name="silent",
-    )
-
-
 @on_reactor
 async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
     other = await stub_provider(classes).connect(GUEST, None, not_lost)
     await _works(other)
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
-        provider = at(port.getsockname()[1], connect_timeout_s=HANGING)
+        provider = provider_at(
+            port.getsockname()[1], "ConnectionFactory", connect_timeout_s=HANGING
+        )
         # Nobody listens yet. Its process has its classes then.
         with pytest.raises(ProviderUnavailable, match="refused"):
             await provider.connect(GUEST, "mine", not_lost)
@@ -175,9 +157,7 @@ async def test_a_send_that_hangs_loses_its_connection_and_no_other(classes: Path
     began = time.monotonic()
     await hanging.close()
     assert time.monotonic() - began < 1
-    session = other.session(Mode.AUTO)
-    session.send([Message(Headers(Queue("other")), b"")])
-    assert await told(session.completion) is None
+    await send(other, Queue("other"), b"")
     await other.close()
 
 
@@ -240,7 +220,10 @@ async def test_a_look_up_that_hangs_is_abandoned(classes: Path) -> None:
 @on_reactor
 async def test_what_comes_back_too_late_is_counted_and_closed(classes: Path) -> None:
     provider = stub_provider(classes, "hangs", connect_timeout_s=0.3)
-    await gatherResults([_refused(provider), _refused(provider)])
+    both = [provider.connect(GUEST, None, not_lost) for _ in range(2)]
+    for connecting in both:
+        with pytest.raises(ProviderUnavailable):
+            await connecting
     assert provider.hung.count == 2
     await _let_go(provider)
     assert provider.hung.total == 2
@@ -310,11 +293,8 @@ async def test_an_abandoned_session_leaves_nothing_of_itself_behind_once_its_cal
 
 async def _works(connection: Connection) -> None:
     """It gives what it takes."""
-    connection.session(Mode.AUTO).send([Message(Headers(Queue("meanwhile")), b"works")])
-    assert [
-        message.text
-        for message, _ in await received(connection, Subscription(Queue("meanwhile")), 1)
-    ] == ["works"]
+    await send(connection, Queue("meanwhile"), b"works")
+    assert await texts(connection, Queue("meanwhile"), 1) == ["works"]
 
 
 async def _let_go(provider: JMSProvider) -> None:
@@ -339,32 +319,18 @@ def _pid(provider: JMSProvider) -> int:
     return process.pid
 
 
-async def _refuse(provider: JMSProvider) -> None:
-    with pytest.raises(ProviderUnavailable):
-        await provider.connect(GUEST, None, not_lost)
-
-
-def _refused(provider: JMSProvider) -> Deferred[None]:
-    return Deferred.fromCoroutine(_refuse(provider))
-
-
 def test_the_process_ends_though_calls_hang(tmp_path: Path) -> None:
     program = """
 import sys
 from twisted.internet import defer, reactor
-from bridge.providers.jms.connection import JMSFactory
-from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.provider import Credentials
+from tests.bridge.providers.jms.branches import provider_at
 
-environment = {
-    "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
-    "java.naming.provider.url": "tcp://127.0.0.1:" + sys.argv[1],
-}
-factory = JMSFactory("ConnectionFactory", environment, "/usr/share/activemq/lib/*", connect_timeout_s=0.5)
+provider = provider_at(int(sys.argv[1]), "ConnectionFactory", connect_timeout_s=0.5)
 
 async def main():
     try:
-        await JMSProvider(reactor, factory).connect(Credentials("a", "b"), "c", print)
+        await provider.connect(Credentials("a", "b"), "c", print)
     except Exception as error:
         print(type(error).__name__)
     reactor.stop()
@@ -372,7 +338,8 @@ async def main():
 reactor.callWhenRunning(lambda: defer.ensureDeferred(main()))
 reactor.run()
 """
-    with silent() as port:
+    # It accepts and says nothing.
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as port:
         done = subprocess.run(
             [sys.executable, "-c", program, str(port.getsockname()[1])],
             cwd=ROOT,

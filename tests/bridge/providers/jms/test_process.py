@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from bridge.providers.jms import build, process, wire
 from bridge.providers.jms.channels import Hung, JavaFailure
@@ -37,8 +38,11 @@ from tests.bridge.providers.jms.stubs import (
     clock,
     compiled,
     control,
+    not_lost,
     received,
+    send,
     stub_provider,
+    texts,
     told,
 )
 from tests.contract.waiting import until
@@ -51,10 +55,6 @@ ENVIRONMENT: Final = {"java.naming.factory.initial": "stub.StubProvider"}
 @pytest.fixture(scope="module")
 def classes() -> Path:
     return compiled("javax")
-
-
-def not_lost(error: Exception) -> None:
-    raise AssertionError(f"the connection was lost: {error}")
 
 
 def runs(pid: int) -> bool:
@@ -89,6 +89,10 @@ async def ask(there: JavaProcess, name: str) -> None:
     lane.end()
 
 
+def failures(logged: Sequence[LogEvent]) -> list[str]:
+    return [str(event["log_failure"].value) for event in logged if "log_failure" in event]
+
+
 class Using:
     """Somebody with a connection in a process."""
 
@@ -113,8 +117,7 @@ async def test_factories_of_equal_options_share_a_process_and_others_do_not(clas
     ]
     connections = [await one.connect(GUEST, None, not_lost) for one in (*same, *others)]
     pids = [of(one).pid for one in (*same, *others)]
-    assert pids[0] == pids[1]
-    assert len(set(pids)) == 4
+    assert (pids[0], len(set(pids))) == (pids[1], 4)
     for connection in connections:
         await connection.close()
 
@@ -282,12 +285,9 @@ async def test_bodies_beyond_the_windows_pass_in_both_directions(classes: Path) 
         Queue("large"),
         [bytes([number]) * (wire.WINDOW * 3 // 2 + number) for number in range(4)],
     )
-    session = connection.session(Mode.AUTO)
-    session.send([Message(Headers(queue, body_type=BodyType.BYTES), body) for body in bodies])
-    assert await told(session.completion) is None
-    assert [
-        message.body for message, _ in await received(connection, Subscription(queue), len(bodies))
-    ] == bodies
+    await send(connection, queue, *bodies, body_type=BodyType.BYTES)
+    found = await received(connection, Subscription(queue), len(bodies))
+    assert [message.body for message, _ in found] == bodies
     await connection.close()
 
 
@@ -320,12 +320,8 @@ async def test_one_that_is_killed_loses_its_connections_and_another_takes_its_pl
     assert of(provider).pid != before
     assert not runs(before)
     # Its name alone would not lead there: what JNDI gave is known in the new process, too.
-    session = again.session(Mode.AUTO)
-    session.send([Message(Headers(found), b"after")])
-    assert await told(session.completion) is None
-    assert [message.text for message, _ in await received(again, Subscription(found), 1)] == [
-        "after"
-    ]
+    await send(again, found, b"after")
+    assert await texts(again, found, 1) == ["after"]
     await again.close()
     await beside.close()
 
@@ -352,23 +348,16 @@ async def test_a_name_that_jndi_has_lost_when_java_is_started_anew_fails_for_who
     [warned] = [text for text in map(str, map(formatEvent, logged)) if "JNDI" in text]
     assert f"'file:{bound}', which JNDI had before Java was restarted, is not found now" in warned
     assert await provider.look_up("found by JNDI", environment) == stays
-    session = connection.session(Mode.AUTO)
-    session.send([Message(Headers(stays), b"goes on")])
-    assert await told(session.completion) is None
-    assert [message.text for message, _ in await received(connection, Subscription(stays), 1)] == [
-        "goes on"
-    ]
+    await send(connection, stays, b"goes on")
+    assert await texts(connection, stays, 1) == ["goes on"]
     # Nothing is made of its name meanwhile; and as soon as it is there it is found.
     for _ in range(2):
         with pytest.raises(ProviderUnavailable, match=f"looking up 'file:{bound}' failed"):
             await provider.look_up(f"file:{bound}", environment)
     bound.touch()
     assert await provider.look_up(f"file:{bound}", environment) == gone
-    session.send([Message(Headers(gone), b"is back")])
-    assert await told(session.completion) is None
-    assert [message.text for message, _ in await received(connection, Subscription(gone), 1)] == [
-        "is back"
-    ]
+    await send(connection, gone, b"is back")
+    assert await texts(connection, gone, 1) == ["is back"]
     # In one process JNDI is asked once.
     bound.unlink()
     assert await provider.look_up(f"file:{bound}", environment) == gone
@@ -386,10 +375,9 @@ async def test_what_is_asked_when_it_is_killed_has_an_answer(classes: Path) -> N
     unsubscribed = connection.unsubscribe("durable")
     os.kill(of(provider).pid, signal.SIGKILL)
     assert "killed by SIGKILL" in str(await sent)
-    with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
-        await found
-    with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
-        await unsubscribed
+    for asked in (found, unsubscribed):
+        with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
+            await asked
     await lost
     assert provider.hung.count == 0
 
@@ -419,9 +407,7 @@ async def test_a_listener_that_fails_keeps_nobody_else_from_hearing_of_the_death
         assert await using.lost == "the Java process was killed by SIGKILL"
         with pytest.raises(ProviderUnavailable, match="killed by SIGKILL"):
             await asked
-    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == [
-        "a defect of one listener"
-    ]
+    assert failures(logged) == ["a defect of one listener"]
 
 
 @on_reactor
@@ -443,17 +429,11 @@ async def test_a_listener_that_fails_loses_its_own_connection_and_no_other(class
     consumer.grant(1)
     consumer.start()
     with capturedLogs() as logged:
-        session = other.session(Mode.AUTO)
-        session.send([Message(Headers(Queue("defect")), b"given back")])
-        assert await told(session.completion) is None
+        await send(other, Queue("defect"), b"given back")
         assert "a session failed: a defect of one listener" in str(await lost)
-    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == [
-        "a defect of one listener"
-    ]
+    assert failures(logged) == ["a defect of one listener"]
     # What it was given comes again.
-    assert [
-        message.text for message, _ in await received(other, Subscription(Queue("defect")), 1)
-    ] == ["given back"]
+    assert await texts(other, Queue("defect"), 1) == ["given back"]
     await (await provider.connect(GUEST, None, not_lost)).close()
     assert of(provider).pid == before
     await other.close()
@@ -487,11 +467,11 @@ async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(
         other.session(Mode.AUTO).send([Message(Headers(Queue("both fail")), b"")])
         await until(lambda: len(heard) == 2)
     assert [error for error in heard if error.endswith("the cable was cut")]
-    failures = [str(event["log_failure"].value) for event in logged if "log_failure" in event]
-    assert sorted(failures) == ["a defect of another listener", *["a defect of one listener"] * 2]
-    session = other.session(Mode.AUTO)
-    session.send([Message(Headers(Queue("beside")), b"works")])
-    assert await told(session.completion) is None
+    assert sorted(failures(logged)) == [
+        "a defect of another listener",
+        *["a defect of one listener"] * 2,
+    ]
+    await send(other, Queue("beside"), b"works")
     assert of(provider).pid == before
     await other.close()
 
@@ -581,6 +561,7 @@ async def test_calls_that_were_abandoned_keep_no_process(classes: Path, name: st
 
 PROGRAM = """
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from twisted.internet import defer, reactor
 from tests.bridge.providers.jms.stubs import GUEST, stub_provider

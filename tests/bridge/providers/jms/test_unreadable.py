@@ -5,9 +5,10 @@ they are dead in the end, and the others go on.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
@@ -37,8 +38,15 @@ from gateway.messaging.values import Int
 from tests.bridge import linking
 from tests.bridge.linking import Rig, clock
 from tests.bridge.providers.jms import native
-from tests.bridge.providers.jms.branches import left, not_lost, provider_at
-from tests.bridge.providers.jms.stubs import GUEST, compiled, received, stub_provider
+from tests.bridge.providers.jms.branches import left, provider_at
+from tests.bridge.providers.jms.stubs import (
+    GUEST,
+    compiled,
+    not_lost,
+    received,
+    send,
+    stub_provider,
+)
 from tests.on_reactor import on_reactor
 from tests.servers import activemq
 
@@ -132,15 +140,17 @@ async def test_a_message_that_cannot_be_read_is_dead_and_the_others_arrive_in_or
     [dead] = await links.buried(1)
     await link.stop()
     properties = dead.headers.properties
-    assert properties["JMS_SUN_JMSBRIDGE_DMQ_REASON"] == "SEND_FAILURE"
-    assert properties["JMS_SUN_JMSBRIDGE_DMQ_BODY_TRUNCATED"] == "true"
-    assert properties["JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID"] == ids[2]
-    assert properties["JMS_SUN_JMSBRIDGE_SOURCE_CORRELATIONID"] == "c-1"
-    assert properties["JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION"] == str(links.queue)
-    assert properties["colour"] == "red"
+    said = {
+        "JMS_SUN_JMSBRIDGE_DMQ_REASON": "SEND_FAILURE",
+        "JMS_SUN_JMSBRIDGE_DMQ_BODY_TRUNCATED": "true",
+        "JMS_SUN_JMSBRIDGE_SOURCE_MESSAGEID": ids[2],
+        "JMS_SUN_JMSBRIDGE_SOURCE_CORRELATIONID": "c-1",
+        "JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION": str(links.queue),
+        "colour": "red",
+    }
+    assert said.items() <= properties.items()
     told = str(properties["JMS_SUN_JMSBRIDGE_DMQ_EXCEPTION"])
-    assert told.startswith(f"message {ids[2]} of {links.queue} cannot be read: ")
-    assert "Exception" in told
+    assert re.match(f"message {ids[2]} of {links.queue} cannot be read: .*Exception", told), told
     # Nobody takes it for a whole one, and not even its octets are lost.
     assert dead.headers.extras == (("content-type", "text/plain; charset=utf-8"),)
     assert "incomplete, as it cannot be read" in dead.text
@@ -166,9 +176,8 @@ async def test_the_first_try_is_told_and_everything_known_when_it_is_dead(
     assert f"message refused, 1 of {MOST} times: message {message_id} of" in line
     assert "cannot be read: javax.jms." in line
     [line] = [line for line in warned if f"message {message_id} is dead, SEND_FAILURE" in line]
-    assert f"JMSMessageID='{message_id}'" in line
-    assert "JMSCorrelationID='c-1'" in line
-    assert "colour='red'" in line
+    for header in (f"JMSMessageID='{message_id}'", "JMSCorrelationID='c-1'", "colour='red'"):
+        assert header in line
 
 
 @pytest.mark.parametrize("quality", [PLAIN, ONCE])
@@ -253,15 +262,8 @@ async def test_whatever_reading_one_message_throws_is_told_of_that_message(
 ) -> None:
     connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
     queue = Queue("unreadable")
-    session = connection.session(Mode.AUTO)
-    sent = [
-        Message(
-            Headers(queue, type="order", reply_to=Topic("r"), properties={"n": Int(1)}),
-            body.encode(),
-        )
-        for body in ("before", text, "behind")
-    ]
-    session.send(sent)
+    headers: dict[str, Any] = {"type": "order", "reply_to": Topic("r"), "properties": {"n": Int(1)}}
+    sent = await send(connection, queue, b"before", text.encode(), b"behind", **headers)
     before, damaged, behind = [
         message for message, _ in await received(connection, Subscription(queue), 3)
     ]
@@ -277,24 +279,30 @@ async def test_whatever_reading_one_message_throws_is_told_of_that_message(
     await connection.close()
 
 
+async def damaged_among_others(
+    namespace: str, queue: Destination, properties: dict[str, Any], body: bytes
+) -> Unreadable:
+    """Send a message between two others; those are whole when all are received in order."""
+    connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
+    session = connection.session(Mode.AUTO)
+    sent = [Message(Headers(queue, properties=had), body) for had in ({}, properties, {})]
+    session.send(sent)
+    found = [message for message, _ in await received(connection, Subscription(queue), 3)]
+    assert [message.message_id for message in found] == [message.message_id for message in sent]
+    assert [isinstance(message, Unreadable) for message in found] == [False, True, False]
+    await connection.close()
+    return cast(Unreadable, found[1])
+
+
 @pytest.mark.parametrize("namespace", ["javax", "jakarta"])
 @on_reactor
 async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they_go(
     namespace: str,
 ) -> None:
-    connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
-    queue = Queue("names")
-    session = connection.session(Mode.AUTO)
     properties = {"n": Int(1), "damaged": True}
-    sent = [Message(Headers(queue, properties=had), b"") for had in ({}, properties, {})]
-    session.send(sent)
-    found = [message for message, _ in await received(connection, Subscription(queue), 3)]
-    assert [message.message_id for message in found] == [message.message_id for message in sent]
-    damaged = found[1]
-    assert isinstance(damaged, Unreadable)
+    damaged = await damaged_among_others(namespace, Queue("names"), properties, b"")
     assert "java.lang.IllegalStateException: the names end too soon" in damaged.reason
     assert damaged.headers.properties == properties
-    await connection.close()
 
 
 @pytest.mark.parametrize("namespace", ["javax", "jakarta"])
@@ -302,22 +310,10 @@ async def test_names_of_properties_that_fail_one_by_one_are_known_as_far_as_they
 async def test_one_of_which_nothing_can_be_read_is_a_delivery_and_spoils_no_other_answer(
     namespace: str,
 ) -> None:
-    connection = await stub_provider(compiled(namespace)).connect(GUEST, None, not_lost)
-    queue = Queue("nothing")
-    session = connection.session(Mode.AUTO)
-    sent = [
-        Message(Headers(queue, properties=had), b"body")
-        for had in ({}, {"n": Int(1), "untold": True}, {})
-    ]
-    session.send(sent)
-    found = [message for message, _ in await received(connection, Subscription(queue), 3)]
-    assert [message.message_id for message in found] == [message.message_id for message in sent]
-    assert [isinstance(message, Unreadable) for message in found] == [False, True, False]
-    nothing = found[1]
-    assert isinstance(nothing, Unreadable)
+    queue, properties = Queue("nothing"), {"n": Int(1), "untold": True}
+    nothing = await damaged_among_others(namespace, queue, properties, b"body")
     assert nothing.reason == "java.lang.IllegalStateException: it has no text"
     assert (nothing.headers, nothing.body) == (Headers(queue, body_type=BodyType.MESSAGE), b"")
-    await connection.close()
 
 
 @on_reactor
