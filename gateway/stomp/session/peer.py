@@ -1,11 +1,11 @@
 """What a session asks of the connection that it lives on.
 
-Implemented by :mod:`gateway.stomp.transport`, and by a recorder in the tests.
+Implemented by :mod:`gateway.stomp.transport`. What the session sends goes to its
+:class:`~gateway.stomp.transport.output.Output`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from gateway.stomp.wire import Version
@@ -13,17 +13,6 @@ from gateway.stomp.wire import Version
 
 class Peer(Protocol):
     """The client's side, as a session sees it. All on the reactor thread."""
-
-    @property
-    def parts(self) -> list[bytes]:
-        """Bytes to send, in order.
-
-        Who appends to it sets :attr:`flagged` by :meth:`flag`.
-        """
-
-    @property
-    def flagged(self) -> bool:
-        """A flush is asked for at the end of this turn."""
 
     @property
     def address(self) -> str:
@@ -34,15 +23,6 @@ class Peer(Protocol):
         """The common name of the client's verified certificate.
 
         None without TLS, or without a certificate.
-        """
-
-    def flag(self) -> None:
-        """Write :attr:`parts` to the transport at the end of this turn."""
-
-    def when_drained(self, done: Callable[[], None]) -> None:
-        """Call ``done`` once all that was written is in the kernel.
-
-        At once if it is now; never, if the connection is lost before.
         """
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:

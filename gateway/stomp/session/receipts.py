@@ -15,7 +15,7 @@ from gateway.messaging.completions import Completions, Pending
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Done
 from gateway.stomp.counters import Counters
-from gateway.stomp.session.peer import Peer
+from gateway.stomp.transport.output import Output
 from gateway.stomp.wire import Version, escape_header
 
 Fail: TypeAlias = Callable[[BaseException, str | None], None]
@@ -77,9 +77,9 @@ class Receipts:
     """
 
     def __init__(
-        self, peer: Peer, fail: Fail, relieved: Callable[[], None], counters: Counters
+        self, output: Output, fail: Fail, relieved: Callable[[], None], counters: Counters
     ) -> None:
-        self._peer = peer
+        self._output = output
         self._counters = counters
         self._fail: Fail = fail
         self._relieved: Callable[[], None] = relieved
@@ -168,10 +168,7 @@ class Receipts:
         """Send the frame of the first ticket in the line."""
         if ticket.octets:
             self.unread += len(ticket.octets)
-            peer = self._peer
-            peer.parts.append(ticket.octets)
             self._counters.frames_out += 1
-            if not peer.flagged:
-                peer.flag()
+            self._output.add(ticket.octets)
         if ticket.then is not None:
             ticket.then()

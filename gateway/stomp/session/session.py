@@ -2,7 +2,7 @@
 
 Owns the state and the order of things: what gathers is given to the provider before another command
 is carried out, and an ending takes its steps one by one. Knows no sockets: octets come in as frames
-and leave through :class:`~gateway.stomp.session.peer.Peer`.
+and leave through :class:`~gateway.stomp.transport.output.Output`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from gateway.stomp.session.subscriptions import Subscriptions
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions
+from gateway.stomp.transport.output import Output
 from gateway.stomp.wire import Frame, Head, Version
 
 _OPEN: Final = frozenset((State.CONNECTED, State.IN_TRANSACTION))
@@ -65,6 +66,7 @@ class Session:
         self,
         identifier: str,
         peer: Peer,
+        output: Output,
         provider: Provider,
         turn: Turn,
         options: SessionOptions,
@@ -76,25 +78,34 @@ class Session:
         self.identifier: Final = identifier
         self.log: Final = log
         self._peer: Final = peer
+        self._output: Final = output
         self._provider: Final = provider
         self._turn: Final = turn
         self._options: Final = options
         self._encoders: Final = encoders
         self._transforming: Final = transforming
         self._counters: Final = counters
-        self._receipts: Final = Receipts(peer, self.fail, self._relieved, counters)
+        self._receipts: Final = Receipts(output, self.fail, self._relieved, counters)
         self.state = State.OPENED
         self.version = Version.V1_0
-        #: Who is connected; empty before CONNECTED.
-        self.username = ""
         self._connection: Connection | None = None
         self._connecting: Deferred[Connection] | None = None
         self._sending: Sending
-        self._subscriptions: Subscriptions | None = None
+        self.subscriptions: Final = Subscriptions(
+            peer,
+            output,
+            self._receipts,
+            options,
+            None if transforming is None else transforming.outgoing,
+            self.fail,
+            turn.refresh_timer,
+            counters,
+        )
         self._settlement: Settlement
         self._transaction: Transaction
         self._held: Final = Held(options.input_hold)
-        self._paused = False
+        #: It has been CONNECTED, and so has what carries frames out.
+        self._was_connected = False
         self._incidents = 0
 
     @property
@@ -108,11 +119,6 @@ class Session:
     def held_octets(self) -> int:
         """Bytes of frames that wait until the provider takes messages again."""
         return self._held.octets
-
-    @property
-    def unacknowledged(self) -> int:
-        """Bytes of messages that the client has and has not acknowledged."""
-        return 0 if self._subscriptions is None else self._subscriptions.unacknowledged()
 
     @property
     def is_reading(self) -> bool:
@@ -203,7 +209,25 @@ class Session:
             self.log.asked(head)
         # First, because CONNECT may be answered from inside its own call.
         self.state = following
-        _COMMANDS[command](self, head)
+        match command:
+            case Command.ACK:
+                self._settlement.ack(head)
+            case Command.NACK:
+                self._settlement.nack(head)
+            case Command.SUBSCRIBE:
+                self.subscriptions.subscribe(head, self._transaction)
+            case Command.UNSUBSCRIBE:
+                self.subscriptions.unsubscribe(head, self._transaction.joined)
+            case Command.BEGIN:
+                self._transaction.begin(head)
+            case Command.COMMIT:
+                self._transaction.commit(head)
+            case Command.ABORT:
+                self._transaction.abort(head)
+            case Command.DISCONNECT:
+                self._disconnect(head)
+            case _:
+                self._connect(head)
 
     # Flow control: SENDs and what must not overtake them wait; ACK and NACK do not.
 
@@ -279,26 +303,18 @@ class Session:
         self._connecting = None
         self._connection = connection
         self._peer.claim_user(username)
-        self.username = username
         temporaries = Temporaries(connection, self._options.max_temporaries)
-        subscriptions = self._subscriptions = Subscriptions(
-            connection,
-            self._peer,
-            self._receipts,
-            self._options,
-            self._encoders[self.version],
-            client_id,
-            temporaries.resolve,
-            None if self._transforming is None else self._transforming.outgoing,
-            self.fail,
-            self._turn.refresh_timer,
-            self._counters,
+        self.subscriptions.connected(
+            connection, self._encoders[self.version], client_id, temporaries.resolve
         )
         self._transaction = Transaction(
-            connection, self._receipts, subscriptions.transacted, self._peer.transaction_holds
+            connection, self._receipts, self.subscriptions.transacted, self._peer.transaction_holds
         )
         self._settlement = Settlement(
-            subscriptions, self._transaction, self._receipts, self._options.join_acknowledgements
+            self.subscriptions,
+            self._transaction,
+            self._receipts,
+            self._options.join_acknowledgements,
         )
         self._sending = Sending(
             connection,
@@ -309,10 +325,9 @@ class Session:
             self.fail,
             self._resumed,
         )
-        if self._paused:
-            subscriptions.pause()
+        self._was_connected = True
         self._counters.frames_out += 1
-        self._write(
+        self._output.add(
             handshake.connected_frame(
                 self.version, self.identifier, self._options.server, beats, head.headers
             )
@@ -334,37 +349,6 @@ class Session:
         self._connection = None
         self.fail(error, None)
 
-    # The other commands.
-
-    def _subscribe(self, head: Head) -> None:
-        assert self._subscriptions is not None
-        self._subscriptions.subscribe(head, self._transaction)
-
-    def _unsubscribe(self, head: Head) -> None:
-        assert self._subscriptions is not None
-        self._subscriptions.unsubscribe(head, self._transaction.joined)
-
-    def _ack(self, head: Head) -> None:
-        self._settlement.ack(head)
-
-    def _nack(self, head: Head) -> None:
-        self._settlement.nack(head)
-
-    def _begin(self, head: Head) -> None:
-        self._transaction.begin(self._transaction_of(head), head.headers.get("receipt"))
-
-    def _commit(self, head: Head) -> None:
-        self._transaction.commit(self._transaction_of(head), head.headers.get("receipt"))
-
-    def _abort(self, head: Head) -> None:
-        self._transaction.abort(self._transaction_of(head), head.headers.get("receipt"))
-
-    def _transaction_of(self, head: Head) -> str:
-        identifier = head.headers.get("transaction")
-        if not identifier:
-            raise CommandRefused(f"{head.command} without transaction")
-        return identifier
-
     # Endings. What the client is told comes last, and the socket closes after it.
 
     def _disconnect(self, head: Head) -> None:
@@ -372,13 +356,12 @@ class Session:
 
         What was sent is read before the provider's connection closes.
         """
-        assert self._subscriptions is not None
         receipt = head.headers.get("receipt")
-        self._subscriptions.end()
+        self.subscriptions.end()
         self._peer.ending()
         ticket = self._receipts.open(
             None,
-            lambda: self._peer.when_drained(
+            lambda: self._output.when_drained(
                 lambda: self._close_provider(lambda: self._bye(receipt))
             ),
         )
@@ -413,14 +396,13 @@ class Session:
         self._held.clear()
         self._stop_connecting()
         self._peer.ending()
-        if self._subscriptions is not None:
-            self._subscriptions.end()
+        self.subscriptions.end()
         incident = f"{self.identifier}-{self._incidents}"
         text, hidden = describe(error, incident)[0], withheld(error)
         self.log.failed(error, f"{text}: {hidden}" if hidden else text)
         octets = error_frame(error, version, receipt, incident)
         ticket = self._receipts.open_frame(
-            octets, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish))
+            octets, lambda: self._output.when_drained(lambda: self._close_provider(self._finish))
         )
         self._receipts.release(ticket)
         forget(error, receipt)
@@ -446,14 +428,13 @@ class Session:
             return True
         if not len(self._receipts) and not self._receipts.unread:
             return False
-        assert self._subscriptions is not None
         self.log.ended(how)
         self.state = State.DISCONNECTING
         self._held.clear()
-        self._subscriptions.end()
+        self.subscriptions.end()
         self._peer.ending()
         ticket = self._receipts.open(
-            None, lambda: self._peer.when_drained(lambda: self._close_provider(self._finish))
+            None, lambda: self._output.when_drained(lambda: self._close_provider(self._finish))
         )
         self._receipts.release(ticket)
         return True
@@ -468,12 +449,11 @@ class Session:
         self._held.clear()
         self._stop_connecting()
         self._receipts.clear()
-        if self._subscriptions is not None:
-            self._subscriptions.end()
+        self.subscriptions.end()
+        if self._was_connected:
             self._sending.close()
         self._close_provider(_nothing)
-        if self._subscriptions is not None:
-            self._subscriptions.clear()
+        self.subscriptions.clear()
 
     def _finish(self) -> None:
         self.log.ended("DISCONNECT")
@@ -486,78 +466,38 @@ class Session:
             then()
             return
         self._peer.transaction_holds(0)
-        self._close_connection(connection).addCallback(lambda _: then())
+        closing = connection.close().addErrback(self._close_failed)
+        closing.addCallback(lambda _: then())
 
-    def _close_connection(self, connection: Connection) -> Deferred[None]:
-        def failed(failure: Failure) -> None:
-            self._log.failure(
-                "{session}: closing the provider's connection failed",
-                failure=failure,
-                session=self.identifier,
-            )
-
-        return connection.close().addErrback(failed)
+    def _close_failed(self, failure: Failure) -> None:
+        self._log.failure(
+            "{session}: closing the provider's connection failed",
+            failure=failure,
+            session=self.identifier,
+        )
 
     # Output, time and the operator.
-
-    def _write(self, octets: bytes) -> None:
-        self._peer.parts.append(octets)
-        if not self._peer.flagged:
-            self._peer.flag()
 
     def flushed(self, unsent: int) -> None:
         """The output is being written.
 
         :param unsent: octets that are not yet in the kernel, these included.
         """
-        if self._subscriptions is not None:
-            self._subscriptions.flushed()
-            if unsent > 4 * self._options.output_window:
-                self._subscriptions.choke()
-
-    def choke(self) -> None:
-        """Deliver nothing until what was written is in the kernel."""
-        if self._subscriptions is not None:
-            self._subscriptions.choke()
+        self.subscriptions.flushed()
+        if unsent > 4 * self._options.output_window:
+            self.subscriptions.choke()
 
     def drained(self) -> None:
         """All that was written is in the kernel."""
         if self._receipts.unread:
             self._receipts.drained()
-        if self._subscriptions is not None and self._connection is not None:
-            self._guarded(self._subscriptions.drained)
+        if self._connection is not None:
+            self._guarded(self.subscriptions.drained)
 
     def tick(self, now_ms: int) -> None:
         """The time that :meth:`Peer.wake` asked for has come."""
-        if self._subscriptions is not None and self._connection is not None:
-            self._subscriptions.tick(now_ms)
-
-    def pause(self) -> None:
-        """Deliver nothing until :meth:`resume`."""
-        self._paused = True
-        if self._subscriptions is not None:
-            self._subscriptions.pause()
-
-    def resume(self) -> None:
-        """Deliver again."""
-        self._paused = False
-        if self._subscriptions is not None:
-            self._subscriptions.resume()
-
-
-#: Functions and not bound methods, by which each session would refer to itself.
-_COMMANDS: Final[Mapping[Command, Callable[[Session, Head], None]]] = {
-    Command.CONNECT: Session._connect,
-    Command.STOMP: Session._connect,
-    Command.SUBSCRIBE: Session._subscribe,
-    Command.UNSUBSCRIBE: Session._unsubscribe,
-    Command.ACK: Session._ack,
-    Command.NACK: Session._nack,
-    Command.BEGIN: Session._begin,
-    Command.COMMIT: Session._commit,
-    Command.ABORT: Session._abort,
-    Command.DISCONNECT: Session._disconnect,
-}
+        if self._connection is not None:
+            self.subscriptions.tick(now_ms)
 
 
 def _nothing() -> None:

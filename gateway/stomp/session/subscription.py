@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, IntFlag
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
@@ -22,11 +22,16 @@ from gateway.messaging.provider import Subscription as Spec
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
-from gateway.stomp.session.peer import Peer
+from gateway.stomp.session.receipts import Fail
+from gateway.stomp.transport.output import Output
 from gateway.stomp.wire import escape_header
 
 #: Messages on their way to a subscription with ack:auto; the octets are bounded, too.
 AUTO_WINDOW: Final = 1000
+
+
+#: Told of the number of a delivery that cannot be sent, and why.
+Unsendable: TypeAlias = Callable[["Subscription", int, Exception], None]
 
 
 class Ack(Enum):
@@ -50,26 +55,6 @@ class Hold(IntFlag):
     NO_TRANSACTION = 8
     #: The connection or the subscription is over.
     ENDING = 16
-
-
-class Owner(Protocol):
-    """What a subscription tells its connection."""
-
-    @property
-    def counters(self) -> Counters:
-        """Where messages are counted."""
-
-    def fresh(self, subscription: Subscription) -> None:
-        """It has added frames to the output since the last flush."""
-
-    def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
-        """Delivery ``number`` cannot be sent to this client.
-
-        Those after it were not looked at.
-        """
-
-    def ended(self, subscription: Subscription, error: MessagingError) -> None:
-        """The provider ended the consumer."""
 
 
 class Outstanding(InFlight[Message]):
@@ -133,24 +118,31 @@ class Subscription:
     :param session: the provider's session, which is its own unless it is transacted.
     :param window: messages that may be unsettled at once.
     :param octets: octets of bodies that the client may not have read yet.
+    :param fresh: those of the connection that have added frames to the output since the last flush.
+    :param fail: ends the connection, because the provider ended the consumer.
+    :param unsendable: called when a delivery cannot be sent to this client; those after it were not
+        looked at.
     :param transform: turns a delivery into what is sent, or None where nothing is to be done.
     :param enveloped: each message goes out in an envelope.
     """
 
     __slots__ = (
         "_attempted",
+        "_counters",
         "_encoder",
+        "_fail",
+        "_fresh",
         "_fresh_octets",
         "_holds",
         "_in_kernel",
         "_octets",
+        "_output",
         "_overdrawn",
-        "_owner",
-        "_peer",
         "_plain",
         "_running",
         "_tail",
         "_transform",
+        "_unsendable",
         "_window",
         "_written",
         "_written_octets",
@@ -180,8 +172,11 @@ class Subscription:
         transacted: bool,
         session: ProviderSession,
         encoder: MessageEncoder,
-        peer: Peer,
-        owner: Owner,
+        output: Output,
+        counters: Counters,
+        fresh: list[Subscription],
+        fail: Fail,
+        unsendable: Unsendable,
         window: int,
         octets: int,
         transform: Callable[[Message], Message] | None,
@@ -194,8 +189,11 @@ class Subscription:
         self.transacted: Final = transacted
         self.session: Final = session
         self.version: Final = encoder.version
-        self._peer: Final = peer
-        self._owner: Final = owner
+        self._output: Final = output
+        self._counters: Final = counters
+        self._fresh: Final = fresh
+        self._fail: Final = fail
+        self._unsendable: Final = unsendable
         self._window: Final = window
         self._octets: Final = octets
         self._transform: Final = transform
@@ -271,7 +269,7 @@ class Subscription:
         if not messages:
             self._end_of_browse()
             return
-        parts = self._peer.parts
+        parts = self._output.parts
         tail = self._tail
         number = first
         try:
@@ -302,7 +300,7 @@ class Subscription:
             # promises then.
             if number > first:
                 self._account(first, messages[: number - first])
-            self._owner.unsendable(self, number, error)
+            self._unsendable(self, number, error)
             return
         self._account(first, messages)
 
@@ -319,17 +317,16 @@ class Subscription:
 
     def _account(self, first: int, messages: Sequence[Message]) -> None:
         self.delivered = first + len(messages) - 1
-        counters = self._owner.counters
-        counters.messages_out += len(messages)
-        counters.frames_out += len(messages)
+        self._counters.messages_out += len(messages)
+        self._counters.frames_out += len(messages)
         self._fresh_octets += sum([len(message.body) for message in messages])
         if self.outstanding is not None:
             self.outstanding.add(first, messages)
         if not self.is_fresh:
             self.is_fresh = True
-            self._owner.fresh(self)
-        if not self._peer.flagged:
-            self._peer.flag()
+            self._fresh.append(self)
+        if not self._output.flagged:
+            self._output.flag()
 
     def _head(self, number: int, attempt: int) -> bytes:
         if attempt <= 1:
@@ -342,12 +339,10 @@ class Subscription:
         destination = escape_header(f"/queue/{self.spec.destination.name}", self.version).encode(
             "utf-8", "replace"
         )
-        self._peer.parts.append(
+        self._output.add(
             b"%sdestination:%s\nmessage-id:%d-end\nbrowser:end\ncontent-length:0\n\n\0\n"
             % (self._plain, destination, self.number)
         )
-        if not self._peer.flagged:
-            self._peer.flag()
 
     def flushed(self) -> None:
         """All frames added so far are being written to the transport."""
@@ -410,4 +405,4 @@ class Subscription:
             self.consumer.close(requeue)
 
     def _failed(self, error: MessagingError) -> None:
-        self._owner.ended(self, error)
+        self._fail(error, None)

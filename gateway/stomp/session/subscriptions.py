@@ -32,6 +32,7 @@ from gateway.stomp.session.receipts import Fail, Receipts, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.settings import SessionOptions
+from gateway.stomp.transport.output import Output
 from gateway.stomp.wire import Head, Version
 
 #: The ``id`` of a 1.0 subscription that has none, before its destination (seed table 12-11).
@@ -42,38 +43,35 @@ _ACKS: Final = {ack.value: ack for ack in Ack}
 
 
 class Subscriptions:
-    """The subscriptions of one connection.
+    """The subscriptions of one connection; none before :meth:`connected`.
 
-    :param client_id: the connection's, which durable subscriptions need.
     :param transform: what becomes of a message before it is sent, None for nothing.
     :param now_ms: the time, by the clock of timers.
     """
 
     def __init__(
         self,
-        connection: Connection,
         peer: Peer,
+        output: Output,
         receipts: Receipts,
         options: SessionOptions,
-        encoder: MessageEncoder,
-        client_id: str | None,
-        resolve: Resolve,
         transform: Callable[[Message], Message] | None,
         fail: Fail,
         now_ms: Callable[[], int],
         counters: Counters,
     ) -> None:
-        self._connection: Final = connection
         self._peer: Final = peer
+        self._output: Final = output
         self._receipts: Final = receipts
         self._options: Final = options
-        self._encoder: Final = encoder
-        self._client_id: Final = client_id
-        self._resolve: Final = resolve
         self._transform: Final = transform
         self._fail: Fail = fail
         self._now_ms: Final = now_ms
-        self.counters: Final = counters
+        self._counters: Final = counters
+        self._connection: Connection
+        self._encoder: MessageEncoder
+        self._client_id: str | None
+        self._resolve: Resolve
         self._last = 0
         self._transaction: Transaction | None = None
         self._by_id: dict[str, Subscription] = {}
@@ -81,17 +79,26 @@ class Subscriptions:
         self.by_number: dict[int, Subscription] = {}
         #: Those that are over, and when what they hold goes back.
         self._over: dict[Subscription, int] = {}
-        self._fresh: list[Subscription] = []
+        self._fresh: Final[list[Subscription]] = []
         self._unread: list[Subscription] = []
         self._paused = False
         self._choked = False
 
-    def __len__(self) -> int:
-        return len(self._by_id)
+    def connected(
+        self,
+        connection: Connection,
+        encoder: MessageEncoder,
+        client_id: str | None,
+        resolve: Resolve,
+    ) -> None:
+        """The client is CONNECTED, and may subscribe.
 
-    def get(self, id: str) -> Subscription | None:
-        """The subscription with that ``id`` header."""
-        return self._by_id.get(id)
+        :param client_id: the connection's, which durable subscriptions need.
+        """
+        self._connection = connection
+        self._encoder = encoder
+        self._client_id = client_id
+        self._resolve = resolve
 
     def unacknowledged(self) -> int:
         """Bytes of messages that were delivered and are not acknowledged."""
@@ -163,8 +170,11 @@ class Subscriptions:
             transacted,
             session,
             self._encoder,
-            self._peer,
-            self,
+            self._output,
+            self._counters,
+            self._fresh,
+            self._fail,
+            self._unsendable,
             self._window(dialects.prefetch(given), ack, transacted),
             self._options.output_window,
             # An administrator's is what the broker has, as an envelope that one sends is what it
@@ -325,10 +335,7 @@ class Subscriptions:
 
     # What subscriptions tell.
 
-    def fresh(self, subscription: Subscription) -> None:
-        self._fresh.append(subscription)
-
-    def unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
+    def _unsendable(self, subscription: Subscription, number: int, error: Exception) -> None:
         """Reject what cannot be sent, and end the connection.
 
         The rejection counts against the redelivery policy.
@@ -344,19 +351,16 @@ class Subscriptions:
         else:
             self._fail(error, None)
 
-    def ended(self, subscription: Subscription, error: MessagingError) -> None:
-        self._fail(error, None)
-
     # What the connection tells.
 
     def flushed(self) -> None:
         """Everything in the output is being written."""
-        fresh, self._fresh = self._fresh, []
-        for subscription in fresh:
+        for subscription in self._fresh:
             subscription.flushed()
             if not subscription.is_unread:
                 subscription.is_unread = True
                 self._unread.append(subscription)
+        self._fresh.clear()
 
     def drained(self) -> None:
         """Everything written is in the kernel."""
@@ -397,7 +401,8 @@ class Subscriptions:
             if subscription.outstanding is not None:
                 subscription.outstanding.clear()
         self._by_id, self.by_number, self._over = {}, {}, {}
-        self._fresh, self._unread = [], []
+        self._fresh.clear()
+        self._unread = []
         self._transaction, self._fail = None, forget
 
     def _hold(self, reason: Hold) -> None:
@@ -412,6 +417,3 @@ def _ack_of(given: dict[str, str]) -> Ack:
             f"ack '{given['ack'][:40]}' is none of auto, client and client-individual"
         )
     return ack
-
-
-__all__ = ["DEFAULT_ID", "Subscriptions"]

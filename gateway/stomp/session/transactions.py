@@ -11,11 +11,12 @@ from typing import Final
 
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Mode
+from gateway.messaging.provider import Connection, Done, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.subscription import Hold, Subscription
+from gateway.stomp.wire import Head
 
 #: What an acknowledgement counts for besides its message: its records here and at the provider.
 _ACKNOWLEDGEMENT: Final = 512
@@ -90,28 +91,26 @@ class Transaction:
                 f"{command} in transaction '{identifier[:100]}', and the open one is '{self.current[:100]}'"
             )
 
-    def begin(self, identifier: str, receipt: str | None) -> None:
+    def begin(self, head: Head) -> None:
         """Open it: transacted subscriptions are delivered to from now on.
 
         :raises MessagingError: the provider has no transactions.
         """
+        identifier = _identifier(head)
         _ = self.session
         self.current = identifier
-        self._receipts.release(self._receipts.open(receipt))
+        self._receipts.release(self._receipts.open(head.headers.get("receipt")))
         for subscription in self._transacted():
             subscription.free(Hold.NO_TRANSACTION)
 
-    def commit(self, identifier: str, receipt: str | None) -> None:
+    def commit(self, head: Head) -> None:
         """Make all that was sent and acknowledged durable, together.
 
         The RECEIPT follows when it is.
 
         Deliveries not acknowledged stay outstanding for the next transaction.
         """
-        self.require(identifier, "COMMIT")
-        self._close()
-        ticket = self._receipts.open(receipt)
-        self.session.commit(self._receipts.completing(ticket, receipt))
+        self.session.commit(self._close(head))
         # Should the commit fail, the connection ends; so the records may run ahead of it.
         for subscription in self._transacted():
             outstanding = subscription.outstanding
@@ -119,15 +118,12 @@ class Transaction:
                 subscription.settled(len(outstanding.take(outstanding.up_to(subscription.acked))))
         self._joined = []
 
-    def abort(self, identifier: str, receipt: str | None) -> None:
+    def abort(self, head: Head) -> None:
         """Forget all that was sent and acknowledged.
 
         What transacted subscriptions had received comes again after the next BEGIN.
         """
-        self.require(identifier, "ABORT")
-        self._close()
-        ticket = self._receipts.open(receipt)
-        self.session.rollback(self._receipts.completing(ticket, receipt))
+        self.session.rollback(self._close(head))
         for subscription in self._transacted():
             subscription.given_back()
         for subscription, number, message in self._joined:
@@ -183,7 +179,9 @@ class Transaction:
         """Whether the open transaction holds settlements of that subscription."""
         return any(each is subscription for each, _, _ in self._joined)
 
-    def _close(self) -> None:
+    def _close(self, head: Head) -> Done:
+        """End the transaction that the frame names; what it returns sends the RECEIPT."""
+        self.require(_identifier(head), head.command)
         self.current = None
         self.touched = False
         if self.octets:
@@ -193,6 +191,15 @@ class Transaction:
         self._numbers = {}
         for subscription in self._transacted():
             subscription.hold(Hold.NO_TRANSACTION)
+        receipt = head.headers.get("receipt")
+        return self._receipts.completing(self._receipts.open(receipt), receipt)
+
+
+def _identifier(head: Head) -> str:
+    identifier = head.headers.get("transaction")
+    if not identifier:
+        raise CommandRefused(f"{head.command} without transaction")
+    return identifier
 
 
 def _ignore(error: MessagingError | None) -> None:

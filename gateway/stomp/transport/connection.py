@@ -117,6 +117,8 @@ class StompConnection(Protocol):
         self._clock: Final = shared.clock
         self._counters: Final = shared.counters
         self._parser: Final = FrameParser(shared.limits_before)
+        #: Frames on their way out.
+        self.output: Final = Output(shared.turn, self._flushed, self._drained)
         #: Until the connection is gone.
         self.session = shared.session_for(self, port)
         self._pauses = Pause(0)
@@ -136,8 +138,7 @@ class StompConnection(Protocol):
         self._memory: Final = shared.memory.account(self)
         self._beats: Final = HeartBeats(self._options.heartbeat_tolerance, self._now_ms())
         self._slow_frame: Final = SlowFrame(self._options.input_timeout_s, self._options.input_rate)
-        self._slow_reader: SlowReader
-        self._output: Output
+        self._slow_reader: Final = SlowReader(self._options.output_timeout_s, self.output)
         self._raw: Any
 
     # Twisted's side.
@@ -150,9 +151,7 @@ class StompConnection(Protocol):
         if ITCPTransport.providedBy(self._raw):
             self._raw.setTcpNoDelay(True)
             self._raw.setTcpKeepAlive(True)
-        self._output = Output(transport, self._raw, self._turn, self._flushed, self._drained)
-        self._slow_reader = SlowReader(self._options.output_timeout_s, self._output)
-        self._output.begin()
+        self.output.begin(transport, self._raw)
         self._beats.heard = self._beats.spoke = self._now_ms()
         self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
         try:
@@ -186,7 +185,7 @@ class StompConnection(Protocol):
                     )
                     self.transport.write(tls.PROTOCOL_VERSION_ALERT)  # type: ignore[union-attr]
                     self._enter(Stage.CLOSING, ABORT_MS)
-                    self._output.end()
+                    self.output.end()
                     self.transport.loseConnection()  # type: ignore[union-attr]
                     return
             if self.session.is_reading or self._pauses:
@@ -219,7 +218,7 @@ class StompConnection(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The socket is gone."""
         self.is_gone = True
-        self._output.gone()
+        self.output.gone()
         self._parser.close()
         self._memory.close()
         self._shared.wheel.remove(self)
@@ -323,7 +322,7 @@ class StompConnection(Protocol):
 
     @property
     def unacknowledged(self) -> int:
-        return self.session.unacknowledged
+        return self.session.subscriptions.unacknowledged()
 
     def memory_granted(self) -> None:
         self._go_on(Pause.MEMORY)
@@ -331,7 +330,7 @@ class StompConnection(Protocol):
     def end_for_memory(self, reason: str) -> bool:
         if self.is_gone or self._stage is not Stage.RUNNING:
             return False
-        if self._output.unsent > _COUNTED_OUTPUT:
+        if self.output.unsent > _COUNTED_OUTPUT:
             self.drop(reason)
         else:
             self.session.fail(MemoryShort(reason))
@@ -365,7 +364,7 @@ class StompConnection(Protocol):
             self._arm(at_ms)
         self.session.flushed(unsent)
         if unsent > _COUNTED_OUTPUT and not self._memory.hold(MemoryState.OUTPUT, unsent):
-            self.session.choke()
+            self.session.subscriptions.choke()
             self._wait_for_memory()
         if unsent > self._options.output_limit:
             self.drop(
@@ -438,9 +437,7 @@ class StompConnection(Protocol):
     def _look_at_client(self, now_ms: int) -> list[int]:
         """Send a heart-beat, and end the connection if the client is too slow."""
         if self._beats.must_speak(now_ms):
-            self.parts.append(b"\n")
-            if not self.flagged:
-                self.flag()
+            self.output.add(b"\n")
         paused = bool(self._pauses)  # it is not for the client that nothing is read
         due: list[int] = []
         try:
@@ -477,7 +474,7 @@ class StompConnection(Protocol):
 
     def abort(self) -> None:
         """Close now; what was not sent is lost."""
-        self._output.end()
+        self.output.end()
         self.transport.abortConnection()  # type: ignore[union-attr]
 
     def _enter(self, stage: Stage, limit_ms: int) -> None:
@@ -490,7 +487,7 @@ class StompConnection(Protocol):
         if self.is_gone or self._stage is not Stage.FINISHING:
             return
         self._enter(Stage.LINGERING, LINGER_MS)
-        self._output.end()
+        self.output.end()
         if self._tls or self._input_closed:
             # TLS says goodbye and waits for the answer by itself; of a client that sends no more
             # nothing is waited for.
@@ -499,14 +496,6 @@ class StompConnection(Protocol):
             self.transport.loseWriteConnection()  # type: ignore[union-attr]
 
     # The session's side: Peer.
-
-    @property
-    def parts(self) -> list[bytes]:
-        return self._output.parts
-
-    @property
-    def flagged(self) -> bool:
-        return self._output.flagged
 
     @property
     def address(self) -> str:
@@ -527,12 +516,6 @@ class StompConnection(Protocol):
     def certificate(self) -> str | None:
         found = self.peer_certificate
         return None if found is None else tls.common_name(found)
-
-    def flag(self) -> None:
-        self._output.flag()
-
-    def when_drained(self, done: Callable[[], None]) -> None:
-        self._output.when_drained(done)
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
         self._parser.version = version
@@ -570,7 +553,7 @@ class StompConnection(Protocol):
     def finish(self) -> None:
         if not self.is_gone and self._stage not in (Stage.LINGERING, Stage.CLOSING):
             self._enter(Stage.FINISHING, LINGER_MS)
-            self._output.when_drained(self._close)
+            self.output.when_drained(self._close)
 
     def ending(self) -> None:
         if self.is_gone or self._stage not in (Stage.OPENED, Stage.RUNNING):

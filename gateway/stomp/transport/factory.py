@@ -92,6 +92,7 @@ class StompFactory(ServerFactory):
         session = Session(
             identifier,
             connection,
+            connection.output,
             self._provider,
             self._turn,
             self._session_options,
@@ -101,7 +102,7 @@ class StompFactory(ServerFactory):
             ConnectionLog(identifier, connection.address, port, self._detail, self.strangers),
         )
         if self._paused:
-            session.pause()
+            session.subscriptions.pause()
         return session
 
     @property
@@ -140,13 +141,13 @@ class StompFactory(ServerFactory):
         """Deliver nothing to anybody until :meth:`resume`."""
         self._paused = True
         for connection in self.connections:
-            connection.session.pause()
+            connection.session.subscriptions.pause()
 
     def resume(self) -> None:
         """Deliver again."""
         self._paused = False
         for connection in self.connections:
-            connection.session.resume()
+            connection.session.subscriptions.resume()
 
 
 def _limits(options: TransportOptions, header_block: int, body: int, frame: int) -> Limits:

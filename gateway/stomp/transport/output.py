@@ -37,22 +37,15 @@ _ACKED_AT: Final = 120
 class Output:
     """The output of one connection.
 
-    :param transport: what frames are written to. :param raw: the TCP transport below it, the same
-        without TLS.
     :param flushed: called at each write with its octets and all that are not in the kernel then.
         :param drained: called when everything is.
     """
 
     def __init__(
-        self,
-        transport: Any,
-        raw: Any,
-        turn: Turn,
-        flushed: Callable[[int, int], None],
-        drained: Callable[[], None],
+        self, turn: Turn, flushed: Callable[[int, int], None], drained: Callable[[], None]
     ) -> None:
-        self._transport = transport
-        self._raw = raw
+        self._transport: Any
+        self._raw: Any
         self._turn: Final = turn
         self._flushed = flushed
         self._drained = drained
@@ -60,22 +53,37 @@ class Output:
         self._registered = False
         self._closed = False
         #: Where octets go at once, while there is no TLS between.
-        self._socket: socket.socket | None = (
-            raw.getHandle() if raw is transport and isinstance(raw, Connection) else None
-        )
+        self._socket: socket.socket | None = None
         #: Has the octets below TLS go at once.
-        self._push: Callable[[], object] | None = (
-            raw.doWrite if raw is not transport and isinstance(raw, Connection) else None
-        )
+        self._push: Callable[[], object] | None = None
+        #: Bytes to send, in order. Who appends to it calls :meth:`flag` where :attr:`flagged` is
+        #: False.
         self.parts: list[bytes] = []
         self.flagged = False
         #: Octets written to the transport that may not be in the kernel yet.
         self.unsent = 0
 
-    def begin(self) -> None:
-        """Hear of the buffer from now on."""
+    def begin(self, transport: Any, raw: Any) -> None:
+        """Write to this transport, and hear of its buffer, from now on.
+
+        :param transport: what frames are written to. :param raw: the TCP transport below it, the
+            same without TLS.
+        """
+        self._transport = transport
+        self._raw = raw
+        if isinstance(raw, Connection):
+            if raw is transport:
+                self._socket = raw.getHandle()
+            else:
+                self._push = raw.doWrite
         self._registered = True
-        self._raw.registerProducer(self, False)
+        raw.registerProducer(self, False)
+
+    def add(self, octets: bytes) -> None:
+        """Send this at the end of the turn, behind what was added before."""
+        self.parts.append(octets)
+        if not self.flagged:
+            self.flag()
 
     def flag(self) -> None:
         """Flush at the end of this turn."""

@@ -204,7 +204,7 @@ def test_one_message_goes_in_an_envelope_to_who_wants_it_and_plain_to_others_who
         server.turn.begin()
         for consumer in server.provider.connection.consumers:
             consumer.push(sent)
-        tails = [part for part in client.connection.parts if part.startswith(b"message-id:")]
+        tails = [part for part in client.connection.output.parts if part.startswith(b"message-id:")]
         server.turn.end()
         if topic:
             assert len({id(tail) for tail in tails}) == 2, "each of the two is encoded once for all"

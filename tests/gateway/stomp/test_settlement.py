@@ -215,7 +215,7 @@ def test_whatever_is_settled_in_whatever_order_both_records_agree(data: st.DataO
         command = data.draw(st.sampled_from(["ACK", "NACK"]))
         name = data.draw(st.sampled_from([f"id:1-{number}", f"message-id:ID-{number}"]))
         assert client.answers(f"{command}\n{name}\nreceipt:r\n\n") == ["RECEIPT"]
-        subscription = client.connection.session._subscriptions.by_number[1]  # type: ignore[union-attr]
+        subscription = client.connection.session.subscriptions.by_number[1]
         assert subscription.outstanding is not None
         assert len(subscription.outstanding) == len(consumer.outstanding)
         assert all(each in subscription.outstanding for each in consumer.outstanding)

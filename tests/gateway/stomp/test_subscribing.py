@@ -202,7 +202,7 @@ def test_a_topics_message_is_encoded_once_for_all(server: Server, client: Client
     server.turn.begin()
     for consumer in server.provider.connection.consumers:
         consumer.push(shared)
-    tails = [part for part in client.connection.parts if part.startswith(b"message-id:")]
+    tails = [part for part in client.connection.output.parts if part.startswith(b"message-id:")]
     server.turn.end()
     assert len(tails) == 3
     assert tails[0] is tails[1] is tails[2]
