@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.instance.declaration import Choice
 from gateway.instance.settings import Setting
 
 _INLINE_MARKUP = re.compile(r"([\\*`|_])")
@@ -72,7 +71,7 @@ def _table(settings: Sequence[Setting[Any]]) -> str:
 def _row(setting: Setting[Any]) -> tuple[str, str, str, str, str]:
     default = setting.type.show(setting.default)
     doc = _plain(setting.doc).removesuffix(".") + "."
-    if isinstance(setting.type, Choice):
+    if setting.type.options:
         doc += " One of " + ", ".join(_literal(option) for option in setting.type.options) + "."
     if setting.reloadable:
         doc += " A change takes effect when SIGHUP has the file read again."

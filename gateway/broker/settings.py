@@ -19,6 +19,7 @@ from gateway.instance.settings import (
     Octets,
     Setting,
     Settings,
+    ValueType,
 )
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
@@ -28,7 +29,7 @@ _BEHAVIORS: Final = tuple(behavior.value for behavior in LimitBehavior)
 _DEFAULTS: Final = RedeliveryPolicy()
 
 
-class _StoreKind(Choice):
+class _StoreKind(ValueType[str]):
     """The choice of a store, which says why ``jdbc`` is not one."""
 
     def parse(self, text: str) -> str:
@@ -39,9 +40,10 @@ class _StoreKind(Choice):
         return super().parse(text)
 
 
+_STORES: Final = Choice("sqlite", "memory", "file")
 PERSIST_STORE: Final = Setting(
     "imq.persist.store",
-    _StoreKind("sqlite", "memory", "file"),
+    _StoreKind(_STORES.name, _STORES.expected, _STORES.read, options=_STORES.options),
     "sqlite",
     "Where messages are kept: sqlite (file means the same), or memory, which forgets them with the process.",
 )

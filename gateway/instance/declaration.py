@@ -10,14 +10,13 @@ files, sources or severities.
 from __future__ import annotations
 
 import difflib
-import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 PLACEHOLDER = "NAME"
 BRIDGES = "imq.bridge."
@@ -40,22 +39,25 @@ _SCALES = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _LARGEST = 2**63 - 1
 
 
-class ValueType(ABC, Generic[T]):
+@dataclass(frozen=True, slots=True)
+class ValueType(Generic[T]):
     """How values of one kind are written.
 
-    ``name`` is what the settings reference calls the type.
+    :param name: what the settings reference calls the type.
+    :param expected: what a value must be, to be read after "expected".
+    :param read: gives the value that a text spells, or raises ValueError or LookupError.
+    :param show: gives a spelling of a value that ``read`` reads back as that value.
+    :param unit: the unit of the number, in the plural; empty for no unit.
+    :param options: the only values there are, where those are a few words.
     """
 
-    __slots__ = ()
+    name: str
+    expected: str
+    read: Callable[[str], T]
+    show: Callable[[T], str] = str
+    unit: str = ""
+    options: tuple[str, ...] = ()
 
-    name: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def expected(self) -> str:
-        """What a value must be, to be read after "expected"."""
-
-    @abstractmethod
     def parse(self, text: str) -> T:
         """Return the value that ``text`` spells.
 
@@ -63,44 +65,27 @@ class ValueType(ABC, Generic[T]):
 
         :raises ValueError: it spells none; the error's text is :attr:`expected`.
         """
-
-    def show(self, value: T) -> str:
-        """A spelling of ``value`` that :meth:`parse` reads back as ``value``."""
-        return str(value)
-
-    @property
-    def unit(self) -> str:
-        """The unit of the number, in the plural; empty for no unit."""
-        return ""
+        try:
+            return self.read(text)
+        except (ValueError, LookupError):
+            raise ValueError(self.expected) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean(ValueType[bool]):
+def Boolean() -> ValueType[bool]:
     """``true`` or ``false``, in any case.
 
     Anything else is refused, where the original took it for false.
     """
-
-    name: ClassVar[str] = "Boolean"
-
-    @property
-    def expected(self) -> str:
-        return "true or false"
-
-    def parse(self, text: str) -> bool:
-        match text.strip().lower():
-            case "true":
-                return True
-            case "false":
-                return False
-        raise ValueError(self.expected)
-
-    def show(self, value: bool) -> str:
-        return "true" if value else "false"
+    values = {"true": True, "false": False}
+    return ValueType(
+        "Boolean",
+        "true or false",
+        lambda text: values[text.strip().lower()],
+        lambda value: "true" if value else "false",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Integer(ValueType[int]):
+def Integer(minimum: int | None = None, maximum: int | None = None, of: str = "") -> ValueType[int]:
     """A whole number.
 
     :param minimum: the smallest allowed; None is no bound.
@@ -108,28 +93,16 @@ class Integer(ValueType[int]):
     :param of: the unit, in the plural; empty for no unit.
     """
 
-    name: ClassVar[str] = "Integer"
-    minimum: int | None = None
-    maximum: int | None = None
-    of: str = ""
+    def read(text: str) -> int:
+        if _INTEGER.fullmatch(text.strip()) is None:
+            raise ValueError
+        return _within(int(text), minimum, maximum)
 
-    @property
-    def expected(self) -> str:
-        of = f" of {self.of}" if self.of else ""
-        return f"a whole number{of}" + _bounds(self.minimum, self.maximum)
-
-    @property
-    def unit(self) -> str:
-        return self.of
-
-    def parse(self, text: str) -> int:
-        text = text.strip()
-        if _INTEGER.fullmatch(text) is None or not _within(int(text), self.minimum, self.maximum):
-            raise ValueError(self.expected)
-        return int(text)
+    expected = f"a whole number{f' of {of}' if of else ''}{_bounds(minimum, maximum)}"
+    return ValueType("Integer", expected, read, unit=of)
 
 
-def Duration(of: str, minimum: int = 0, maximum: int | None = None) -> Integer:
+def Duration(of: str, minimum: int = 0, maximum: int | None = None) -> ValueType[int]:
     """A whole number of the given unit.
 
     The value is that number, not converted.
@@ -141,20 +114,13 @@ def Duration(of: str, minimum: int = 0, maximum: int | None = None) -> Integer:
     return Integer(minimum, maximum, of)
 
 
-@dataclass(frozen=True, slots=True)
-class Port(Integer):
+def Port() -> ValueType[int]:
     """A TCP port, 0 to 65535; 0 asks the system for any free one."""
-
-    minimum: int | None = 0
-    maximum: int | None = 65535
-
-    @property
-    def expected(self) -> str:
-        return "a port: a whole number from 0 to 65535, 0 for any free one"
+    expected = "a port: a whole number from 0 to 65535, 0 for any free one"
+    return replace(Integer(0, 65535), expected=expected)
 
 
-@dataclass(frozen=True, slots=True)
-class Octets(ValueType[int]):
+def Octets(unlimited: bool = True, minimum: int = 0) -> ValueType[int]:
     """A size in octets.
 
     A plain number is octets, and ``b``, ``k`` (1024), ``m`` (1024²) and ``g`` (1024³) may follow,
@@ -164,111 +130,68 @@ class Octets(ValueType[int]):
     :param minimum: the smallest size allowed, in octets.
     """
 
-    name: ClassVar[str] = "Size"
-    unlimited: bool = True
-    minimum: int = 0
-
-    @property
-    def expected(self) -> str:
-        least = f" of at least {self.show(self.minimum)}" if self.minimum else ""
-        without = ", or -1 for no limit" if self.unlimited else ""
-        return f"a size{least}: a whole number of octets, or one followed by b, k, m or g{without}"
-
-    @property
-    def unit(self) -> str:
-        return "octets"
-
-    def parse(self, text: str) -> int:
-        text = text.strip()
-        if self.unlimited and text == "-1":
+    def read(text: str) -> int:
+        if unlimited and text.strip() == "-1":
             return -1
-        found = _OCTETS.fullmatch(text)
+        found = _OCTETS.fullmatch(text.strip())
         if found is None:
-            raise ValueError(self.expected)
-        value = int(found[1]) * _SCALES[found[2].lower()]
-        if not self.minimum <= value <= _LARGEST:
-            raise ValueError(self.expected)
-        return value
+            raise ValueError
+        return _within(int(found[1]) * _SCALES[found[2].lower()], minimum, _LARGEST)
 
-    def show(self, value: int) -> str:
-        if value > 0:
-            for suffix in "gmk":
-                if value % _SCALES[suffix] == 0:
-                    return f"{value // _SCALES[suffix]}{suffix}"
-        return str(value)
+    least = f" of at least {_size(minimum)}" if minimum else ""
+    without = ", or -1 for no limit" if unlimited else ""
+    expected = f"a size{least}: a whole number of octets, or one followed by b, k, m or g{without}"
+    return ValueType("Size", expected, read, _size, "octets")
 
 
-@dataclass(frozen=True, slots=True)
-class Decimal(ValueType[float]):
+def _size(octets: int) -> str:
+    if octets > 0:
+        for suffix in "gmk":
+            if octets % _SCALES[suffix] == 0:
+                return f"{octets // _SCALES[suffix]}{suffix}"
+    return str(octets)
+
+
+def Decimal(minimum: float | None = None, maximum: float | None = None) -> ValueType[float]:
     """A number that may have decimals, with a point.
 
     :param minimum: the smallest allowed; None is no bound.
     :param maximum: the largest allowed; None is no bound.
     """
 
-    name: ClassVar[str] = "Decimal"
-    minimum: float | None = None
-    maximum: float | None = None
+    def read(text: str) -> float:
+        if _DECIMAL.fullmatch(text.strip()) is None:
+            raise ValueError
+        return _within(float(text), minimum, maximum)
 
-    @property
-    def expected(self) -> str:
-        return "a number" + _bounds(self.minimum, self.maximum)
-
-    def parse(self, text: str) -> float:
-        text = text.strip()
-        if _DECIMAL.fullmatch(text) is None:
-            raise ValueError(self.expected)
-        value = float(text)
-        if not math.isfinite(value) or not _within(value, self.minimum, self.maximum):
-            raise ValueError(self.expected)
-        return value
-
-    def show(self, value: float) -> str:
+    def show(value: float) -> str:
         return f"{value:.18f}".rstrip("0").rstrip(".") if "e" in repr(value) else repr(value)
 
+    return ValueType("Decimal", "a number" + _bounds(minimum, maximum), read, show)
 
-@dataclass(frozen=True, slots=True)
-class Text(ValueType[str]):
+
+def Text(verbatim: bool = False) -> ValueType[str]:
     """Any text; empty is "none".
 
     :param verbatim: whether blanks around the text belong to it, as in a password.
     """
-
-    name: ClassVar[str] = "String"
-    verbatim: bool = False
-
-    @property
-    def expected(self) -> str:
-        return "a text"
-
-    def parse(self, text: str) -> str:
-        return text if self.verbatim else text.strip()
+    return ValueType("String", "a text", str if verbatim else str.strip)
 
 
-@dataclass(frozen=True, slots=True)
-class Words(ValueType[tuple[str, ...]]):
+def Words() -> ValueType[tuple[str, ...]]:
     """Words separated by commas.
 
     Blanks around each are dropped, and so are empty ones and repetitions.
     """
-
-    name: ClassVar[str] = "List"
-
-    @property
-    def expected(self) -> str:
-        return "words separated by commas"
-
-    def parse(self, text: str) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(word for word in (part.strip() for part in text.split(",")) if word)
-        )
-
-    def show(self, value: tuple[str, ...]) -> str:
-        return ",".join(value)
+    return ValueType("List", "words separated by commas", words_of, ",".join)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Choice(ValueType[str]):
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text that separates them by commas, each once."""
+    return tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+
+
+def Choice(*options: str, aliases: Mapping[str, str] | None = None) -> ValueType[str]:
     """One of a few words, in any case.
 
     The value is the word as it was declared.
@@ -276,30 +199,22 @@ class Choice(ValueType[str]):
     :param options: the words allowed, in the order in which the reference lists them.
     :param aliases: other words that are taken, each for one of the options.
     """
-
-    name: ClassVar[str] = "Choice"
-    options: tuple[str, ...]
-    aliases: tuple[tuple[str, str], ...]
-
-    def __init__(self, *options: str, aliases: Mapping[str, str] | None = None) -> None:
-        object.__setattr__(self, "options", options)
-        object.__setattr__(self, "aliases", tuple((aliases or {}).items()))
-
-    @property
-    def expected(self) -> str:
-        *others, last = self.options
-        return f"{', '.join(others)} or {last}" if others else last
-
-    def parse(self, text: str) -> str:
-        wanted = text.strip().lower()
-        for word, option in (*((option, option) for option in self.options), *self.aliases):
-            if word.lower() == wanted:
-                return option
-        raise ValueError(self.expected)
+    words = {**dict(zip(options, options, strict=True)), **(aliases or {})}
+    values = {word.lower(): option for word, option in words.items()}
+    *others, last = options
+    return ValueType(
+        "Choice",
+        f"{', '.join(others)} or {last}" if others else last,
+        lambda text: values[text.strip().lower()],
+        options=options,
+    )
 
 
-def _within(value: float, minimum: float | None, maximum: float | None) -> bool:
-    return (minimum is None or minimum <= value) and (maximum is None or value <= maximum)
+def _within(value: N, minimum: N | None, maximum: N | None) -> N:
+    """Return the value. :raises ValueError: it is out of bounds."""
+    if (minimum is None or minimum <= value) and (maximum is None or value <= maximum):
+        return value
+    raise ValueError
 
 
 def _bounds(minimum: float | None, maximum: float | None) -> str:

@@ -9,13 +9,12 @@ code.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
 from gateway.instance import machine
-from gateway.instance.declaration import RESERVED_BRIDGE_NAMES
+from gateway.instance.declaration import RESERVED_BRIDGE_NAMES, words_of
 from gateway.instance.levels import ALIASES, LEVELS
 from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.instance.settings import (
@@ -32,7 +31,6 @@ from gateway.instance.settings import (
     Severity,
     Text,
     ValueType,
-    Words,
 )
 
 STOMP = "stomp"
@@ -41,34 +39,23 @@ STOMP = "stomp"
 _BRIDGE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeNames(ValueType[tuple[str, ...]]):
+def BridgeNames() -> ValueType[tuple[str, ...]]:
     """Names that bridges can have, separated by commas.
 
     ``stomp`` in any case is ``stomp``.
     """
 
-    name: ClassVar[str] = "List"
-
-    @property
-    def expected(self) -> str:
-        reserved = ", ".join(sorted(RESERVED_BRIDGE_NAMES))
-        return (
-            "names of bridges separated by commas, each of at most 100 letters, digits, '_' and '-', not beginning with '-', "
-            f"and none of the reserved {reserved}"
-        )
-
-    def parse(self, text: str) -> tuple[str, ...]:
-        names = [STOMP if word.lower() == STOMP else word for word in Words().parse(text)]
-        if not all(
-            _BRIDGE_NAME.fullmatch(name) and name.lower() not in RESERVED_BRIDGE_NAMES
-            for name in names
-        ):
-            raise ValueError(self.expected)
+    def read(text: str) -> tuple[str, ...]:
+        names = [STOMP if word.lower() == STOMP else word for word in words_of(text)]
+        if not all(name == STOMP or is_bridge_name(name) for name in names):
+            raise ValueError
         return tuple(dict.fromkeys(names))
 
-    def show(self, value: tuple[str, ...]) -> str:
-        return ",".join(value)
+    expected = (
+        "names of bridges separated by commas, each of at most 100 letters, digits, '_' and '-', not beginning with '-', "
+        f"and none of the reserved {', '.join(sorted(RESERVED_BRIDGE_NAMES))}"
+    )
+    return ValueType("List", expected, read, ",".join)
 
 
 def is_bridge_name(text: str) -> bool:
