@@ -166,6 +166,10 @@ def _checked(value: object, what: str) -> Value:
     return value  # type: ignore[return-value]
 
 
+#: The bodies of maps and streams with nothing in them.
+_EMPTY = {BodyType.MAP: encode_map({}), BodyType.STREAM: encode_stream([])}
+
+
 def class_name(value: object) -> str:
     """The name of a value's class, for a sentence."""
     return type(value).__name__
@@ -205,12 +209,11 @@ class JMSMessage:
         self._read_only = False
         self._changed = True
         self._body_type = body_type
-        self._body = b""
+        self._body = _EMPTY.get(body_type, b"")
         self._null_text = False
-        self._entries: Entries | None = (
-            Entries({}, self._write, properties=False) if body_type is BodyType.MAP else None
-        )
-        self._items: Items | None = Items([], self._write) if body_type is BodyType.STREAM else None
+        #: The body of a map or a stream, once it was asked for.
+        self._entries: Entries | None = None
+        self._items: Items | None = None
         self._correlation_id: str | None = None
         self._type: str | None = None
         self._reply_to: Destination | None = None
@@ -223,19 +226,12 @@ class JMSMessage:
 
         Changes are made to the view alone, and :meth:`to_message` gives the outcome.
         """
-        view = cls(BodyType.MESSAGE)
-        headers = message.headers
+        view = cls(message.headers.body_type)
+        view._say(message.headers)
         view._original = message
         view._read_only = read_only
         view._changed = False
-        view._body_type = headers.body_type
         view._body = message.body
-        view._null_text = headers.null_text
-        view._correlation_id = headers.correlation_id
-        view._type = headers.type
-        view._reply_to = headers.reply_to
-        view._properties = Entries(dict(headers.properties), view._write, properties=True)
-        view._extras = headers.extras
         return view
 
     def copy(self) -> JMSMessage:
@@ -243,18 +239,21 @@ class JMSMessage:
 
         Whether or not this one can.
         """
-        other = JMSMessage(BodyType.MESSAGE)
+        other = JMSMessage(self._body_type)
+        other._say(self)
         other._original = self._original
         other._changed = self._changed
-        other._body_type = self._body_type
         other._body = self._encoded()
-        other._null_text = self._null_text
-        other._correlation_id = self._correlation_id
-        other._type = self._type
-        other._reply_to = self._reply_to
-        other._properties = Entries(dict(self._properties), other._write, properties=True)
-        other._extras = self._extras
         return other
+
+    def _say(self, said: Headers | JMSMessage) -> None:
+        """Say what others say, before it is known whether this can be changed."""
+        self._null_text = said.null_text
+        self._correlation_id = said.correlation_id
+        self._type = said.type
+        self._reply_to = said.reply_to
+        self._properties = Entries(dict(said.properties), self._write, properties=True)
+        self._extras = said.extras
 
     def to_message(self, original: Message) -> Message:
         """The message for a provider.
