@@ -9,11 +9,11 @@ that no client can write another's into its line.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from twisted.logger import Logger, LogLevel
 
-from gateway.instance.logs import Strangers
+from gateway.instance.logs import Log, Strangers
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed
 from gateway.stomp.refusals import CertificateRevoked, FrameTooSlow, MemoryShort, TooManyConnections
 from gateway.stomp.wire import Head, Version
@@ -35,25 +35,13 @@ _WARNINGS: Final = (
 )
 
 
-class Detail(Protocol):
-    """Says which lines the log takes, so that others need not be made."""
-
-    @property
-    def fine(self) -> bool:
-        """Whether it takes FINE."""
-
-
-class EveryDetail:
-    """Takes all."""
-
-    fine: Final = True
-
-
 class ConnectionLog:
     """The lines of one connection.
 
     :param session: its identifier. :param host: the client's address. :param port: the client's
         port, 0 where it has no port.
+    :param detail: the log that these lines come to, which says whether FINE is read; None for
+        everything.
     :param strangers: limits the lines of clients that were never CONNECTED; None does not.
     """
 
@@ -71,7 +59,12 @@ class ConnectionLog:
     )
 
     def __init__(
-        self, session: str, host: str, port: int, detail: Detail, strangers: Strangers | None = None
+        self,
+        session: str,
+        host: str,
+        port: int,
+        detail: Log | None = None,
+        strangers: Strangers | None = None,
     ) -> None:
         self.session: Final = session
         self.where: Final = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -89,7 +82,7 @@ class ConnectionLog:
     @property
     def fine(self) -> bool:
         """Whether :meth:`asked` has a reader."""
-        return self._detail.fine
+        return self._detail is None or self._detail.fine
 
     def connected(self, version: Version, client_id: str | None) -> None:
         """The client is CONNECTED."""

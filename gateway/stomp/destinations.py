@@ -21,12 +21,13 @@ _GENERATED: Final = {
     Kind.QUEUE: "temporary_destination://queue/",
     Kind.TOPIC: "temporary_destination://topic/",
 }
-_PREFIXES: Final = (
-    ("/queue/", Kind.QUEUE, False),
-    ("/topic/", Kind.TOPIC, False),
-    ("/temp-queue/", Kind.QUEUE, True),
-    ("/temp-topic/", Kind.TOPIC, True),
-)
+#: By kind, and whether it is temporary, how a destination begins.
+_BEGINNINGS: Final = {
+    (Kind.QUEUE, False): "/queue/",
+    (Kind.TOPIC, False): "/topic/",
+    (Kind.QUEUE, True): "/temp-queue/",
+    (Kind.TOPIC, True): "/temp-topic/",
+}
 
 
 #: What ActiveMQ and Artemis read as options of a destination, such as
@@ -85,7 +86,7 @@ def parse(text: str, header: str) -> Destination | LocalTemporary:
             f"{header} '{text[:200]}' names several destinations, which only the destination of a SEND may: expected one; "
             "SUBSCRIBE to each of them with an id of its own"
         )
-    for prefix, kind, temporary in _PREFIXES:
+    for (kind, temporary), prefix in _BEGINNINGS.items():
         if not text.startswith(prefix):
             continue
         name = text[len(prefix) :].strip()
@@ -120,24 +121,12 @@ def spell(destination: Destination) -> str:
     known = _spelt.get(destination)
     if known is not None:
         return known
-    spelling = _spell(destination)
+    kind, name, temporary = destination
+    generated = _GENERATED[kind] if temporary else ""
+    spelling = f"{_BEGINNINGS[kind, temporary]}{generated}{name}"
     if not destination.temporary and len(_spelt) < _MOST_KNOWN:
         _spelt[destination] = spelling
     return spelling
-
-
-def _spell(destination: Destination) -> str:
-    if destination.kind is Kind.QUEUE:
-        return (
-            f"/temp-queue/{_GENERATED[Kind.QUEUE]}{destination.name}"
-            if destination.temporary
-            else f"/queue/{destination.name}"
-        )
-    return (
-        f"/temp-topic/{_GENERATED[Kind.TOPIC]}{destination.name}"
-        if destination.temporary
-        else f"/topic/{destination.name}"
-    )
 
 
 class Temporaries:

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from gateway.messaging.errors import MessagingError
 from gateway.stomp.destinations import spell
-from gateway.stomp.refusals import BridgeStopped, CertificateRevoked, CommandRefused
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import ProtocolError, Version, serialize
 
 _log: Final = Logger()
@@ -40,7 +40,7 @@ def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     if isinstance(error, MessagingError):
         text = error.told(spell)
         return f"{text}, incident {incident}" if error.withheld else text, True
-    if isinstance(error, (CommandRefused, BridgeStopped, CertificateRevoked, ProtocolError)):
+    if isinstance(error, (CommandRefused, ProtocolError)):
         return str(error), True
     return f"internal error, incident {incident}", False
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 class CommandRefused(Exception):
-    """A frame cannot be carried out, and it is its sender's doing.
+    """A frame cannot be carried out, or a connection not go on, for a reason the client may know.
 
     :param reason: a sentence fit for the client.
     :param headers: more headers for the ERROR frame.
@@ -22,18 +22,11 @@ class CommandRefused(Exception):
         self.headers: Mapping[str, str] = headers or {}
 
 
-class BridgeStopped(Exception):
-    """The operator stopped the STOMP bridge, or the process ends.
-
-    :param reason: a sentence fit for the client.
-    """
-
-    def __init__(self, reason: str = "the STOMP bridge was stopped") -> None:
-        super().__init__(reason)
-        self.reason = reason
+class BridgeStopped(CommandRefused):
+    """The operator stopped the STOMP bridge, or the process ends."""
 
 
-class CertificateRevoked(Exception):
+class CertificateRevoked(CommandRefused):
     """The client's certificate was revoked while it was connected."""
 
     def __init__(self) -> None:

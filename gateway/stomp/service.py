@@ -18,13 +18,13 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from gateway.instance.listening import server_endpoint
+from gateway.instance.logs import Log
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.messaging.provider import Connection, Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
-from gateway.stomp.connection_log import Detail
 from gateway.stomp.counters import Counters
-from gateway.stomp.refusals import BridgeStopped
+from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import StompOptions
 from gateway.stomp.transport.factory import StompFactory
@@ -33,6 +33,11 @@ from gateway.stomp.transport.tls import tls_factory
 #: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed
 #: over them.
 STOP_S: Final = 10
+#: By the names of ports, name and protocol of their entries in the port mapper.
+_ANNOUNCED: Final = {
+    "tcp": ("stomp[bridge]", "stomp[TCP]"),
+    "tls": ("sslstomp[bridge]", "stomp[SSL/TLS]"),
+}
 #: Connections that may wait to be accepted.
 _BACKLOG: Final = 511
 
@@ -122,12 +127,13 @@ class StompService:
         register_port: RegisterPort | None = None,
         log: Logger | None = None,
         random: Callable[[int], bytes] = urandom,
-        detail: Detail | None = None,
+        detail: Log | None = None,
         memory: MemoryBudget | None = None,
     ) -> None:
         if options.tls_enabled and tls_context_factory is None:
             raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
         self._reactor: Final = reactor
+        self._turn: Final = turn
         self._options: Final = options
         self._tls_context_factory: Final = tls_context_factory
         self._register_port: Final = register_port
@@ -146,6 +152,7 @@ class StompService:
             detail,
             memory,
         )
+        self._admission: Final = self._factory.admission
         self._ports: list[IListeningPort] = []
         self._unregister: list[Callable[[], None]] = []
         #: The ports that are in use, by "tcp" and "tls"; those that the system chose where 0 was
@@ -209,17 +216,10 @@ class StompService:
 
     def _announce(self) -> None:
         if self._register_port is not None:
-            if "tcp" in self.ports:
+            for name, port in self.ports.items():
+                announced, protocol = _ANNOUNCED[name]
                 self._unregister.append(
-                    self._register_port(
-                        "stomp[bridge]", "stomp[TCP]", "stomp[bridge]", self.ports["tcp"]
-                    )
-                )
-            if "tls" in self.ports:
-                self._unregister.append(
-                    self._register_port(
-                        "sslstomp[bridge]", "stomp[SSL/TLS]", "stomp[bridge]", self.ports["tls"]
-                    )
+                    self._register_port(announced, protocol, "stomp[bridge]", port)
                 )
 
     def _withdraw(self) -> None:
@@ -244,14 +244,19 @@ class StompService:
 
     async def _stop(self, error: BridgeStopped) -> None:
         if self.state in (ServiceState.STOPPED, ServiceState.STOPPING):
-            await self._factory.emptied()
+            await self._admission.emptied()
             return
         self.state = ServiceState.STOPPING
         self._withdraw()
         await self._stop_listening()
-        self._factory.end_all(error)
+        self._turn.begin()
+        try:
+            for connection in self._admission.connections:
+                connection.session.fail(error)
+        finally:
+            self._turn.end()
         late = self._reactor.callLater(STOP_S, self._abort_all)
-        await self._factory.emptied()
+        await self._admission.emptied()
         if late.active():
             late.cancel()
         self._factory.wheel.stop()
@@ -260,7 +265,7 @@ class StompService:
         self._log.info("STOMP bridge stopped")
 
     def _abort_all(self) -> None:
-        for connection in self._factory.connections:
+        for connection in self._admission.connections:
             connection.drop("it did not go when the bridge stopped")
 
     @property
@@ -275,7 +280,7 @@ class StompService:
                 f"STOMP {each.session.version!s}",
                 each.session.identifier,
             )
-            for each in self._factory.connections
+            for each in self._admission.connections
             if each.session.connection is not None
         ]
 
@@ -286,7 +291,14 @@ class StompService:
 
         :param is_revoked: tells of a verified certificate whether it is.
         """
-        self._factory.end_revoked(is_revoked)
+        self._turn.begin()
+        try:
+            for connection in self._admission.connections:
+                shown = connection.peer_certificate
+                if shown is not None and is_revoked(shown):
+                    connection.end(CertificateRevoked())
+        finally:
+            self._turn.end()
 
     def pause(self) -> Deferred[None]:
         """Accept no connections and deliver nothing.

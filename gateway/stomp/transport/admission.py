@@ -6,7 +6,7 @@ Owns the counts, and the list of those that are open. Over TCP and TLS alike.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -14,15 +14,7 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.refusals import TooManyConnections
 from gateway.stomp.settings import TransportOptions
 
-
-class Addressed(Protocol):
-    """A connection, as far as it is counted."""
-
-    @property
-    def address(self) -> str: ...
-
-
-ConnectionT = TypeVar("ConnectionT", bound=Addressed)
+ConnectionT = TypeVar("ConnectionT")
 
 
 class Admission(Generic[ConnectionT]):
@@ -43,12 +35,11 @@ class Admission(Generic[ConnectionT]):
         """Those that are open."""
         return [*self._open]
 
-    def admit(self, connection: ConnectionT) -> None:
+    def admit(self, connection: ConnectionT, address: str) -> None:
         """Count a new connection, for which :meth:`gone` is called in any case.
 
         :raises TooManyConnections: it is one too many.
         """
-        address = connection.address
         self._open[connection] = address
         self._by_address[address] += 1
         self._counters.connections = len(self._open)

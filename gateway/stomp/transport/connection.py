@@ -155,7 +155,7 @@ class StompConnection(Protocol):
         self._beats.heard = self._beats.spoke = self._now_ms()
         self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
         try:
-            self._shared.admission.admit(self)
+            self._shared.admission.admit(self, self._address)
         except CommandRefused as refused:
             self.session.fail(refused)
 

@@ -1,4 +1,4 @@
-"""What makes connections, and what an operator does to all of them."""
+"""What makes connections, and what an operator does to their deliveries."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cryptography.x509 import Certificate
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
 from gateway.instance.listening import peer_host
-from gateway.instance.logs import Strangers
+from gateway.instance.logs import Log, Strangers
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.messaging.provider import Provider
 from gateway.messaging.turn import Turn
-from gateway.stomp.connection_log import ConnectionLog, Detail, EveryDetail
+from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
-from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions, TransportOptions
@@ -51,13 +48,13 @@ class StompFactory(ServerFactory):
         transforming: Transforming | None,
         counters: Counters,
         random: Callable[[int], bytes],
-        detail: Detail | None = None,
+        detail: Log | None = None,
         memory: MemoryBudget | None = None,
     ) -> None:
         self.wheel: Final = Wheel(clock)
         self.strangers: Final = Strangers(clock, Logger(namespace="gateway.stomp.connection"))
         self._turn: Final = turn
-        self._admission: Final[Admission[StompConnection]] = Admission(options, counters)
+        self.admission: Final[Admission[StompConnection]] = Admission(options, counters)
         small = options.connect_frame
         self._shared: Final = Shared(
             clock=clock,
@@ -70,14 +67,14 @@ class StompFactory(ServerFactory):
             limits=_limits(
                 options, options.header_block, options.body, options.body + options.header_block
             ),
-            admission=self._admission,
+            admission=self.admission,
             session_for=self._session_for,
         )
         self._provider: Final = provider
         self._session_options: Final = session_options
         self._transforming: Final = transforming
         self._random: Final = random
-        self._detail: Final = detail or EveryDetail()
+        self._detail: Final = detail
         self._encoders: Final[Mapping[Version, MessageEncoder]] = {
             version: MessageEncoder(version, turn, session_options.tell_user) for version in Version
         }
@@ -105,48 +102,16 @@ class StompFactory(ServerFactory):
             session.subscriptions.pause()
         return session
 
-    @property
-    def connections(self) -> list[StompConnection]:
-        """Those that are open."""
-        return self._admission.connections
-
-    def emptied(self) -> Deferred[None]:
-        """Fires when no connection is open."""
-        return self._admission.emptied()
-
-    def end_all(self, error: BridgeStopped) -> None:
-        """Tell every client that this is the end: ERROR, roll back, close."""
-        self._turn.begin()
-        try:
-            for connection in self.connections:
-                connection.session.fail(error)
-        finally:
-            self._turn.end()
-
-    def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
-        """End the connections of clients that have shown such a certificate.
-
-        By ERROR; what they have under way is rolled back.
-        """
-        self._turn.begin()
-        try:
-            for connection in self.connections:
-                shown = connection.peer_certificate
-                if shown is not None and is_revoked(shown):
-                    connection.end(CertificateRevoked())
-        finally:
-            self._turn.end()
-
     def pause(self) -> None:
         """Deliver nothing to anybody until :meth:`resume`."""
         self._paused = True
-        for connection in self.connections:
+        for connection in self.admission.connections:
             connection.session.subscriptions.pause()
 
     def resume(self) -> None:
         """Deliver again."""
         self._paused = False
-        for connection in self.connections:
+        for connection in self.admission.connections:
             connection.session.subscriptions.resume()
 
 

@@ -78,15 +78,7 @@ class Wheel:
             now_ms = self._now_ms()
             self._tick = now_ms // TICK_MS
             self._next_turn(now_ms)
-        due = max(-(-at_ms // TICK_MS), self._tick + 1)
-        if thing.due_tick:
-            if thing.due_tick <= due:
-                return
-            self.remove(thing)
-        due = min(due, self._tick + _SLOTS - 1)
-        thing.due_tick = due
-        self._slots[due % _SLOTS][thing] = None
-        self._count += 1
+        self._place(thing, at_ms, self._tick)
 
     def remove(self, thing: Timed) -> None:
         """Look at ``thing`` no more."""

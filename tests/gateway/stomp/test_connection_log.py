@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from gateway.instance.logs import MOST_A_SECOND
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed
-from gateway.stomp.connection_log import ConnectionLog, EveryDetail, quoted
+from gateway.stomp.connection_log import ConnectionLog, quoted
 from gateway.stomp.settings import TransportOptions
 from gateway.stomp.transport import tls
 from tests.gateway.stomp.client import Client, Server
@@ -122,7 +122,7 @@ def test_clients_that_were_connected_have_all_their_lines(
 
 
 def test_a_refusal_of_who_is_connected_is_no_warning(lines: list[tuple[LogLevel, str]]) -> None:
-    log = ConnectionLog("s", "::1", 5, EveryDetail())
+    log = ConnectionLog("s", "::1", 5)
     log.connected(Server().connected().connection.session.version, None)
     told(lines)
     log.failed(AccessDenied("guest", "produce", "queue:q"), "no")

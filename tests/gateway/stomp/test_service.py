@@ -318,7 +318,7 @@ async def test_a_client_that_goes_while_its_passcode_waits_is_seen_to_go(
     assert client.transport is not None
     client.transport.loseConnection()
     await until(lambda: waiting[0].called)
-    await until(lambda: not bridge.service._factory.connections)
+    await until(lambda: not bridge.service._admission.connections)
     await bridge.service.stop()
 
 
@@ -354,7 +354,7 @@ async def test_what_is_given_to_tls_after_the_client_has_ended_it_is_not_acknowl
     # what waits in it.
     consumer.push(message(b"x" * 32 * 1024 * 1024))
     client.transport.loseConnection()
-    [connection] = bridge.service._factory.connections
+    [connection] = bridge.service._admission.connections
     await until(lambda: connection._raw.disconnecting)
     consumer.push(message(b"after the end"))
     client.transport.resumeProducing()  # type: ignore[attr-defined]

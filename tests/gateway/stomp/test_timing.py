@@ -196,7 +196,7 @@ def test_connections_are_limited_in_all_by_address_and_by_user() -> None:
     assert "192.0.2.1" in server.client("192.0.2.1").error().head.headers["message"]
     server.client("192.0.2.2")
     assert "4 is the limit" in server.client("192.0.2.3").error().head.headers["message"]
-    for connection in server.factory.connections:
+    for connection in server.factory.admission.connections:
         if connection is not first.connection:
             connection.connectionLost()
     server.client("192.0.2.1")
