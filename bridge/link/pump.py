@@ -312,7 +312,7 @@ class Pump:
         batch = Batch(source, received, self._lines.received(received))
         self.under_way.append(batch)
         self.counters.received += len(received)
-        crashpoints.hit(crashpoints.AFTER_RECEIVE)
+        crashpoints.hit("link.after-receive")
         return batch
 
     def ended(self, batch: Batch) -> None:
@@ -376,9 +376,9 @@ class Pump:
     async def bury(self, dead: DeadMessage) -> None:
         """Have a dead message queue take this one. :raises NotBuried:"""
         self.do(Doing.BURYING)
-        crashpoints.hit(crashpoints.BEFORE_BURY)
+        crashpoints.hit("link.before-bury")
         await self._dead_queues.bury(dead)
-        crashpoints.hit(crashpoints.AFTER_BURY)
+        crashpoints.hit("link.after-bury")
 
     def count_dead(self, dead: DeadMessage) -> None:
         """A message is dead for good."""

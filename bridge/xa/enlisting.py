@@ -42,7 +42,7 @@ from gateway.messaging.errors import MessagingError, OutcomeUnknown, XAError
 from gateway.messaging.provider import Flags, XAResource
 
 #: The crash points of the first association and of the second.
-_POINTS: Final = (crashpoints.AFTER_START_1, crashpoints.AFTER_START_2)
+_POINTS: Final = ("xa.after-start-1", "xa.after-start-2")
 
 
 @dataclass(frozen=True, slots=True)

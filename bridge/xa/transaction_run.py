@@ -8,7 +8,7 @@ from operators.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -71,10 +71,10 @@ _LOGGED: Final = {
 #: In the one-line form, what was decided of a branch that is over.
 _DECISIONS: Final = {BranchState.COMMITTED: "COMMIT", BranchState.ROLLED_BACK: "ROLLBACK"}
 #: The crash points of the first answer and of the second.
-_POINTS: Final = {
-    Call.PREPARE: (crashpoints.AFTER_PREPARE_1, crashpoints.AFTER_PREPARE_2),
-    Call.COMMIT: (crashpoints.AFTER_COMMIT_1, crashpoints.AFTER_COMMIT_2),
-    Call.COMMIT_ONE_PHASE: (crashpoints.AFTER_COMMIT_1, crashpoints.AFTER_COMMIT_2),
+_POINTS: Final[Mapping[Call, tuple[crashpoints.Point, ...]]] = {
+    Call.PREPARE: ("xa.after-prepare-1", "xa.after-prepare-2"),
+    Call.COMMIT: ("xa.after-commit-1", "xa.after-commit-2"),
+    Call.COMMIT_ONE_PHASE: ("xa.after-commit-1", "xa.after-commit-2"),
 }
 
 
@@ -131,7 +131,7 @@ class TransactionRun:
         self.first: Deferred[None] | None = None
         self._context: Final = context
         self._hit: Final = crashpoints.hit if at_points else _nowhere
-        self._counts: Final[dict[tuple[str, str], int]] = {}
+        self._counts: Final[dict[tuple[str, ...], int]] = {}
         self._ends = 0
         self._events: Final[deque[tuple[Event, Callable[[LogFailed | None], None] | None]]] = (
             deque()
@@ -315,7 +315,7 @@ class TransactionRun:
                     self._context.decisions.note(self._entry())
                 case Remove(now=False):
                     self._context.decisions.note(
-                        Removed(self.gtrid), partial(self._hit, crashpoints.AFTER_FORGET)
+                        Removed(self.gtrid), partial(self._hit, "xa.after-forget")
                     )
                 case Record() | Remove():
                     change = self._entry() if isinstance(action, Record) else Removed(self.gtrid)
@@ -388,10 +388,10 @@ class TransactionRun:
         self.tell(NotDecided(Cause(xa.XAER_RMFAIL, "", error)))
 
     def _decide_now(self) -> None:
-        self._hit(crashpoints.BEFORE_DECISION)
+        self._hit("xa.before-decision")
 
         def decided(_: None) -> None:
-            self._hit(crashpoints.AFTER_DECISION)
+            self._hit("xa.after-decision")
             self.tell(Decided())
             self._fire_decided()
 
@@ -463,7 +463,7 @@ class TransactionRun:
             if not ask.failed and self._ends == sum(
                 branch.associations for branch in self.now.branches
             ):
-                self._hit(crashpoints.AFTER_END)
+                self._hit("xa.after-end")
         elif ask.call in _POINTS:
             points = _POINTS[ask.call]
             answered = self._counts.get(points, 0)

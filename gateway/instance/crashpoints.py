@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from twisted.logger import Logger
 
@@ -27,116 +27,90 @@ STORE_VARIABLE: Final = "STOMP_GATEWAY_CRASH_POINT"
 #: :func:`orders`.
 LINK_VARIABLE: Final = "STOMP_GATEWAY_LINK_CRASH_POINT"
 
-STORE_BEFORE_RENAME: Final = "store.before-rename"
-STORE_AFTER_RENAME: Final = "store.after-rename"
-BROKER_OPENED: Final = "broker.opened"
-BROKER_BEFORE_SUBMIT: Final = "broker.before-submit"
-STORE_MID_BATCH: Final = "store.mid-batch"
-STORE_BEFORE_COMMIT: Final = "store.before-commit"
-STORE_AFTER_COMMIT: Final = "store.after-commit"
-BROKER_BEFORE_RECEIPTS: Final = "broker.before-receipts"
-BROKER_AFTER_RECEIPTS: Final = "broker.after-receipts"
-STORE_BEFORE_CHECKPOINT: Final = "store.before-checkpoint"
-STORE_AFTER_CHECKPOINT: Final = "store.after-checkpoint"
-BROKER_BEFORE_CLOSE: Final = "broker.before-close"
-BROKER_AFTER_CLOSE: Final = "broker.after-close"
-
-AFTER_RECEIVE: Final = "link.after-receive"
-AFTER_SEND: Final = "link.after-send"
-BEFORE_ACKNOWLEDGE: Final = "link.before-acknowledge"
-AFTER_ACKNOWLEDGE: Final = "link.after-acknowledge"
-AFTER_SETTLEMENT: Final = "link.after-settlement"
-BEFORE_BURY: Final = "link.before-bury"
-AFTER_BURY: Final = "link.after-bury"
-
-AFTER_START_1: Final = "xa.after-start-1"
-AFTER_START_2: Final = "xa.after-start-2"
-AFTER_END: Final = "xa.after-end"
-AFTER_PREPARE_1: Final = "xa.after-prepare-1"
-AFTER_PREPARE_2: Final = "xa.after-prepare-2"
-BEFORE_DECISION: Final = "xa.before-decision"
-AFTER_DECISION: Final = "xa.after-decision"
-AFTER_COMMIT_1: Final = "xa.after-commit-1"
-AFTER_COMMIT_2: Final = "xa.after-commit-2"
-AFTER_FORGET: Final = "xa.after-forget"
-
 #: The points of the store and of the broker around it, in the order of a process's life.
-STORE_POINTS: Final = (
+StorePoint: TypeAlias = Literal[
     # The store's file is made: on the thread that starts the gateway.
-    STORE_BEFORE_RENAME,
-    STORE_AFTER_RENAME,
+    "store.before-rename",
+    "store.after-rename",
     # The store is open, and nothing has been read from it.
-    BROKER_OPENED,
+    "broker.opened",
     # A batch has been gathered, and the store does not have it yet: on the reactor's thread.
-    BROKER_BEFORE_SUBMIT,
+    "broker.before-submit",
     # It is being written: on the store's thread.
-    STORE_MID_BATCH,
-    STORE_BEFORE_COMMIT,
-    STORE_AFTER_COMMIT,
+    "store.mid-batch",
+    "store.before-commit",
+    "store.after-commit",
     # It is durable, and no client has been told: on the reactor's thread.
-    BROKER_BEFORE_RECEIPTS,
+    "broker.before-receipts",
     # The RECEIPTs are written to the sockets' buffers, and not yet in the kernel.
-    BROKER_AFTER_RECEIPTS,
+    "broker.after-receipts",
     # The log is copied back into the database.
-    STORE_BEFORE_CHECKPOINT,
-    STORE_AFTER_CHECKPOINT,
+    "store.before-checkpoint",
+    "store.after-checkpoint",
     # An orderly stop: the clients are gone.
-    BROKER_BEFORE_CLOSE,
+    "broker.before-close",
     # The store is closed and marked as such.
-    BROKER_AFTER_CLOSE,
-)
+    "broker.after-close",
+]
+STORE_POINTS: Final[tuple[str, ...]] = get_args(StorePoint)
 
 #: The points of a link, in the order of the sequence where a message is acknowledged after it was
 #: sent. AT_MOST_ONCE passes those of the acknowledgement first.
-LINK_POINTS: Final = (
+LinkPoint: TypeAlias = Literal[
     # A batch has been taken from the source, and nothing else has been done.
-    AFTER_RECEIVE,
+    "link.after-receive",
     # A message of it is to go to the dead message queues: before the first of them is asked.
-    BEFORE_BURY,
+    "link.before-bury",
     # A dead message queue has it for good, and the source has not been told.
-    AFTER_BURY,
+    "link.after-bury",
     # The target has been given the batch, and has not said that it is durable.
-    AFTER_SEND,
+    "link.after-send",
     # The batch is the target's for good, and the source has not been told. In a transaction neither
     # side has anything for good before the decision.
-    BEFORE_ACKNOWLEDGE,
+    "link.before-acknowledge",
     # The source has been told, and has not said that this is durable.
-    AFTER_ACKNOWLEDGE,
+    "link.after-acknowledge",
     # It is durable on both sides.
-    AFTER_SETTLEMENT,
-)
+    "link.after-settlement",
+]
+LINK_POINTS: Final[tuple[str, ...]] = get_args(LinkPoint)
 
 #: The points of one transaction of a transacted link, in the order of its sequence, with those of
 #: the link that it passes. The link waits for nothing that it need not wait for: the answer to a
 #: start may come after the next request to that session. The next transaction passes its points
-#: from AFTER_DECISION on, up to its own BEFORE_DECISION, which is after AFTER_COMMIT_2.
-ONCE_POINTS: Final = (
+#: from ``xa.after-decision`` on, up to its own ``xa.before-decision``, which is after
+#: ``xa.after-commit-2``.
+OncePoint: TypeAlias = Literal[
     # The source has begun its branch, in which it will receive.
-    AFTER_START_1,
-    AFTER_RECEIVE,
+    "xa.after-start-1",
+    "link.after-receive",
     # The target has begun its branch, in which it will send.
-    AFTER_START_2,
-    AFTER_SEND,
-    BEFORE_ACKNOWLEDGE,
-    AFTER_ACKNOWLEDGE,
+    "xa.after-start-2",
+    "link.after-send",
+    "link.before-acknowledge",
+    "link.after-acknowledge",
     # Both branches are ended, and no resource manager has been asked to prepare.
-    AFTER_END,
+    "xa.after-end",
     # One of the two resource managers has answered that its branch is prepared, then the other.
     # Both are asked at once.
-    AFTER_PREPARE_1,
-    AFTER_PREPARE_2,
+    "xa.after-prepare-1",
+    "xa.after-prepare-2",
     # Both are prepared, and the log does not have the decision.
-    BEFORE_DECISION,
+    "xa.before-decision",
     # The decision to commit is on the disk, and no resource manager has been told.
-    AFTER_DECISION,
+    "xa.after-decision",
     # One of the two has answered that its branch is committed, then the other. Both are asked at
     # once.
-    AFTER_COMMIT_1,
-    AFTER_COMMIT_2,
-    AFTER_SETTLEMENT,
+    "xa.after-commit-1",
+    "xa.after-commit-2",
+    "link.after-settlement",
     # The log does not have the transaction any more.
-    AFTER_FORGET,
-)
+    "xa.after-forget",
+]
+ONCE_POINTS: Final[tuple[str, ...]] = get_args(OncePoint)
+
+#: The name of any point.
+Point: TypeAlias = StorePoint | LinkPoint | OncePoint
 
 #: By the variable that asks for one of them, the points.
 POINTS: Final[Mapping[str, Sequence[str]]] = {
@@ -161,7 +135,7 @@ _log = Logger()
 _armed: Final[dict[str, Callable[[str], None]]] = {}
 
 
-def hit(point: str) -> None:
+def hit(point: Point) -> None:
     """Pass a point. Does nothing unless the process is armed there."""
     if _armed and (act := _armed.get(point)) is not None:
         act(point)

@@ -13,7 +13,6 @@ from twisted.internet.defer import Deferred
 from bridge.config.model import QualityOfService
 from bridge.link.link import JMSLink
 from bridge.status import LinkState
-from gateway.instance import crashpoints
 from gateway.journal.schema import Level
 from gateway.messaging.destination import Queue
 from gateway.messaging.digest import digest_of_body, digest_of_headers
@@ -280,7 +279,7 @@ async def test_what_arrived_and_comes_again_has_two_transfers(journaled: Journal
     lost: list[str] = []
 
     def passed(point: str) -> None:
-        if point == crashpoints.BEFORE_ACKNOWLEDGE and not lost:
+        if point == "link.before-acknowledge" and not lost:
             lost.append(point)
             brokers.source.provider.cut()
 
@@ -343,7 +342,7 @@ async def test_a_source_forgets_only_what_the_journal_has(
     assert sum('"steps":["sent"]' in line for line in told) >= 1
     assert link.status().counters.acknowledged == 0
     assert "xa.before-decision" not in brokers.points
-    assert crashpoints.AFTER_ACKNOWLEDGE not in brokers.points or quality is ONCE
+    assert "link.after-acknowledge" not in brokers.points or quality is ONCE
     journaled.journal.written = written  # type: ignore[method-assign]
     for waiting in held:
         waiting.callback(None)

@@ -21,7 +21,6 @@ from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.provider import StompProvider
 from bridge.status import Doing, LinkState, WrongState
-from gateway.instance import crashpoints
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable, UnknownDelivery
@@ -435,7 +434,7 @@ async def test_what_was_sent_and_cannot_be_acknowledged_goes_to_the_dead_message
     lost: list[str] = []
 
     def passed(point: str) -> None:
-        if point == crashpoints.BEFORE_ACKNOWLEDGE and not lost:
+        if point == "link.before-acknowledge" and not lost:
             lost.append(point)
             brokers.source.provider.cut()
 
@@ -454,7 +453,7 @@ async def test_at_most_once_sends_nothing_that_it_could_not_acknowledge(brokers:
     lost: list[str] = []
 
     def passed(point: str) -> None:
-        if point == crashpoints.BEFORE_ACKNOWLEDGE and not lost:
+        if point == "link.before-acknowledge" and not lost:
             lost.append(point)
             brokers.source.provider.cut()
 
@@ -638,7 +637,7 @@ async def test_pause_and_stop_let_the_batch_under_way_be_finished(brokers: Rig) 
     asked: list[Deferred[None]] = []
 
     def passed(point: str) -> None:
-        if point == crashpoints.AFTER_SEND and not asked:
+        if point == "link.after-send" and not asked:
             asked.append(link.pause())
 
     link = brokers.link(max_batch_size=5, passed=passed)
@@ -656,7 +655,7 @@ async def test_pause_and_stop_let_the_batch_under_way_be_finished(brokers: Rig) 
 @on_reactor
 async def test_resume_before_the_pause_is_complete_goes_on(brokers: Rig) -> None:
     def passed(point: str) -> None:
-        if point == crashpoints.AFTER_SEND and not pausing:
+        if point == "link.after-send" and not pausing:
             pausing.append(link.pause())
             pausing.append(link.resume())
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.instance.crashpoints import AFTER_DECISION, AFTER_PREPARE_2, ONCE_POINTS
+from gateway.instance.crashpoints import ONCE_POINTS
 from tests.crash.once_pair import BACK, OUT
 
 _WAYS: Final = (OUT, BACK)
@@ -33,5 +33,5 @@ ACTIVEMQ_DIES: Final = list(_each(ONCE_POINTS, 1))
 #: As for the gateway, whose process it is.
 JAVA_DIES: Final = list(_each(ONCE_POINTS, 1))
 #: Both die, and the gateway is back first; then ActiveMQ is.
-GATEWAY_FIRST: Final = list(_each((AFTER_PREPARE_2, AFTER_DECISION), 0))
-ACTIVEMQ_FIRST: Final = list(_each((AFTER_PREPARE_2, AFTER_DECISION), 1))
+GATEWAY_FIRST: Final = list(_each(("xa.after-prepare-2", "xa.after-decision"), 0))
+ACTIVEMQ_FIRST: Final = list(_each(("xa.after-prepare-2", "xa.after-decision"), 1))

@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from gateway.instance.crashpoints import AFTER_BURY, BEFORE_BURY, LINK_POINTS, LINK_VARIABLE
+from gateway.instance.crashpoints import LINK_POINTS, LINK_VARIABLE
 from tests.crash.client import PATIENCE
 from tests.faults.accounting import at_least_once, at_most_once
 from tests.faults.links import AT_MOST_ONCE, DUPLICATES_OK, HERE, BridgedGateway, Link, stomp
@@ -31,7 +31,7 @@ BATCH: Final = 20
 PASSED: Final = 25
 #: Of the link whose transformer fails, every such message is dead.
 EVERY: Final = 10
-BURYING: Final = (BEFORE_BURY, AFTER_BURY)
+BURYING: Final = ("link.before-bury", "link.after-bury")
 
 TRANSFORMER: Final = dedent('''\
     """Fails for some messages."""

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from docutils.core import publish_doctree
 
-from gateway.instance.crashpoints import AFTER_DECISION, AFTER_START_1
 from tests.crash.once_account import Account, account
 from tests.crash.once_table import Row, as_text, write
 
@@ -53,17 +52,21 @@ def row(point: str, **other: int) -> Row:
 
 @pytest.mark.parametrize("kind", ["lost", "doubled", "disordered", "left", "in_doubt"])
 def test_a_row_is_not_clean_with(kind: str) -> None:
-    assert row(AFTER_DECISION).clean
-    assert not row(AFTER_DECISION, **{kind: 1}).clean
+    assert row("xa.after-decision").clean
+    assert not row("xa.after-decision", **{kind: 1}).clean
 
 
 def test_the_table_for_the_documentation_is_one(tmp_path: Path) -> None:
-    rows = [row(AFTER_START_1), row(AFTER_DECISION)]
+    rows = [row("xa.after-start-1"), row("xa.after-decision")]
     write(rows, tmp_path / "matrix.rst")
     tree = publish_doctree(
         (tmp_path / "matrix.rst").read_text(), settings_overrides={"halt_level": 2}
     )
     text = tree.astext()
     assert "51 messages each" in text
-    assert text.index(AFTER_START_1) < text.index(AFTER_DECISION)
-    assert [line.split()[0] for line in as_text(rows)] == ["point", AFTER_START_1, AFTER_DECISION]
+    assert text.index("xa.after-start-1") < text.index("xa.after-decision")
+    assert [line.split()[0] for line in as_text(rows)] == [
+        "point",
+        "xa.after-start-1",
+        "xa.after-decision",
+    ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.instance.crashpoints import AFTER_DECISION
 from tests.crash.once_pair import Moves, Pair
 from tests.crash.once_points import ACTIVEMQ_DIES, ACTIVEMQ_FIRST, GATEWAY_FIRST
 from tests.crash.once_table import Row
@@ -23,7 +22,7 @@ def test_activemq_dies_at(point: str, way: str, moves: Moves) -> None:
 def test_both_die_and_the_gateway_is_back_first(point: str, way: str, moves: Moves) -> None:
     def case(pair: Pair, messages: int) -> Row:
         # What is decided is told of and kept; of what is not nobody need know.
-        waits = pair.waiting_is_told if point == AFTER_DECISION else None
+        waits = pair.waiting_is_told if point == "xa.after-decision" else None
         return pair.both_die(way, point, messages, True, waits)
 
     moves(case)

@@ -28,7 +28,7 @@ for number in range(5):
 
 def test_without_an_order_nothing_happens(tmp_path: Path) -> None:
     passed = crashpoints.asked(crashpoints.LINK_VARIABLE, f"@{tmp_path}")
-    passed(crashpoints.AFTER_DECISION)
+    passed("xa.after-decision")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -51,8 +51,8 @@ def test_a_process_is_held_until_the_order_is_taken_away_and_then_goes_on(tmp_pa
 
     def work() -> None:
         for _ in range(2):
-            passed(crashpoints.AFTER_PREPARE_1)
-            passed(crashpoints.AFTER_PREPARE_2)
+            passed("xa.after-prepare-1")
+            passed("xa.after-prepare-2")
         done.set()
 
     working = threading.Thread(target=work)
@@ -77,7 +77,7 @@ def test_an_order_that_is_not_understood_is_an_error(order: str, said: str, tmp_
     passed = crashpoints.asked(crashpoints.LINK_VARIABLE, f"@{tmp_path}")
     (tmp_path / ORDER).write_text(order)
     with pytest.raises(ValueError, match=said):
-        passed(crashpoints.AFTER_END)
+        passed("xa.after-end")
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.admin.cli.client import AdminError
-from gateway.instance.crashpoints import BEFORE_ACKNOWLEDGE, HELD, HOLD, LINK_VARIABLE, ORDER
+from gateway.instance.crashpoints import HELD, HOLD, LINK_VARIABLE, ORDER
 from gateway.journal.schema import Step
 from gateway.messaging import dead
 from gateway.messaging.destination import Queue
@@ -223,7 +223,7 @@ class Rig:
         self.gateway.operate("stop", "twice")
         ids = self.put("twice.in", [f"twice {number}" for number in range(FAULTY)])
         given = self._orders / "given"
-        given.write_text(f"{BEFORE_ACKNOWLEDGE}:1 {HOLD}")
+        given.write_text(f"{'link.before-acknowledge'}:1 {HOLD}")
         given.rename(self._orders / ORDER)
         with ThreadPoolExecutor(1) as beside:
             # It has no answer while the gateway is held.

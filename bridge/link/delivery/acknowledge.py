@@ -125,7 +125,7 @@ class Acknowledge(Delivery):
         await self._sending.send(pump, batch, self.target, sides)
         pump.check()
         await self._bury(pump, batch)
-        crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
+        crashpoints.hit("link.before-acknowledge")
         try:
             await self._settle(pump, batch, source)
         except SourceLost as error:
@@ -166,7 +166,7 @@ class Acknowledge(Delivery):
                 # If it is known to be away nothing need be lost.
                 await self.target.open()
                 pump.check()
-            crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
+            crashpoints.hit("link.before-acknowledge")
             # If that fails nothing was sent yet, and the batch comes again.
             await self._settle(pump, batch, source)
         pump.do(Doing.SENDING)
@@ -234,12 +234,12 @@ class Acknowledge(Delivery):
         began = pump.clock.seconds()
         settling = source.settle(batch.received)
         pump.share.worked_since(began)
-        crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
+        crashpoints.hit("link.after-acknowledge")
         await settling
         batch.acknowledged = True
         batch.lines.settled()
         pump.counters.acknowledged += len(batch.received)
-        crashpoints.hit(crashpoints.AFTER_SETTLEMENT)
+        crashpoints.hit("link.after-settlement")
 
 
 #: Messages of the longest run: what one turn of the reactor may do.

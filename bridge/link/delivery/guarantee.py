@@ -113,7 +113,7 @@ class DeliveryGuarantee:
             # The embedded broker makes a run durable at once in any case.
             link.batch_size > 1 and not factory.embedded,
             lost,
-            lambda: crashpoints.hit(crashpoints.AFTER_SEND),
+            lambda: crashpoints.hit("link.after-send"),
         )
         return Acknowledge(self.reactor, link, target, once_by, self.refused, check_connected)
 

@@ -341,11 +341,11 @@ class XADelivery(Delivery):
             refusal = await self._sent(work, batch, sending)
         await self._bury(pump, batch)
         pump.do(Doing.ACKNOWLEDGING)
-        crashpoints.hit(crashpoints.BEFORE_ACKNOWLEDGE)
+        crashpoints.hit("link.before-acknowledge")
         work.source.acknowledge(batch.received)
-        crashpoints.hit(crashpoints.AFTER_ACKNOWLEDGE)
+        crashpoints.hit("link.after-acknowledge")
         waiting = await self._committed(work, batch, refusal)
-        crashpoints.hit(crashpoints.AFTER_SETTLEMENT)
+        crashpoints.hit("link.after-settlement")
         done = partial(self._done, pump, batch, sending)
         if waiting:
             self._unfinished.waits(
@@ -388,7 +388,7 @@ class XADelivery(Delivery):
             raise await unbegun or error from None
         refusal = taken.addErrback(lambda failure: failure.value)
         self.check(work.pump)
-        crashpoints.hit(crashpoints.AFTER_SEND)
+        crashpoints.hit("link.after-send")
         why: Deferred[BaseException | None] = unbegun.addCallback(lambda lost: lost or refusal)
         return why
 

@@ -318,7 +318,7 @@ class Changes:
             connection.execute(
                 "UPDATE meta SET value = max(value, ?) WHERE key = 'next_seq'", (batch.reserved,)
             )
-        crashpoints.hit(crashpoints.STORE_BEFORE_COMMIT)
+        crashpoints.hit("store.before-commit")
         connection.execute("COMMIT")
 
     def forget_redeliveries(self) -> None:
@@ -359,7 +359,7 @@ class Changes:
         narrow = zip(seqs, destinations, priorities, expiries, sizes, persistent, sums, strict=True)
         count = len(seqs)
         messages = _MESSAGES.run(self._connection, list(chain.from_iterable(narrow)))
-        crashpoints.hit(crashpoints.STORE_MID_BATCH)
+        crashpoints.hit("store.mid-batch")
         contents = _CONTENTS.run(
             self._connection, list(chain.from_iterable(zip(seqs, heads, bodies, strict=True)))
         )

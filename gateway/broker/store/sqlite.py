@@ -161,7 +161,7 @@ class SqliteStore:
         except (OSError, *failures.AT_READING) as error:
             raise failures.at_opening(self.path, error) from error
         _open_here.add(real)
-        crashpoints.hit(crashpoints.BROKER_OPENED)
+        crashpoints.hit("broker.opened")
         return recovered
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
@@ -188,7 +188,7 @@ class SqliteStore:
     # While the reactor runs.
 
     def submit(self, batch: Batch, committed: Committed) -> None:
-        crashpoints.hit(crashpoints.BROKER_BEFORE_SUBMIT)
+        crashpoints.hit("broker.before-submit")
         self._running().put(partial(self._commit, batch, committed))
 
     def fetch(
@@ -209,7 +209,7 @@ class SqliteStore:
         A store that failed, or whose last change found no room, is closed without the mark. :raises
         StoreError: the store is not open.
         """
-        crashpoints.hit(crashpoints.BROKER_BEFORE_CLOSE)
+        crashpoints.hit("broker.before-close")
         thread = self._running()
         self._closing = True
         thread.finish(partial(self._close, closed))
@@ -335,7 +335,7 @@ class SqliteStore:
             with suppress(OSError):
                 self._margin = max(self._margin, min(2 * batch.octets, self._reserve.most_margin()))
         if error is None:
-            crashpoints.hit(crashpoints.STORE_AFTER_COMMIT)
+            crashpoints.hit("store.after-commit")
         self._reactor.callFromThread(self._committed, committed, error)
         # The callback has left; what follows keeps only the next batch waiting.
         if error is None:
@@ -493,9 +493,9 @@ class SqliteStore:
     # Back on the reactor's thread.
 
     def _committed(self, committed: Committed, error: StoreError | None) -> None:
-        crashpoints.hit(crashpoints.BROKER_BEFORE_RECEIPTS)
+        crashpoints.hit("broker.before-receipts")
         committed(error)
-        crashpoints.hit(crashpoints.BROKER_AFTER_RECEIPTS)
+        crashpoints.hit("broker.after-receipts")
 
     def _full_changed(self, full: bool, why: str) -> None:
         if full:
@@ -518,5 +518,5 @@ class SqliteStore:
     def _closed(self, closed: Callable[[], None]) -> None:
         self._connection = self._thread = None
         _open_here.discard(os.path.realpath(self.path))
-        crashpoints.hit(crashpoints.BROKER_AFTER_CLOSE)
+        crashpoints.hit("broker.after-close")
         closed()

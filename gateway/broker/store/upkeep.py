@@ -222,10 +222,10 @@ class Upkeep:
         :param mode: PASSIVE leaves its file as it is, to be written over; TRUNCATE gives its space
             back.
         """
-        crashpoints.hit(crashpoints.STORE_BEFORE_CHECKPOINT)
+        crashpoints.hit("store.before-checkpoint")
         self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         self._uncopied = False
-        crashpoints.hit(crashpoints.STORE_AFTER_CHECKPOINT)
+        crashpoints.hit("store.after-checkpoint")
 
     def _checkpoint_if_long(self) -> None:
         if wal.passed(self._log, self._checkpoint_octets, opening.PAGE_SIZE):

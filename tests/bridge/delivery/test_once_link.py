@@ -20,7 +20,6 @@ from bridge.link.errors import LinkFailed
 from bridge.link.link import JMSLink
 from bridge.status import LinkState
 from bridge.xa.log.file import FileStorage
-from gateway.instance import crashpoints
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
@@ -233,10 +232,10 @@ async def test_what_is_dead_is_buried_once_however_often_its_transaction_is_trie
 
 POINTS = [
     "xa.after-start-1",
-    crashpoints.AFTER_RECEIVE,
+    "link.after-receive",
     "xa.after-start-2",
-    crashpoints.AFTER_SEND,
-    crashpoints.BEFORE_ACKNOWLEDGE,
+    "link.after-send",
+    "link.before-acknowledge",
     "xa.after-end",
     "xa.after-prepare-1",
     "xa.after-prepare-2",
@@ -295,7 +294,7 @@ async def test_it_can_be_stopped_and_paused_at_any_point(
 async def test_a_target_that_remembers_makes_up_for_a_source_without_xa(brokers: Rig) -> None:
     brokers.source.provider.pretends = {"xa": False}
     # What is sent by then and not acknowledged comes again.
-    passed = Cuts(brokers, crashpoints.BEFORE_ACKNOWLEDGE, (2, 4), brokers.source)
+    passed = Cuts(brokers, "link.before-acknowledge", (2, 4), brokers.source)
     await brokers.source.send(*NUMBERS)
     link = await started(brokers, max_batch_size=5, passed=passed)
     arrived = await brokers.target.arrived(60)

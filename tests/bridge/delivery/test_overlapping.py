@@ -13,7 +13,6 @@ from bridge import jms_bridge
 from bridge.link import link as links
 from bridge.status import LinkState
 from gateway.broker.xa.resource import EmbeddedXAResource
-from gateway.instance import crashpoints
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Xid
@@ -25,15 +24,15 @@ from tests.on_reactor import on_reactor
 
 OTHER_SOURCE: Final = Queue("other.source")
 OTHER_TARGET: Final = Queue("other.target")
-BEGUN = crashpoints.AFTER_RECEIVE
-COMMITTED = crashpoints.AFTER_COMMIT_2
+BEGUN = "link.after-receive"
+COMMITTED = "xa.after-commit-2"
 
 
 def ahead(points: list[str]) -> int:
     """How often messages were received in a transaction before the one before was committed."""
     found, open_ = 0, False
     for point in points:
-        if point == crashpoints.AFTER_DECISION:
+        if point == "xa.after-decision":
             open_ = True
         elif point == COMMITTED:
             open_ = False
@@ -52,10 +51,8 @@ async def test_the_next_is_received_and_sent_while_one_is_committed_and_decided_
     await until(lambda: link.status().counters.acknowledged == 60)
     await link.stop()
     assert ahead(brokers.points) >= 6
-    decisions = [
-        point for point in brokers.points if point in (crashpoints.BEFORE_DECISION, COMMITTED)
-    ]
-    assert decisions == [crashpoints.BEFORE_DECISION, COMMITTED] * 12
+    decisions = [point for point in brokers.points if point in ("xa.before-decision", COMMITTED)]
+    assert decisions == ["xa.before-decision", COMMITTED] * 12
     await nothing_is_left(brokers)
 
 
@@ -71,9 +68,7 @@ async def test_where_the_connection_does_not_stay_one_is_over_before_the_next_be
     await nothing_is_left(brokers)
 
 
-@pytest.mark.parametrize(
-    "at", [crashpoints.AFTER_START_1, BEGUN, crashpoints.AFTER_SEND, crashpoints.AFTER_PREPARE_1]
-)
+@pytest.mark.parametrize("at", ["xa.after-start-1", BEGUN, "link.after-send", "xa.after-prepare-1"])
 @pytest.mark.parametrize("cut", ["source", "target"])
 @on_reactor
 async def test_a_commit_that_waits_for_its_broker_is_not_overtaken(
@@ -86,7 +81,7 @@ async def test_a_commit_that_waits_for_its_broker_is_not_overtaken(
     def passed(point: str) -> None:
         nonlocal decided, times
         brokers.points.append(point)
-        if point == crashpoints.AFTER_DECISION:
+        if point == "xa.after-decision":
             decided = True
         elif point == COMMITTED:
             decided = False
@@ -112,7 +107,7 @@ async def test_it_can_be_stopped_between_a_decision_and_the_next(brokers: Rig, a
         nonlocal decided
         if point == BEGUN and decided and not acted:
             acted.append(getattr(moving, act)())
-        decided = point == crashpoints.AFTER_DECISION or (decided and point != COMMITTED)
+        decided = point == "xa.after-decision" or (decided and point != COMMITTED)
 
     await brokers.source.send(*NUMBERS)
     moving = transacted.link(brokers, max_batch_size=5, passed=passed)

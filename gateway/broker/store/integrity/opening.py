@@ -115,9 +115,9 @@ def create(path: str, store_id: str) -> None:
             # The only connection: SQLite copies its log back and removes it.
             connection.close()
         sync(unfinished)
-        crashpoints.hit(crashpoints.STORE_BEFORE_RENAME)
+        crashpoints.hit("store.before-rename")
         os.rename(unfinished, path)
-        crashpoints.hit(crashpoints.STORE_AFTER_RENAME)
+        crashpoints.hit("store.after-rename")
         sync(folder)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"{path} cannot be made: {error}") from error
