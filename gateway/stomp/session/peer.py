@@ -1,7 +1,7 @@
 """What a session asks of the connection that it lives on.
 
 Implemented by :mod:`gateway.stomp.transport`. What the session sends goes to its
-:class:`~gateway.stomp.transport.output.Output`.
+:class:`~gateway.stomp.output.Output`.
 """
 
 from __future__ import annotations

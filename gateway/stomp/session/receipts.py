@@ -15,7 +15,7 @@ from gateway.messaging.completions import Completions, Pending
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Done
 from gateway.stomp.counters import Counters
-from gateway.stomp.transport.output import Output
+from gateway.stomp.output import Output
 from gateway.stomp.wire import Version, escape_header
 
 Fail: TypeAlias = Callable[[BaseException, str | None], None]

@@ -2,7 +2,7 @@
 
 Owns the state and the order of things: what gathers is given to the provider before another command
 is carried out, and an ending takes its steps one by one. Knows no sockets: octets come in as frames
-and leave through :class:`~gateway.stomp.transport.output.Output`.
+and leave through :class:`~gateway.stomp.output.Output`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
 from gateway.stomp.error_frames import describe, error_frame, withheld
+from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
@@ -34,7 +35,6 @@ from gateway.stomp.session.subscriptions import Subscriptions
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions
-from gateway.stomp.transport.output import Output
 from gateway.stomp.wire import Frame, Head, Version
 
 _OPEN: Final = frozenset((State.CONNECTED, State.IN_TRANSACTION))

@@ -22,8 +22,8 @@ from gateway.messaging.provider import Subscription as Spec
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
+from gateway.stomp.output import Output
 from gateway.stomp.session.receipts import Fail
-from gateway.stomp.transport.output import Output
 from gateway.stomp.wire import escape_header
 
 #: Messages on their way to a subscription with ack:auto; the octets are bounded, too.

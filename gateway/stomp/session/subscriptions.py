@@ -26,13 +26,13 @@ from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import dialects
 from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
 from gateway.stomp.counters import Counters
+from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.settings import SessionOptions
-from gateway.stomp.transport.output import Output
 from gateway.stomp.wire import Head, Version
 
 #: The ``id`` of a 1.0 subscription that has none, before its destination (seed table 12-11).

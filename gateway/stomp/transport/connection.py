@@ -29,6 +29,7 @@ from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.memory_budget import State as MemoryState
 from gateway.messaging.turn import Turn
 from gateway.stomp.counters import Counters
+from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.states import State
@@ -45,7 +46,6 @@ from gateway.stomp.transport.deadlines import (
     SlowReader,
     Stage,
 )
-from gateway.stomp.transport.output import Output
 from gateway.stomp.transport.wheel import Wheel
 from gateway.stomp.wire import FrameParser, Limits, ProtocolError, Version
 

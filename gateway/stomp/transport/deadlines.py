@@ -11,8 +11,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from gateway.stomp.output import Output
 from gateway.stomp.refusals import FrameTooSlow
-from gateway.stomp.transport.output import Output
 
 #: How long an ending may take to have its say, the client then to close, and the kernel to do so.
 ENDING_MS: Final = 5000
