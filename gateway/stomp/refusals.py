@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 class CommandRefused(Exception):
-    """A frame cannot be carried out, or a connection not go on, for a reason the client may know.
+    """A frame cannot be carried out, or a connection cannot go on.
 
     :param reason: a sentence fit for the client.
     :param headers: more headers for the ERROR frame.

@@ -46,7 +46,7 @@ class Ticket(Pending):
 
 
 def forget(error: BaseException, receipt: str | None) -> None:
-    """Do without an error that nobody is told of, or everybody was: forget where it was raised.
+    """Forget where an error was raised that needs no more telling.
 
     Its traceback and the frames of the stack refer to each other, and hold the messages of the
     client.

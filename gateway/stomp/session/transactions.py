@@ -180,7 +180,10 @@ class Transaction:
         return any(each is subscription for each, _, _ in self._joined)
 
     def _close(self, head: Head) -> Done:
-        """End the transaction that the frame names; what it returns sends the RECEIPT."""
+        """End the transaction that the frame names.
+
+        :returns: sends the RECEIPT, when the provider has answered.
+        """
         self.require(_identifier(head), head.command)
         self.current = None
         self.touched = False
