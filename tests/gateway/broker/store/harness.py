@@ -33,6 +33,7 @@ class QueueReactor:
     def __init__(self) -> None:
         self._calls: Queue[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = Queue()
         self._home = threading.get_ident()
+        self._open: list[Store] = []
 
     def callFromThread(self, call: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         self._calls.put((call, args, kwargs))
@@ -66,6 +67,16 @@ class QueueReactor:
         results: list[None] = []
         store.close(lambda: results.append(None))
         self.until(lambda: bool(results))
+        if store in self._open:
+            self._open.remove(store)
+
+    def close_later(self, store: Store) -> None:
+        """Have :meth:`close_all` close this store unless it is closed before."""
+        self._open.append(store)
+
+    def close_all(self) -> None:
+        for store in list(self._open):
+            self.close(store)
 
 
 class Model:

@@ -45,8 +45,9 @@ def insert(number: int, seq: int, octets: int) -> Batch:
     return batch
 
 
-def test_an_empty_disk_has_room_although_a_large_batch_had_none(folder: Path) -> None:
-    reactor = QueueReactor()
+def test_an_empty_disk_has_room_although_a_large_batch_had_none(
+    folder: Path, reactor: QueueReactor
+) -> None:
     store = opened(folder, reactor)
     full: list[bool] = []
     store.on_full = full.append
@@ -68,9 +69,8 @@ def test_an_empty_disk_has_room_although_a_large_batch_had_none(folder: Path) ->
 
 
 def test_a_batch_that_fits_into_the_log_only_does_not_take_what_deletes_need(
-    folder: Path,
+    folder: Path, reactor: QueueReactor
 ) -> None:
-    reactor = QueueReactor()
     store = opened(folder, reactor)
     assert reactor.commit(store, insert(1, 1, 1000)) is None
     with suppress(OSError), (folder / "of others").open("wb", buffering=0) as file:

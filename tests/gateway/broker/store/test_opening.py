@@ -10,8 +10,10 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 
@@ -34,11 +36,8 @@ from gateway.instance import crashpoints
 from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
 
 PAGE = opening.PAGE_SIZE
-
-
-@pytest.fixture
-def reactor() -> QueueReactor:
-    return QueueReactor()
+#: Leaves the file as an earlier version closed it.
+WITHOUT_SEAL = "UPDATE meta SET value = 1 WHERE key = 'clean'"
 
 
 @pytest.fixture
@@ -67,11 +66,25 @@ def store_at(
     )
 
 
+def opened(path: Path, reactor: QueueReactor, **options: Any) -> SqliteStore:
+    """A store at ``path`` that is open; the test's end closes it."""
+    store = store_at(path, reactor, **options)
+    store.open()
+    reactor.close_later(store)
+    return store
+
+
+def stored(path: Path, reactor: QueueReactor, batch: Batch) -> None:
+    """A store at ``path`` that has committed this batch, and was closed in order."""
+    store = opened(path, reactor)
+    assert reactor.commit(store, batch) is None
+    reactor.close(store)
+
+
 @pytest.fixture
 def closed(path: Path, reactor: QueueReactor) -> History:
     """A store at ``path`` that was closed in order."""
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     history = History(5)
     for _ in range(20):
         assert reactor.commit(store, history.next()) is None
@@ -83,8 +96,7 @@ def closed(path: Path, reactor: QueueReactor) -> History:
 def killed(closed: History, path: Path, reactor: QueueReactor, tmp_path: Path) -> History:
     """The same, but not closed in order; its log is empty."""
     kept = tmp_path / "kept.db"
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     shutil.copy(path, kept)
     reactor.close(store)
     os.replace(kept, path)
@@ -100,6 +112,27 @@ def refused(path: Path, reactor: QueueReactor) -> StoreError:
     assert {each: each.read_bytes() for each in sorted(path.parent.iterdir())} == files
     assert str(path) in str(error.value)
     return error.value
+
+
+def damaged(path: Path, reactor: QueueReactor) -> StoreDamaged:
+    """Opening fails for damage, and leaves every file as it was."""
+    error = refused(path, reactor)
+    assert isinstance(error, StoreDamaged)
+    return error
+
+
+def alter(path: Path, *statements: str) -> None:
+    """Change the database behind the store's back."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def seqs(path: Path, table: str) -> list[int]:
+    """The seqs in a table of the closed store."""
+    with closing(sqlite3.connect(path)) as connection:
+        return [seq for (seq,) in connection.execute(f"SELECT seq FROM {table} ORDER BY seq")]
 
 
 def change(path: Path, offset: int, octets: bytes) -> None:
@@ -119,10 +152,7 @@ def test_a_text_file_is_not_a_store(path: Path, reactor: QueueReactor) -> None:
 
 
 def test_the_database_of_another_program_is_not_a_store(path: Path, reactor: QueueReactor) -> None:
-    other = sqlite3.connect(path)
-    other.execute("CREATE TABLE message(x)")
-    other.commit()
-    other.close()
+    alter(path, "CREATE TABLE message(x)")
     assert "application id 0x0, not 0x53476d71" in str(refused(path, reactor))
 
 
@@ -134,8 +164,7 @@ def test_a_damaged_header_is_named(
     closed: History, path: Path, reactor: QueueReactor, offset: int, octets: bytes, place: str
 ) -> None:
     change(path, offset, octets)
-    error = refused(path, reactor)
-    assert isinstance(error, StoreDamaged)
+    error = damaged(path, reactor)
     assert error.place == place
 
 
@@ -144,8 +173,7 @@ def test_a_file_cut_off_is_damaged(
     closed: History, path: Path, reactor: QueueReactor, size: int
 ) -> None:
     os.truncate(path, size)
-    error = refused(path, reactor)
-    assert isinstance(error, StoreDamaged)
+    error = damaged(path, reactor)
     assert error.place == f"offset {size // PAGE * PAGE}"
 
 
@@ -207,12 +235,8 @@ def test_a_large_database_is_not_read_whole(
 def test_a_missing_row_of_meta_is_damage(
     closed: History, path: Path, reactor: QueueReactor
 ) -> None:
-    other = sqlite3.connect(path)
-    other.execute("DELETE FROM meta WHERE key = 'next_seq'")
-    other.commit()
-    other.close()
-    error = refused(path, reactor)
-    assert isinstance(error, StoreDamaged)
+    alter(path, "DELETE FROM meta WHERE key = 'next_seq'")
+    error = damaged(path, reactor)
     assert error.place == "table meta"
 
 
@@ -220,8 +244,7 @@ def test_a_log_without_its_database_is_refused(
     closed: History, path: Path, reactor: QueueReactor
 ) -> None:
     path.rename(path.with_name("messages.db-wal"))
-    error = refused(path, reactor)
-    assert isinstance(error, StoreDamaged)
+    error = damaged(path, reactor)
     assert "messages.db-wal" in str(error)
 
 
@@ -240,20 +263,17 @@ def test_a_missing_folder_is_named(tmp_path: Path, reactor: QueueReactor) -> Non
 
 
 def test_a_wrong_checksum_is_named_by_seq(path: Path, reactor: QueueReactor) -> None:
-    store = store_at(path, reactor)
-    store.open()
-    reactor.commit(
-        store, insert(Batch(1), *(row(seq, body=b"body of %d." % seq) for seq in range(1, 20)))
+    stored(
+        path,
+        reactor,
+        insert(Batch(1), *(row(seq, body=b"body of %d." % seq) for seq in range(1, 20))),
     )
-    reactor.close(store)
     change(path, path.read_bytes().index(b"body of 7."), b"B")
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     assert reactor.fetch(store, [6, 8]) == [row(6, body=b"body of 6."), row(8, body=b"body of 8.")]
     error = reactor.fetch(store, range(1, 20))
     assert isinstance(error, StoreDamaged)
     assert (error.path, error.place) == (str(path), "message 7")
-    reactor.close(store)
 
 
 @pytest.mark.parametrize("large", [b"", bytes(9000)])
@@ -275,25 +295,18 @@ def test_a_wrong_checksum_is_named_by_seq(path: Path, reactor: QueueReactor) -> 
 def test_content_the_store_never_wrote_is_damage(
     path: Path, reactor: QueueReactor, statement: str, large: bytes
 ) -> None:
-    store = store_at(path, reactor)
-    store.open()
-    reactor.commit(
-        store, insert(Batch(1), *(row(seq, body=large + b"%d" % seq) for seq in range(1, 6)))
+    stored(
+        path,
+        reactor,
+        insert(Batch(1), *(row(seq, body=large + b"%d" % seq) for seq in range(1, 6))),
     )
-    reactor.close(store)
-    other = sqlite3.connect(path)
-    other.execute(statement)
-    # Without the seal, with which most of these are found where the store is opened.
-    other.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
-    other.commit()
-    other.close()
-    store = store_at(path, reactor)
-    store.open()
+    # With the seal, most of these are found where the store is opened.
+    alter(path, statement, WITHOUT_SEAL)
+    store = opened(path, reactor)
     error = reactor.fetch(store, [1, 2, 3])
     assert isinstance(error, StoreDamaged)
     assert error.path == str(path)
     assert "message" in error.place
-    reactor.close(store)
 
 
 @pytest.mark.parametrize(
@@ -321,8 +334,7 @@ def test_content_the_store_never_wrote_is_damage(
 def test_what_changed_since_the_store_was_closed_is_refused(
     path: Path, reactor: QueueReactor, statement: str, place: str
 ) -> None:
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     batch = insert(Batch(1), *(row(seq) for seq in range(1, 6)))
     batch.destinations[1] = DestinationRow(1, 1, "orders", "")
     batch.subscriptions[1] = SubscriptionRow(1, 1, "client", "name", "", 0)
@@ -333,12 +345,8 @@ def test_what_changed_since_the_store_was_closed_is_refused(
     batch.reserved = 100
     reactor.commit(store, batch)
     reactor.close(store)
-    other = sqlite3.connect(path)
-    other.execute(statement)
-    other.commit()
-    other.close()
-    error = refused(path, reactor)
-    assert isinstance(error, StoreDamaged)
+    alter(path, statement)
+    error = damaged(path, reactor)
     assert (error.path, error.place) == (str(path), place)
 
 
@@ -349,39 +357,28 @@ def test_a_row_as_it_was_before_its_last_change_is_refused_without_the_seal(
 
     So is what an older copy of a page brings back.
     """
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     for number, properties in enumerate(("maxNumMsgs=1", "maxNumMsgs=2")):
         batch = Batch(number)
         batch.destinations[1] = DestinationRow(1, 0, "orders", properties)
         assert reactor.commit(store, batch) is None
     reactor.close(store)
-    other = sqlite3.connect(path)
     before = destination_crc(DestinationRow(1, 0, "orders", "maxNumMsgs=1"))
-    other.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
-    other.execute("UPDATE destination SET properties = 'maxNumMsgs=1', crc = ?", (before,))
-    other.commit()
-    other.close()
-    error = refused(path, reactor)
-    assert isinstance(error, StoreDamaged)
+    alter(
+        path,
+        f"UPDATE destination SET properties = 'maxNumMsgs=1', crc = {before}",
+        WITHOUT_SEAL,
+    )
+    error = damaged(path, reactor)
     assert error.place == "table destination"
 
 
 def test_a_message_that_says_it_is_not_persistent_is_believed_only_if_it_is_whole(
     path: Path, reactor: QueueReactor
 ) -> None:
-    store = store_at(path, reactor)
-    store.open()
-    reactor.commit(store, insert(Batch(1), *(row(seq) for seq in range(1, 6))))
-    reactor.close(store)
-    other = sqlite3.connect(path)
-    other.execute("UPDATE message SET persistent = 0 WHERE seq = 3")
-    # As an earlier version closed it, without the seal.
-    other.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
-    other.commit()
-    other.close()
-    error = refused(path, reactor)
-    assert isinstance(error, StoreDamaged)
+    stored(path, reactor, insert(Batch(1), *(row(seq) for seq in range(1, 6))))
+    alter(path, "UPDATE message SET persistent = 0 WHERE seq = 3", WITHOUT_SEAL)
+    error = damaged(path, reactor)
     assert error.place == "message 3"
 
 
@@ -392,8 +389,7 @@ def leave_killed(path: Path, reactor: QueueReactor) -> None:
     """A store whose process was killed after 108 messages were confirmed; its log has them."""
     kept = path.with_name("kept")
     kept.mkdir()
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     reactor.commit(store, insert(Batch(1), *(row(seq) for seq in range(1, 109))))
     for each in ("messages.db", "messages.db-wal"):
         shutil.copy(path.with_name(each), kept / each)
@@ -409,8 +405,7 @@ def test_a_missing_log_of_a_store_that_was_not_closed_in_order_is_refused_again_
     leave_killed(path, reactor)
     path.with_name("messages.db-wal").unlink()
     for _ in range(2):
-        error = refused(path, reactor)
-        assert isinstance(error, StoreDamaged)
+        error = damaged(path, reactor)
         assert (error.path, error.place) == (f"{path}-wal", "the whole file")
         assert "imqdbmgr recover" in str(error)
 
@@ -436,22 +431,18 @@ def test_a_log_is_not_missed_after_a_failure(path: Path, reactor: QueueReactor) 
 
 
 def test_a_page_that_makes_no_sense_is_found_by_fetching(path: Path, reactor: QueueReactor) -> None:
-    store = store_at(path, reactor)
-    store.open()
-    reactor.commit(
-        store,
+    stored(
+        path,
+        reactor,
         insert(
             Batch(1), *(row(seq, body=b"body of %d." % seq + bytes(2000)) for seq in range(1, 100))
         ),
     )
-    reactor.close(store)
     change(path, path.read_bytes().index(b"body of 50.") // PAGE * PAGE, b"\xff" * 100)
-    store = store_at(path, reactor, check_octets=PAGE)
-    store.open()
+    store = opened(path, reactor, check_octets=PAGE)
     error = reactor.fetch(store, [50])
     assert isinstance(error, StoreDamaged)
     assert (error.path, error.place, error.destination) == (str(path), "message 50", 1)
-    reactor.close(store)
 
 
 # Held.
@@ -490,22 +481,18 @@ def test_a_store_held_by_another_process_is_refused(
 def test_a_store_held_by_this_process_is_refused(
     closed: History, path: Path, reactor: QueueReactor
 ) -> None:
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     with pytest.raises(StoreError, match="held by this process"):
         store_at(path, reactor).open()
     reactor.close(store)
-    again = store_at(path, reactor)
-    again.open()
-    reactor.close(again)
+    opened(path, reactor)
 
 
 @pytest.mark.process
 def test_another_process_cannot_open_what_we_hold(
     closed: History, path: Path, reactor: QueueReactor
 ) -> None:
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     program = (
         "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('SELECT * FROM meta')"
     )
@@ -514,7 +501,6 @@ def test_another_process_cannot_open_what_we_hold(
     )
     assert "database is locked" in other.stderr
     assert reactor.commit(store, insert(Batch(1), row(100_000))) is None
-    reactor.close(store)
 
 
 # Files.
@@ -587,8 +573,7 @@ def test_the_next_seq_is_above_all_that_were_reserved_or_stored(
         (reserve(500), 1000),
         (insert(Batch(1), row(2000)), 2001),
     ):
-        store = store_at(path, reactor)
-        store.open()
+        store = opened(path, reactor)
         assert reactor.commit(store, batch) is None
         reactor.close(store)
         store = store_at(path, reactor)
@@ -615,8 +600,7 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
 ) -> None:
     monkeypatch.setattr(opening, "_DELETED_AT_ONCE", at_once)
     monkeypatch.setattr(opening, "_SWEPT_AT_ONCE", 100)
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     batch = insert(
         Batch(1),
         *(row(seq, persistent=seq % 3 == 0) for seq in range(1, 1501)),
@@ -643,28 +627,22 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
     while store._upkeep._swept is not None:
         points.get(timeout=60)
     reactor.close(store)
-    connection = sqlite3.connect(path)
-    for table in ("content", "message"):
-        left = [seq for (seq,) in connection.execute(f"SELECT seq FROM {table} ORDER BY seq")]
-        assert left == [*range(3, 1501, 3), 50_001, 50_002]
-    connection.close()
+    left = [*range(3, 1501, 3), 50_001, 50_002]
+    assert (seqs(path, "content"), seqs(path, "message")) == (left, left)
 
 
 def test_one_of_many_that_says_it_is_not_persistent_and_is_damaged_stays(
     path: Path, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "_DELETED_AT_ONCE", 10)
-    store = store_at(path, reactor)
-    store.open()
-    reactor.commit(
-        store, insert(Batch(1), *(row(seq, persistent=0) for seq in range(1, 51)), row(51))
+    stored(
+        path, reactor, insert(Batch(1), *(row(seq, persistent=0) for seq in range(1, 51)), row(51))
     )
-    reactor.close(store)
-    other = sqlite3.connect(path)
-    other.execute("UPDATE message SET persistent = 0 WHERE seq = 51")
-    other.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
-    other.commit()
-    other.close()
+    alter(
+        path,
+        "UPDATE message SET persistent = 0 WHERE seq = 51",
+        WITHOUT_SEAL,
+    )
     store = store_at(path, reactor, idle_seconds=0.01)
     found: list[StoreDamaged] = []
     store.on_damaged = found.append
@@ -673,9 +651,7 @@ def test_one_of_many_that_says_it_is_not_persistent_and_is_damaged_stays(
     reactor.until(lambda: bool(found))
     assert (found[0].place, found[0].destination) == ("message 51", 1)
     reactor.close(store)
-    other = sqlite3.connect(path)
-    assert other.execute("SELECT seq FROM content ORDER BY seq").fetchall() == [(51,), (60,)]
-    other.close()
+    assert seqs(path, "content") == [51, 60]
 
 
 def test_free_pages_are_given_back_when_idle(
@@ -683,8 +659,7 @@ def test_free_pages_are_given_back_when_idle(
 ) -> None:
     monkeypatch.setattr("gateway.broker.store.upkeep._KEPT_PAGES", 10)
     monkeypatch.setattr("gateway.broker.store.upkeep._TRIVIAL_LOG", 0)
-    store = SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=0.01)
-    store.open()
+    store = opened(path, reactor, idle_seconds=0.01)
     reactor.commit(store, insert(Batch(1), *(row(seq, body=bytes(3000)) for seq in range(1, 1001))))
     while points.get(timeout=60) != "store.after-checkpoint":
         pass
@@ -695,12 +670,10 @@ def test_free_pages_are_given_back_when_idle(
     reactor.commit(store, batch)
     while path.stat().st_size > full / 10:
         points.get(timeout=60)
-    reactor.close(store)
 
 
 def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> None:
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     batch = Batch(1)
     batch.duplicates.update(
         {seq: DuplicateRow(seq, 1, 2, b"damaged %d" % seq) for seq in (7, 8, 9)}
@@ -710,19 +683,16 @@ def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> N
     octets = path.read_bytes()
     assert octets.count(b"damaged 8") == 1
     path.write_bytes(octets.replace(b"damaged 8", b"damaged 9"))
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     with pytest.raises(StoreDamaged) as error:
         list(store.scan_duplicates())
     assert error.value.place == "duplicate id 8"
-    reactor.close(store)
 
 
 def test_a_commit_does_not_wait_for_the_reads_that_were_asked_before(
     path: Path, reactor: QueueReactor
 ) -> None:
-    store = store_at(path, reactor)
-    store.open()
+    store = opened(path, reactor)
     reactor.commit(store, insert(Batch(1), *map(row, range(1, 400))))
     answered: list[str] = []
     for _ in range(200):
@@ -731,7 +701,6 @@ def test_a_commit_does_not_wait_for_the_reads_that_were_asked_before(
     reactor.until(lambda: len(answered) == 201)
     # Some may have been read before the thread saw it.
     assert answered.index("committed") < 150
-    reactor.close(store)
 
 
 # Lost.

@@ -33,11 +33,6 @@ TABLES = ("meta", "destination", "subscription", "message", "content", "owed", "
 NEWER = ("duplicate", "branch")
 
 
-@pytest.fixture
-def reactor() -> QueueReactor:
-    return QueueReactor()
-
-
 def store_at(path: Path, reactor: QueueReactor) -> SqliteStore:
     return SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=600)
 

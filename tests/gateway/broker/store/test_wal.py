@@ -296,8 +296,9 @@ def test_any_single_flipped_bit_is_refused_or_costs_nothing(
             assert found["contents"] == written.history.after_restart(BATCHES)
 
 
-def test_a_log_that_began_again_has_remains_of_its_former_use(tmp_path: Path) -> None:
-    reactor = QueueReactor()
+def test_a_log_that_began_again_has_remains_of_its_former_use(
+    tmp_path: Path, reactor: QueueReactor
+) -> None:
     path = tmp_path / "messages.db"
     # One octet: the log is copied back whenever its length is looked at.
     store = SqliteStore(
