@@ -35,7 +35,7 @@ SIDE_BY_SIDE ?= -n 6 --dist loadgroup --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test test-full test-compiled lint twin bench bench-pairs compiled docs packages
+.PHONY: run quick test test-full prepared test-compiled lint twin bench bench-pairs compiled docs packages
 
 run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
@@ -52,11 +52,18 @@ run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 quick: $(VENV)/.installed-for-tests
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q
 
-test: lint packages test-compiled $(CLASSES)
+test: prepared
+	@$(MAKE) --no-print-directory test-compiled
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests
 
-test-full: lint packages test-compiled $(CLASSES)
+test-full: prepared
+	@$(MAKE) --no-print-directory test-compiled
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --long tests
+
+# Each of these keeps one core busy, or waits; the compiler is one of the packages.
+prepared: $(VENV)/.installed-for-tests
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint packages
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(COMPILED)/.built $(CLASSES)
 
 # The tests of the modules that are compiled, once more; but not that of octets searched and copied, which counts inside of one.
 test-compiled: packages $(COMPILED)/.built

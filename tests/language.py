@@ -50,7 +50,7 @@ ALLOWED: Final[dict[str, tuple[int, int, int]]] = {
     # begin
     "gateway": (26, 2, 1),
     "bridge": (2, 0, 0),
-    "certs": (5, 4, 2),
+    "certs": (3, 4, 2),
     "pipeline": (0, 0, 0),
     "benchmarks": (0, 0, 0),
     "tests": (208, 724, 419),
