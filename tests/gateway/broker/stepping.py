@@ -138,6 +138,46 @@ class Stepped:
             inbox.consumer.start()
         return inbox
 
+    def receive(self, session: Session, destination: Destination, **given: Any) -> Inbox:
+        """As :meth:`consume`, and settle: the inbox has what waits."""
+        inbox = self.consume(session, destination, **given)
+        self.settle()
+        return inbox
+
+    def send(self, messages: Sequence[Message], session: Session | None = None) -> None:
+        """Send, in a session of its own unless one is given, and settle."""
+        (self.session() if session is None else session).send(messages)
+        self.settle()
+
+    def send_each(self, messages: Sequence[Message], session: Session | None = None) -> None:
+        """As :meth:`send`, each message in a call of its own."""
+        session = self.session() if session is None else session
+        for message in messages:
+            session.send([message])
+        self.settle()
+
+    def acknowledge_through(self, inbox: Inbox, number: int) -> None:
+        """Acknowledge through this delivery, and settle."""
+        inbox.consumer.acknowledge_through(number)
+        self.settle()
+
+    def grant(self, inbox: Inbox, messages: int) -> None:
+        """Grant credit for more messages, and settle."""
+        inbox.consumer.grant(messages)
+        self.settle()
+
+    def close(self, what: Session | Connection) -> None:
+        """Close a session or a connection, and settle."""
+        what.close()
+        self.settle()
+
+    def commit(self, session: Session) -> Told:
+        """Commit, and settle. :returns: what the session was told."""
+        told = Told()
+        session.commit(told)
+        self.settle()
+        return told
+
     def turns(self) -> None:
         """Let the reactor do what is due now, and hand off to the disk what is to go there."""
         for _ in range(20):

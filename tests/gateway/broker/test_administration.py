@@ -156,8 +156,7 @@ def test_what_cannot_be_created_is_refused_with_the_reason(
 
 
 def test_what_exists_is_not_created_again(stepped: Stepped, admin: BrokerAdministration) -> None:
-    stepped.session().send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]))
     with pytest.raises(
         AdministrationRefused, match="exists already, made by its use; 'update dst'"
     ):
@@ -213,8 +212,7 @@ def test_what_its_use_has_made_becomes_an_administrators_and_keeps_what_it_had(
 ) -> None:
     auto = DestinationProperties(max_num_msgs=7, max_total_msg_bytes=5000)
     stepped = Stepped(tmp_path, BrokerOptions(auto_queue=auto, reap_time=10))
-    stepped.session().send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]))
     outcome(stepped, administration(stepped).update("queue", "q", {"useDMQ": "false"}))
     expected = DestinationProperties(max_num_msgs=7, max_total_msg_bytes=5000, use_dmq=False)
     assert stepped.broker.queue(Q).properties == expected
@@ -251,8 +249,7 @@ def test_an_administrators_properties_lie_over_those_of_the_settings(tmp_path: P
 def test_properties_that_settings_once_gave_stay_under_an_update(tmp_path: Path) -> None:
     given = DestinationProperties(max_num_msgs=7)
     stepped = Stepped(tmp_path, BrokerOptions(destinations=((Q, given),)))
-    stepped.session().send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]))
     stepped.options = BrokerOptions()
     stepped.restart()
     outcome(stepped, administration(stepped).update("queue", "q", {"maxBytesPerMsg": "50"}))
@@ -266,16 +263,13 @@ def test_properties_that_settings_once_gave_stay_under_an_update(tmp_path: Path)
 def test_a_lowered_limit_removes_the_oldest_slice_by_slice(
     stepped: Stepped, admin: BrokerAdministration, count: int
 ) -> None:
-    stepped.session().send(texts(Q, range(count)))
-    stepped.settle()
+    stepped.send(texts(Q, range(count)))
     asked = admin.update("queue", "q", {"maxNumMsgs": "5", "limitBehavior": "REMOVE_OLDEST"})
     assert stepped.broker.queue(Q).count >= count - 100, "in one turn a hundred go"
     outcome(stepped, asked)
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     assert inbox.texts == [str(number) for number in range(count - 5, count)]
-    dead = stepped.consume(stepped.session(Mode.AUTO), Queue("mq.sys.dmq"))
-    stepped.settle()
+    dead = stepped.receive(stepped.session(Mode.AUTO), Queue("mq.sys.dmq"))
     assert len(dead.texts) == count - 5
     assert {
         message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead.messages
@@ -286,10 +280,7 @@ def test_a_lowered_limit_removes_what_only_the_store_has(tmp_path: Path) -> None
     stepped = Stepped(
         tmp_path, memory=Memory(total=40 * OVERHEAD, share=10 * OVERHEAD, least=2 * OVERHEAD)
     )
-    session = stepped.session()
-    for number in range(100):
-        session.send(texts(Q, [number]))
-    stepped.settle()
+    stepped.send_each(texts(Q, range(100)))
     assert stepped.broker.queue(Q).dispatch.backlog.behind > 80
     outcome(
         stepped,
@@ -297,8 +288,7 @@ def test_a_lowered_limit_removes_what_only_the_store_has(tmp_path: Path) -> None
             "queue", "q", {"maxNumMsgs": "5", "limitBehavior": "REMOVE_OLDEST"}
         ),
     )
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     assert inbox.texts == ["95", "96", "97", "98", "99"]
 
 
@@ -369,8 +359,7 @@ def test_the_dead_message_queue_keeps_its_own_defaults(
 def test_counts_of_a_queue(stepped: Stepped, admin: BrokerAdministration) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     stepped.session().send(texts(Q, range(10)))
-    inbox = stepped.consume(session, Q, credit=4)
-    stepped.settle()
+    inbox = stepped.receive(session, Q, credit=4)
     inbox.consumer.acknowledge([1])
     inbox.consumer.reject([2], delay_ms=100_000)
     stepped.settle()
@@ -404,8 +393,7 @@ def test_counts_of_a_topic_with_patterns(stepped: Stepped, admin: BrokerAdminist
     stepped.consume(session, Topic("*"))
     stepped.consume(session, Topic("*"))
     stepped.consume(session, Topic(">"))
-    stepped.session().send(texts(T, ["a", "b"]))
-    stepped.settle()
+    stepped.send(texts(T, ["a", "b"]))
     found = admin.destination("topic", "t")
     assert (found.messages, found.messages_in, found.unacknowledged) == (10, 10, 2)
     assert (found.consumers, found.wildcards) == (5, {"*": 2, ">": 1})
@@ -476,8 +464,7 @@ def test_connections_and_who_is_behind_them(stepped: Stepped) -> None:
     admin = BrokerAdministration(stepped.provider, lambda: [Behind(outer)])
     session = outer.session(Mode.CLIENT)
     session.send(texts(Q, ["a", "b", "c"]))
-    inbox = stepped.consume(session, Q, credit=2)
-    stepped.settle()
+    inbox = stepped.receive(session, Q, credit=2)
     inbox.consumer.acknowledge_through(1)
     first, second = admin.connections()
     assert (first.user, first.client_id, first.service, first.address, first.port) == (
@@ -594,9 +581,7 @@ def test_many_destinations_are_listed_a_few_in_each_turn(tmp_path: Path) -> None
     admin = administration(stepped)
     sender = stepped.session()
     names = [f"q{number}" for number in range(300)]
-    for name in names:
-        sender.send(texts(Queue(name), ["x"]))
-    stepped.settle()
+    stepped.send_each([text(Queue(name), "x") for name in names], sender)
     # Two looks at the clock are all that a turn has time for.
     clock.tick = 0.0025
     found: list[DestinationView] = []

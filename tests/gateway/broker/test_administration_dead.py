@@ -29,8 +29,7 @@ def stepped(request: pytest.FixtureRequest, tmp_path: Path) -> Stepped:
 
 def dead(stepped: Stepped) -> list[Message]:
     """Take everything out of the dead message queue."""
-    inbox = stepped.consume(stepped.session(Mode.AUTO), DMQ)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(Mode.AUTO), DMQ)
     return list(inbox.messages)
 
 
@@ -39,10 +38,7 @@ def bodies(messages: list[Message]) -> list[str]:
 
 
 def fill(stepped: Stepped, count: int) -> None:
-    session = stepped.session()
-    for message in texts(Q, range(count)):
-        session.send([message])
-    stepped.settle()
+    stepped.send_each(texts(Q, range(count)))
 
 
 # --- purge
@@ -66,10 +62,12 @@ def test_what_is_purged_is_dead(stepped: Stepped, admin: BrokerAdministration) -
 
 
 def test_with_a_selector_the_others_stay(stepped: Stepped, admin: BrokerAdministration) -> None:
-    session = stepped.session()
-    for number in range(30):
-        session.send([with_properties(Q, str(number), {"colour": ("red", "blue")[number % 2]})])
-    stepped.settle()
+    stepped.send_each(
+        [
+            with_properties(Q, str(number), {"colour": ("red", "blue")[number % 2]})
+            for number in range(30)
+        ]
+    )
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'red'", use_dmq=True)) == 15
     assert bodies(dead(stepped)) == [str(number) for number in range(0, 30, 2)]
     assert admin.destination("queue", "q").messages == 15
@@ -79,8 +77,7 @@ def test_what_consumers_have_and_what_comes_meanwhile_stays(
     stepped: Stepped, admin: BrokerAdministration
 ) -> None:
     fill(stepped, 5)
-    inbox = stepped.consume(stepped.session(), Q, credit=2)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q, credit=2)
     asked = admin.purge("queue", "q", use_dmq=True)
     stepped.session().send(texts(Q, ["later"]))
     assert outcome(stepped, asked) == 3
@@ -95,8 +92,7 @@ def test_what_pauses_before_another_try_is_dead_too(
 ) -> None:
     fill(stepped, 3)
     session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q, credit=1)
-    stepped.settle()
+    inbox = stepped.receive(session, Q, credit=1)
     inbox.consumer.reject([1], delay_ms=60_000)
     session.close()
     stepped.settle()
@@ -112,8 +108,7 @@ def test_of_a_topic_each_subscription_s_is_dead(
     for name in ("d", "e"):
         stepped.consume(session, T, durable_name=name).consumer.close()
     stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
-    session.send([*texts(T, "ab"), *texts(Topic("t.b"), ["other"])])
-    stepped.settle()
+    stepped.send([*texts(T, "ab"), *texts(Topic("t.b"), ["other"])], session)
     assert outcome(stepped, admin.purge("topic", "t.a", use_dmq=True)) == 6
     assert sorted(bodies(dead(stepped))) == ["a", "a", "a", "b", "b", "b"]
     assert [(each.name, each.messages) for each in admin.durables()] == [
@@ -130,8 +125,7 @@ def test_a_destroyed_queue_leaves_everything_to_the_dead_message_queue(
     stepped: Stepped, admin: BrokerAdministration
 ) -> None:
     fill(stepped, 60)
-    inbox = stepped.consume(stepped.session(), Q, credit=3)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q, credit=3)
     outcome(stepped, admin.destroy("queue", "q", use_dmq=True))
     assert [str(error) for error in inbox.failures] == [
         str(InvalidDestination(Q, "the destination was removed"))
@@ -151,8 +145,7 @@ def test_what_a_transaction_had_acknowledged_is_dead_when_it_rolls_back(
 ) -> None:
     fill(stepped, 3)
     session = stepped.session(Mode.TRANSACTED)
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     inbox.consumer.acknowledge_through(2)
     outcome(stepped, admin.destroy("queue", "q", use_dmq=True))
     session.rollback(Told())
@@ -205,8 +198,7 @@ def test_after_a_crash_in_the_middle_each_message_is_in_one_place(
         stepped.turns()
     stepped.restart()
     found = bodies(dead(stepped))
-    left = stepped.consume(stepped.session(Mode.AUTO), Q)
-    stepped.settle()
+    left = stepped.receive(stepped.session(Mode.AUTO), Q)
     assert sorted(map(int, [*found, *left.texts])) == list(range(600))
 
 

@@ -43,8 +43,7 @@ def test_a_destroyed_queue_is_gone_with_its_messages_and_consumers(
     outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "50"}))
     session = stepped.session()
     inbox = stepped.consume(session, Q, credit=3)
-    session.send(texts(Q, range(10)))
-    stepped.settle()
+    stepped.send(texts(Q, range(10)), session)
     outcome(stepped, admin.destroy("queue", "q"))
     assert [str(error) for error in inbox.failures] == [
         str(InvalidDestination(Q, "the destination was removed"))
@@ -78,8 +77,7 @@ def test_an_acknowledgement_that_waits_for_its_commit_ends_well(
 ) -> None:
     session = stepped.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
-    stepped.session().send(texts(Q, ["x", "y"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x", "y"]))
     inbox.consumer.acknowledge_through(1)
     outcome(stepped, admin.destroy("queue", "q"))
     told = Told()
@@ -186,8 +184,7 @@ def test_a_topic_of_the_same_name_has_counts_of_its_own(
 ) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     inbox = stepped.consume(session, Topic("t.*"), durable_name="w", credit=2)
-    session.send(texts(T, ["old 1", "old 2", "old 3"]))
-    stepped.settle()
+    stepped.send(texts(T, ["old 1", "old 2", "old 3"]), session)
     outcome(stepped, admin.destroy("topic", "t.a"))
     session.send(texts(T, ["new"]))
     assert admin.destination("topic", "t.a").messages == 1
@@ -210,8 +207,7 @@ def test_what_a_consumer_had_of_a_destroyed_topic_is_gone_after_a_restart(
 ) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     inbox = stepped.consume(session, Topic("t.*"), durable_name="w", credit=1)
-    session.send(texts(T, ["had"]))
-    stepped.settle()
+    stepped.send(texts(T, ["had"]), session)
     assert inbox.texts == ["had"]
     outcome(stepped, admin.destroy("topic", "t.a"))
     assert stepped.bodies == ["had"]
@@ -240,8 +236,7 @@ def test_nobody_uses_a_topic_that_is_being_destroyed(
     with pytest.raises(AdministrationRefused, match="is being destroyed"):
         outcome(stepped, second)
     outcome(stepped, asked)
-    session.send(texts(T, ["anew"]))
-    stepped.settle()
+    stepped.send(texts(T, ["anew"]), session)
     assert stepped.bodies == ["anew"]
 
 
@@ -268,15 +263,13 @@ def test_a_destroyed_durable_subscription_leaves_what_it_had_to_the_dead_message
     session = stepped.session(Mode.CLIENT, client_id="me")
     stepped.consume(session, T, durable_name="d").consumer.close()
     stepped.consume(session, U, durable_name="e").consumer.close()
-    session.send([*texts(T, ["a", "b"]), *texts(U, ["c"])])
-    stepped.settle()
+    stepped.send([*texts(T, ["a", "b"]), *texts(U, ["c"])], session)
     assert [(each.name, each.topic) for each in admin.durables()] == [("d", "t.a"), ("e", "t.b")]
     assert [each.name for each in admin.durables("t.a")] == ["d"]
     outcome(stepped, admin.destroy_durable("d", "me"))
     assert [each.name for each in admin.durables()] == ["e"]
     assert len(stepped.disk.subscriptions) == 1
-    dead = stepped.consume(stepped.session(Mode.AUTO), Queue("mq.sys.dmq"))
-    stepped.settle()
+    dead = stepped.receive(stepped.session(Mode.AUTO), Queue("mq.sys.dmq"))
     assert dead.texts == ["a", "b"]
 
 
@@ -302,8 +295,7 @@ def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(
     losses: list[MessagingError] = stepped.losses
     session = stepped.session(client_id="me")
     inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]), session)
     assert inbox.texts == ["x"]
     (connection,) = admin.connections()
     admin.destroy_connection(connection.id)
@@ -311,8 +303,7 @@ def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(
     assert [type(error) for error in losses] == [ProviderUnavailable]
     assert "an administrator has ended the connection" in str(losses[0])
     assert admin.connections() == []
-    again = stepped.consume(stepped.session(client_id="me"), Q)
-    stepped.settle()
+    again = stepped.receive(stepped.session(client_id="me"), Q)
     assert (again.texts, again.attempts) == (["x"], [2])
     with pytest.raises(AdministrationRefused, match=f"there is no connection {connection.id}"):
         admin.destroy_connection(connection.id)
@@ -337,8 +328,7 @@ def test_a_topic_is_destroyed_after_a_durable_subscription_of_it_that_is_ending(
     admin = administration(stepped)
     connection = stepped.connect("me")
     stepped.consume(connection.session(Mode.CLIENT), T, durable_name="d", credit=0).consumer.close()
-    stepped.session().send(texts(T, range(3_000)))
-    stepped.settle()
+    stepped.send(texts(T, range(3_000)))
     told: list[object] = []
     connection.unsubscribe("d").addBoth(told.append)
     admin.destroy("topic", "t.a").addBoth(told.append)
@@ -368,16 +358,14 @@ def test_a_subscription_whose_topic_was_being_removed_goes_at_the_next_start(
     stepped: Stepped,
 ) -> None:
     stepped.consume(stepped.session(client_id="me"), T, durable_name="d").consumer.close()
-    stepped.session().send(texts(T, range(3)))
-    stepped.settle()
+    stepped.send(texts(T, range(3)))
     for number, row in stepped.disk.destinations.items():
         stepped.disk.destinations[number] = row._replace(administered=REMOVED)
     stepped.restart()
     stepped.settle()
     assert (stepped.disk.subscriptions, stepped.disk.destinations, stepped.empty) == ({}, {}, True)
     stepped.consume(stepped.session(client_id="me"), T, durable_name="d")
-    stepped.session().send(texts(T, ["new"]))
-    stepped.settle()
+    stepped.send(texts(T, ["new"]))
     assert len(stepped.disk.owed) == 1
 
 
@@ -405,8 +393,7 @@ def test_a_topic_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
 ) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=120))
     stepped.consume(stepped.session(), T, start=False)
-    stepped.session().send(texts(T, range(2_000)))
-    stepped.settle()
+    stepped.send(texts(T, range(2_000)))
     told: list[object] = []
     admin = administration(stepped)
     with monkeypatch.context() as patched:
@@ -423,8 +410,7 @@ def test_a_queue_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
     tmp_path: Path,
 ) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=120))
-    stepped.session().send(texts(Q, range(10)))
-    stepped.settle()
+    stepped.send(texts(Q, range(10)))
     stepped.clock.advance(119)
     told: list[object] = []
     queue = stepped.broker.queue(Q)
@@ -447,8 +433,7 @@ def test_a_queue_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
 
 
 def test_removing_what_is_gone_is_answered_at_once(stepped: Stepped) -> None:
-    stepped.session().send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]))
     queue = stepped.broker.queue(Q)
     told: list[str] = []
     stepped.broker.remove(queue, lambda: told.append("first"))
@@ -460,8 +445,7 @@ def test_removing_what_is_gone_is_answered_at_once(stepped: Stepped) -> None:
 def test_a_store_that_fails_while_messages_are_moved_is_told(
     stepped: Stepped, admin: BrokerAdministration
 ) -> None:
-    stepped.session().send(texts(Q, range(3)))
-    stepped.settle()
+    stepped.send(texts(Q, range(3)))
     told: list[object] = []
     admin.destroy("queue", "q", use_dmq=True).addErrback(lambda failure: told.append(failure.type))
     stepped.turns()

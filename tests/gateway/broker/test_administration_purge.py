@@ -18,7 +18,7 @@ from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.administering import administration, outcome, with_messages
-from tests.gateway.broker.brokers import Inbox, with_properties
+from tests.gateway.broker.brokers import Inbox, text, with_properties
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
 Q = Queue("q")
@@ -46,9 +46,7 @@ def remaining(stepped: Stepped, inbox: Inbox) -> Sequence[str]:
 def test_all_goes_but_what_consumers_have(stepped: Stepped, admin: BrokerAdministration) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     inbox = stepped.consume(session, Q, credit=4)
-    for message in texts(Q, range(60)):
-        session.send([message])
-    stepped.settle()
+    stepped.send_each(texts(Q, range(60)), session)
     inbox.consumer.reject([1], delay_ms=60_000)
     inbox.consumer.reject([2], delay_ms=0)
     stepped.settle()
@@ -70,10 +68,7 @@ def test_all_goes_but_what_consumers_have(stepped: Stepped, admin: BrokerAdminis
 
 
 def test_a_selector_says_what_goes(stepped: Stepped, admin: BrokerAdministration) -> None:
-    session = stepped.session()
-    for message in coloured(Q, 60):
-        session.send([message])
-    stepped.settle()
+    stepped.send_each(coloured(Q, 60))
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'red'")) == 30
     assert stepped.bodies == [str(number) for number in range(1, 60, 2)]
     assert admin.destination("queue", "q").messages == 30
@@ -87,8 +82,7 @@ def test_a_selector_finds_what_pauses_too_also_after_a_restart(
 ) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     session.send(coloured(Q, 8))
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     inbox.consumer.reject([1, 2, 3, 4], delay_ms=60_000)
     stepped.settle()
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'red' AND JMSPriority = 4")) == 2
@@ -106,18 +100,15 @@ def test_a_selector_finds_what_pauses_too_also_after_a_restart(
 
 def test_what_comes_after_it_began_stays(stepped: Stepped, admin: BrokerAdministration) -> None:
     session = stepped.session()
-    session.send(coloured(Q, 40))
-    stepped.settle()
+    stepped.send(coloured(Q, 40), session)
     told: list[int] = []
     admin.purge("queue", "q", "colour = 'red'").addCallback(told.append)
-    session.send([with_properties(Q, "late", {"colour": "red"})])
-    stepped.settle()
+    stepped.send([with_properties(Q, "late", {"colour": "red"})], session)
     assert told == [20]
     session.send(coloured(Q, 2))
     told.clear()
     admin.purge("queue", "q").addCallback(told.append)
-    session.send(texts(Q, ["later"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["later"]), session)
     assert (told, stepped.bodies) == ([23], ["later"])
 
 
@@ -125,8 +116,7 @@ def test_what_a_consumer_takes_meanwhile_is_not_purged(
     stepped: Stepped, admin: BrokerAdministration
 ) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
-    session.send(coloured(Q, 40))
-    stepped.settle()
+    stepped.send(coloured(Q, 40), session)
     asked = admin.purge("queue", "q", "colour = 'red'")
     inbox = stepped.consume(session, Q, credit=10)
     count = outcome(stepped, asked)
@@ -136,8 +126,7 @@ def test_what_a_consumer_takes_meanwhile_is_not_purged(
 
 
 def test_it_is_durable_when_it_is_said(stepped: Stepped, admin: BrokerAdministration) -> None:
-    stepped.session().send(texts(Q, range(30)))
-    stepped.settle()
+    stepped.send(texts(Q, range(30)))
     told: list[int] = []
     admin.purge("queue", "q").addCallback(told.append)
     stepped.turns()
@@ -151,9 +140,13 @@ def test_priorities_and_messages_that_are_not_persistent(
     stepped: Stepped, admin: BrokerAdministration
 ) -> None:
     session = stepped.session()
-    for number in range(40):
-        session.send(texts(Q, [number], priority=number % 10, persistent=number % 3 > 0))
-    stepped.settle()
+    stepped.send_each(
+        [
+            text(Q, str(number), priority=number % 10, persistent=number % 3 > 0)
+            for number in range(40)
+        ],
+        session,
+    )
     assert outcome(stepped, admin.purge("queue", "q", "JMSPriority > 4")) == 20
     inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
     assert sorted(int(body) % 10 for body in remaining(stepped, inbox)) == sorted(
@@ -212,8 +205,7 @@ def test_a_selector_purges_a_topic(stepped: Stepped, admin: BrokerAdministration
     session = stepped.session(Mode.CLIENT, client_id="me")
     stepped.consume(session, T, durable_name="d").consumer.close()
     stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
-    session.send([*coloured(T, 10), *coloured(U, 10)])
-    stepped.settle()
+    stepped.send([*coloured(T, 10), *coloured(U, 10)], session)
     assert outcome(stepped, admin.purge("topic", "t.a", "colour = 'red'")) == 10
     assert [each.messages for each in admin.durables()] == [5, 15]
     stepped.restart()
@@ -238,8 +230,7 @@ def test_a_selector_purges_a_topic(stepped: Stepped, admin: BrokerAdministration
 def test_what_cannot_be_purged_is_refused(
     stepped: Stepped, admin: BrokerAdministration, type: str, name: str, selector: str, error: str
 ) -> None:
-    stepped.session().send(texts(Q, ["stays"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["stays"]))
     with pytest.raises((AdministrationRefused, InvalidSelector), match=error):
         outcome(stepped, admin.purge(type, name, selector))
     assert stepped.bodies == ["stays"]
@@ -259,8 +250,7 @@ def test_a_hundred_thousand_go_in_slices(
     session = stepped.session()
     body = os.urandom(8).hex()
     for _ in range(count // 1_000):
-        session.send(texts(Q, [body] * 1_000))
-        stepped.settle()
+        stepped.send(texts(Q, [body] * 1_000), session)
     session.close()
     if where == "in the store":
         stepped.restart()
@@ -301,8 +291,7 @@ def test_a_queue_destroyed_while_it_is_purged_can_be_found_by_a_restart_at_any_m
 ) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
     admin = administration(stepped)
-    stepped.session().send(texts(Q, range(1_600)))
-    stepped.settle()
+    stepped.send(texts(Q, range(1_600)))
     told: list[object] = []
     admin.purge("queue", "q").addBoth(told.append)
     admin.destroy("queue", "q").addBoth(told.append)
@@ -317,8 +306,7 @@ def test_a_crash_while_a_queue_is_purged_and_destroyed_leaves_nothing(
 ) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=0))
     admin = administration(stepped)
-    stepped.session().send(texts(Q, range(1_600)))
-    stepped.settle()
+    stepped.send(texts(Q, range(1_600)))
     monkeypatch.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
     admin.purge("queue", "q")
     admin.destroy("queue", "q")
@@ -334,8 +322,7 @@ def test_a_queue_is_not_reaped_while_it_is_purged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stepped = reaping(tmp_path)
-    stepped.session().send(texts(Q, range(1_600)))
-    stepped.settle()
+    stepped.send(texts(Q, range(1_600)))
     admin = administration(stepped)
     told: list[object] = []
     with monkeypatch.context() as patched:
@@ -360,8 +347,7 @@ def test_a_topic_stays_while_what_a_durable_subscription_had_is_given_up(
     admin = administration(stepped)
     connection = stepped.connect("me")
     stepped.consume(connection.session(Mode.CLIENT), T, durable_name="d").consumer.close()
-    stepped.session().send(texts(T, range(1_600)))
-    stepped.settle()
+    stepped.send(texts(T, range(1_600)))
     told: list[object] = []
     with monkeypatch.context() as patched:
         patched.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)

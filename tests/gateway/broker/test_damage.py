@@ -66,8 +66,7 @@ def damage_of(stepped: Stepped, name: str) -> StoreDamaged:
 def test_nothing_behind_a_damaged_message_is_delivered(restarted: Stepped) -> None:
     rows = dict(restarted.disk.rows)
     inbox = restarted.consume(restarted.session(), Q)
-    other = restarted.consume(restarted.session(), OTHER)
-    restarted.settle()
+    other = restarted.receive(restarted.session(), OTHER)
     assert [int(body) for body in inbox.texts] == list(range(len(inbox.texts)))
     assert len(inbox.texts) <= 20
     assert [type(error) for error in inbox.failures] == [DestinationStopped]
@@ -78,8 +77,7 @@ def test_nothing_behind_a_damaged_message_is_delivered(restarted: Stepped) -> No
 
 
 def test_senders_and_new_consumers_are_refused(restarted: Stepped) -> None:
-    restarted.consume(restarted.session(), Q)
-    restarted.settle()
+    restarted.receive(restarted.session(), Q)
     session = restarted.session()
     with pytest.raises(MessageRejected) as error:
         session.send(texts(Q, ["new"]))
@@ -88,8 +86,7 @@ def test_senders_and_new_consumers_are_refused(restarted: Stepped) -> None:
     for spec in ({}, {"browse": True}):
         with pytest.raises(DestinationStopped):
             restarted.consume(session, Q, **spec)
-    session.send(texts(OTHER, ["new"]))
-    restarted.settle()
+    restarted.send(texts(OTHER, ["new"]), session)
     assert "new" in restarted.bodies
 
 
@@ -105,8 +102,7 @@ def test_what_the_store_finds_by_itself_stops_the_consumers(restarted: Stepped) 
     error = damage_of(restarted, "q")
     restarted.disk.damaged.clear()
     inbox = restarted.consume(restarted.session(), Q, credit=3)
-    browser = restarted.consume(restarted.session(), Q, credit=3, browse=True)
-    restarted.settle()
+    browser = restarted.receive(restarted.session(), Q, credit=3, browse=True)
     assert (len(all_of(inbox)), len(all_of(browser))) == (3, 3)
     assert restarted.store.on_damaged is not None
     restarted.store.on_damaged(error)
@@ -121,8 +117,7 @@ def test_a_topic_is_stopped_with_its_subscriptions(restarted: Stepped) -> None:
     live = restarted.consume(restarted.session(), T)
     wild = restarted.consume(restarted.session(), Topic("*"))
     connection = restarted.connect("me")
-    inbox = restarted.consume(connection.session(Mode.CLIENT), T, durable_name="d")
-    restarted.settle()
+    inbox = restarted.receive(connection.session(Mode.CLIENT), T, durable_name="d")
     assert [int(body) for body in inbox.texts] == list(range(len(inbox.texts)))
     assert len(inbox.texts) <= 20
     for each in (inbox, live, wild):
@@ -144,8 +139,7 @@ def test_one_that_nobody_knows_the_destination_of_stops_everything(restarted: St
 
 
 def test_an_operator_can_give_the_messages_up(restarted: Stepped) -> None:
-    inbox = restarted.consume(restarted.session(), Q)
-    restarted.settle()
+    inbox = restarted.receive(restarted.session(), Q)
     assert inbox.failures
     restarted.broker.remove(restarted.broker.queue(Q))
     restarted.settle()
@@ -155,15 +149,13 @@ def test_an_operator_can_give_the_messages_up(restarted: Stepped) -> None:
     assert {row.destination for row in restarted.disk.rows.values()} == {other, topic}
     session = restarted.session()
     again = restarted.consume(session, Q)
-    session.send(texts(Q, ["new"]))
-    restarted.settle()
+    restarted.send(texts(Q, ["new"]), session)
     assert again.texts == ["new"]
 
 
 def test_a_stopped_durable_subscription_is_not_removed(restarted: Stepped) -> None:
     connection = restarted.connect("me")
-    restarted.consume(connection.session(Mode.CLIENT), T, durable_name="d")
-    restarted.settle()
+    restarted.receive(connection.session(Mode.CLIENT), T, durable_name="d")
     rows, owed = dict(restarted.disk.rows), set(restarted.disk.owed)
     results: list[object] = []
     connection.unsubscribe("d").addErrback(lambda failure: results.append(failure.type))
@@ -221,8 +213,7 @@ def test_a_pattern_that_is_stopped_keeps_what_it_has_of_other_topics(tmp_path: P
     stepped.consume(
         stepped.session(client_id="me"), Topic("t.*"), durable_name="w"
     ).consumer.close()
-    stepped.session().send(texts(Topic("t.a"), ["a"]) + texts(Topic("t.b"), ["b"]))
-    stepped.settle()
+    stepped.send(texts(Topic("t.a"), ["a"]) + texts(Topic("t.b"), ["b"]))
     (row,) = (row for row in stepped.disk.rows.values() if row.body == b"a")
     stepped.disk.damaged = {row.seq}
     stepped.restart()
@@ -266,8 +257,7 @@ def received(stepped: Stepped) -> Inbox:
     """What the durable pattern's consumer is given."""
     connection = stepped.connect("me")
     try:
-        inbox = stepped.consume(connection.session(Mode.AUTO), Topic("t.*"), durable_name="w")
-        stepped.settle()
+        inbox = stepped.receive(connection.session(Mode.AUTO), Topic("t.*"), durable_name="w")
     finally:
         connection.close()
         stepped.settle()
@@ -293,8 +283,7 @@ def test_a_pattern_goes_on_with_other_topics_once_the_damaged_one_is_destroyed(
         received(stepped)
     outcome(stepped, administration(stepped).destroy("topic", "t.a"))
     assert (sorted(stepped.bodies), len(stepped.disk.owed)) == (sorted(of_b(messages)), messages)
-    stepped.session().send(texts(Topic("t.a"), ["new"]))
-    stepped.settle()
+    stepped.send(texts(Topic("t.a"), ["new"]))
     again = received(stepped)
     assert (again.texts, again.failures) == ([*of_b(messages), "new"], [])
     stepped.later(1)
@@ -311,8 +300,7 @@ def test_a_pattern_stays_stopped_while_another_of_its_topics_is_damaged(tmp_path
     with pytest.raises(DestinationStopped, match=r"t\.b"):
         received(stepped)
     outcome(stepped, administration(stepped).destroy("topic", "t.b"))
-    stepped.session().send(texts(Topic("t.a"), ["new"]))
-    stepped.settle()
+    stepped.send(texts(Topic("t.a"), ["new"]))
     again = received(stepped)
     assert (again.texts, again.failures) == (["new"], [])
 

@@ -44,16 +44,14 @@ def kill(stepped: Stepped, message: Message, reason: DeadReason = DeadReason.UND
     """Have a consumer refuse it for good."""
     session = stepped.session(Mode.INDIVIDUAL)
     inbox = stepped.consume(session, message.headers.destination)
-    session.send([message])
-    stepped.settle()
+    stepped.send([message], session)
     inbox.consumer.reject([1], dead=reason)
     session.close()
     stepped.settle()
 
 
 def the_dead(stepped: Stepped) -> Inbox:
-    inbox = stepped.consume(stepped.session(Mode.INDIVIDUAL), DMQ)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(Mode.INDIVIDUAL), DMQ)
     return inbox
 
 
@@ -239,8 +237,7 @@ def test_the_dead_message_queue_is_bounded_where_nothing_is_set(stepped: Stepped
 def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]), session)
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
     assert stepped.bodies == ["x"]
     stepped.settle()

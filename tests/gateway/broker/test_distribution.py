@@ -18,7 +18,7 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 from gateway.messaging.redelivery import RedeliveryChanges
-from tests.gateway.broker.brokers import with_properties
+from tests.gateway.broker.brokers import text, with_properties
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
 Q = Queue("q")
@@ -213,10 +213,12 @@ def coloured(numbers: range) -> list[tuple[int, str]]:
 
 
 def send_coloured(stepped: Stepped, count: int) -> None:
-    session = stepped.session()
-    for number, colour in coloured(range(count)):
-        session.send([with_properties(Q, str(number), {"colour": colour})])
-    stepped.settle()
+    stepped.send_each(
+        [
+            with_properties(Q, str(number), {"colour": colour})
+            for number, colour in coloured(range(count))
+        ]
+    )
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -231,12 +233,10 @@ def test_a_selector_finds_what_it_wants_behind_a_full_memory(
         session.send([message])
     small.settle()
     assert small.broker.queue(Q).dispatch.backlog.behind > 150
-    red = small.consume(session, Q, selector="colour = 'red'")
-    small.settle()
+    red = small.receive(session, Q, selector="colour = 'red'")
     assert red.texts == [str(number) for number in range(0, 200, 5)]
     red.consumer.acknowledge_through(40)
-    plain = small.consume(session, Q)
-    small.settle()
+    plain = small.receive(session, Q)
     assert plain.texts == [str(number) for number in range(200) if number % 5]
     plain.consumer.acknowledge_through(160)
     small.settle()
@@ -249,8 +249,7 @@ def test_a_selector_finds_it_after_a_restart_too(small: Stepped) -> None:
     small.settle()
     session = small.session()
     red = small.consume(session, Q, credit=7, selector="colour = 'red'")
-    blue = small.consume(session, Q, selector="colour = 'blue'")
-    small.settle()
+    blue = small.receive(session, Q, selector="colour = 'blue'")
     assert red.texts == [str(number) for number in range(0, 35, 5)]
     assert blue.texts == [str(number) for number in range(200) if number % 5]
     red.consumer.grant(100)
@@ -264,8 +263,7 @@ def test_a_plain_consumer_and_one_with_a_selector_share_a_queue_that_is_mostly_i
     send_coloured(small, 200)
     session = small.session()
     red = small.consume(session, Q, selector="colour = 'red'")
-    plain = small.consume(session, Q, credit=5)
-    small.settle()
+    plain = small.receive(session, Q, credit=5)
     while small.broker.queue(Q).dispatch.backlog.waiting:
         plain.consumer.grant(9)
         small.settle()
@@ -279,11 +277,9 @@ def test_a_plain_consumer_and_one_with_a_selector_share_a_queue_that_is_mostly_i
 def test_what_one_selector_gives_back_another_one_gets_in_order(small: Stepped) -> None:
     send_coloured(small, 100)
     giver = small.session()
-    red = small.consume(giver, Q, selector="colour = 'red'")
-    small.settle()
+    red = small.receive(giver, Q, selector="colour = 'red'")
     assert len(red.messages) == 20
-    other = small.consume(small.session(), Q, selector="colour IN ('red', 'blue')", credit=30)
-    small.settle()
+    other = small.receive(small.session(), Q, selector="colour IN ('red', 'blue')", credit=30)
     assert [int(body) for body in other.texts] == [number for number in range(100) if number % 5][
         :30
     ]
@@ -313,15 +309,17 @@ def test_a_selector_counts_octets(stepped: Stepped) -> None:
 
 def test_a_selector_does_not_get_what_has_expired_in_the_store(small: Stepped) -> None:
     session = small.session()
-    for number in range(100):
-        session.send(texts(Q, [number], expires=small.now_ms + (1_000 if number % 2 else 100_000)))
-    small.settle()
+    small.send_each(
+        [
+            text(Q, str(number), expires=small.now_ms + (1_000 if number % 2 else 100_000))
+            for number in range(100)
+        ],
+        session,
+    )
     small.later(5)
-    inbox = small.consume(session, Q, selector="JMSPriority = 4")
-    small.settle()
+    inbox = small.receive(session, Q, selector="JMSPriority = 4")
     assert inbox.texts == [str(number) for number in range(0, 100, 2)]
-    dead = small.consume(session, Queue("mq.sys.dmq"))
-    small.settle()
+    dead = small.receive(session, Queue("mq.sys.dmq"))
     assert sorted(int(body) for body in dead.texts) == list(range(1, 100, 2))
 
 
@@ -356,18 +354,16 @@ def test_looking_through_a_large_queue_is_cut_into_rounds(
 
 def test_a_browser_sees_all_of_a_queue_that_is_mostly_in_the_store(small: Stepped) -> None:
     session = small.session()
-    for number in range(150):
-        session.send(texts(Q, [number], priority=(4, 9, 0)[number % 3]))
-    small.settle()
-    browser = small.consume(small.session(), Q, browse=True, credit=10)
-    small.settle()
+    small.send_each(
+        [text(Q, str(number), priority=(4, 9, 0)[number % 3]) for number in range(150)], session
+    )
+    browser = small.receive(small.session(), Q, browse=True, credit=10)
     assert not browser.ended
     for _ in range(20):
         browser.consumer.grant(10)
         small.settle()
     assert browser.ended
-    inbox = small.consume(session, Q)
-    small.settle()
+    inbox = small.receive(session, Q)
     assert (browser.texts, len(browser.texts)) == (inbox.texts, 150)
 
 
@@ -403,13 +399,10 @@ def test_a_row_that_cannot_be_read_is_left_out_and_holds_nobody_up(small: Steppe
     for seq in lost:
         del small.disk.rows[seq]
     session = small.session()
-    browser = small.consume(session, Q, browse=True)
-    small.settle()
+    browser = small.receive(session, Q, browse=True)
     assert browser.ended
-    red = small.consume(session, Q, selector="colour = 'red'")
-    small.settle()
-    plain = small.consume(session, Q)
-    small.settle()
+    red = small.receive(session, Q, selector="colour = 'red'")
+    plain = small.receive(session, Q)
     expected = [number for number in range(60) if not 20 <= number < 25]
     assert sorted(int(body) for body in red.texts + plain.texts) == expected
     assert sorted(int(body) for body in browser.texts) == expected
@@ -425,8 +418,7 @@ def test_a_lot_that_is_given_back_is_counted_in_the_store_slice_by_slice(stepped
     session = stepped.session()
     session.send(texts(Q, range(9_000)))
     taker = stepped.session()
-    inbox = stepped.consume(taker, Q, credit=10_000)
-    stepped.settle()
+    inbox = stepped.receive(taker, Q, credit=10_000)
     assert len(inbox.messages) == 9_000
     before = stepped.broker.commits.changes
     taker.close()
@@ -434,8 +426,7 @@ def test_a_lot_that_is_given_back_is_counted_in_the_store_slice_by_slice(stepped
     stepped.settle()
     assert {row.attempts for row in stepped.disk.redeliveries.values()} == {1}
     assert len(stepped.disk.redeliveries) == 9_000
-    again = stepped.consume(session, Q, credit=10_000)
-    stepped.settle()
+    again = stepped.receive(session, Q, credit=10_000)
     assert (again.texts, set(again.attempts)) == ([str(number) for number in range(9_000)], {2})
     again.consumer.acknowledge_through(9_000)
     stepped.settle()
@@ -453,8 +444,7 @@ def test_consecutive_rollbacks_are_bounded_where_the_operator_says_so(tmp_path: 
     stepped.turns()
     assert inbox.attempts == [1, 1, 2]
     session.recover()
-    dead = stepped.consume(session, Queue("mq.sys.dmq"))
-    stepped.settle()
+    dead = stepped.receive(session, Queue("mq.sys.dmq"))
     assert dead.texts == ["poison"]
     assert dead.messages[0].headers.properties["JMS_SUN_DMQ_DELIVERY_COUNT"] == 2
     assert stepped.broker.queue(Q).count == 0
@@ -495,8 +485,7 @@ def test_deliveries_are_shared_by_whoever_has_credit(stepped: Stepped) -> None:
 def test_a_purge_takes_what_waits_and_leaves_what_is_outstanding(small: Stepped) -> None:
     session = small.session(Mode.INDIVIDUAL)
     inbox = small.consume(session, Q, credit=6)
-    session.send(texts(Q, range(100)))
-    small.settle()
+    small.send(texts(Q, range(100)), session)
     inbox.consumer.reject([1], delay_ms=60_000)
     inbox.consumer.reject([2], delay_ms=0)
     assert purge(small.broker.queue(Q), lambda count: None) == 96
@@ -512,8 +501,7 @@ def test_a_purge_takes_what_waits_and_leaves_what_is_outstanding(small: Stepped)
 
 def test_a_purge_while_messages_are_being_read_back_is_a_purge_of_those_too(small: Stepped) -> None:
     session = small.session()
-    session.send(texts(Q, range(50)))
-    small.settle()
+    small.send(texts(Q, range(50)), session)
     session.close()
     small.restart(little())
     session = small.session()
@@ -522,8 +510,7 @@ def test_a_purge_while_messages_are_being_read_back_is_a_purge_of_those_too(smal
         small.clock.advance(0)
     assert small.broker.queue(Q).dispatch.backlog.reading
     purge(small.broker.queue(Q), lambda count: None)
-    session.send(texts(Q, ["new"]))
-    small.settle()
+    small.send(texts(Q, ["new"]), session)
     assert inbox.texts == ["new"]
     inbox.consumer.acknowledge_through(1)
     small.settle()
@@ -546,11 +533,9 @@ def test_a_large_purge_is_cut_into_slices(stepped: Stepped) -> None:
 def test_expired_messages_are_given_up_in_slices_wherever_they_are(small: Stepped) -> None:
     session = small.session()
     session.send(texts(Q, range(1_200), expires=small.now_ms + 1_000))
-    session.send(texts(Q, ["stays"]))
-    small.settle()
+    small.send(texts(Q, ["stays"]), session)
     small.later(61)
     queue = small.broker.queue(Q)
     assert (queue.count, queue.dispatch.backlog.waiting) == (1, 1)
-    dead = small.consume(session, Queue("mq.sys.dmq"), credit=2_000)
-    small.settle()
+    dead = small.receive(session, Queue("mq.sys.dmq"), credit=2_000)
     assert sorted(int(body) for body in dead.texts) == list(range(1_200))

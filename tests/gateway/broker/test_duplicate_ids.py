@@ -55,22 +55,19 @@ def test_those_between_stay_in_order(stepped: Stepped) -> None:
             bearing("c", "no"),
         ]
     )
-    session.send([bearing("b", "no"), *texts(Q, [3]), bearing("d")])
-    stepped.settle()
+    stepped.send([bearing("b", "no"), *texts(Q, [3]), bearing("d")], session)
     assert rest(stepped) == ["a", "1", "b", "2", "c", "3", "d"]
 
 
 def test_the_id_stays_on_the_message(stepped: Stepped) -> None:
     session = stepped.session()
     session.send([bearing("a")])
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     assert inbox.messages[0].headers.properties == {DUPLICATE_ID: "a"}
 
 
 def test_each_destination_has_its_own(stepped: Stepped) -> None:
-    session = stepped.session()
-    session.send(
+    stepped.send(
         [
             bearing("a"),
             bearing("a", destination=OTHER),
@@ -78,26 +75,22 @@ def test_each_destination_has_its_own(stepped: Stepped) -> None:
             bearing("a"),
         ]
     )
-    stepped.settle()
     assert [rest(stepped), rest(stepped, OTHER)] == [["a"], ["a"]]
 
 
 def test_a_topic_remembers_though_nobody_subscribes(stepped: Stepped) -> None:
     topic = Topic("t")
     session = stepped.session()
-    session.send([bearing("a", destination=topic)])
-    stepped.settle()
+    stepped.send([bearing("a", destination=topic)], session)
     inbox = stepped.consume(session, topic)
-    session.send([bearing("a", destination=topic), bearing("b", destination=topic)])
-    stepped.settle()
+    stepped.send([bearing("a", destination=topic), bearing("b", destination=topic)], session)
     assert inbox.texts == ["b"]
 
 
 def test_an_id_outlives_its_message(stepped: Stepped) -> None:
     stepped.session().send([bearing("a")])
     assert rest(stepped) == ["a"]
-    stepped.session().send([bearing("a")])
-    stepped.settle()
+    stepped.send([bearing("a")])
     assert rest(stepped) == []
     assert stepped.empty
 
@@ -129,26 +122,22 @@ def test_what_is_no_id_is_refused(stepped: Stepped, id: Any) -> None:
 
 
 def test_the_longest_id_and_half_a_character(stepped: Stepped) -> None:
-    session = stepped.session()
-    session.send([bearing(id, "body") for id in ("x" * 1024, "\ud800", "x" * 1024, "\ud800")])
-    stepped.settle()
+    stepped.send([bearing(id, "body") for id in ("x" * 1024, "\ud800", "x" * 1024, "\ud800")])
     stepped.restart()
-    stepped.session().send([bearing(id, "body") for id in ("x" * 1024, "\ud800")])
-    stepped.settle()
+    stepped.send([bearing(id, "body") for id in ("x" * 1024, "\ud800")])
     assert stepped.broker.queue(Q).count == 2
 
 
 def test_what_is_sent_again_from_the_dead_message_queue_is_taken(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     session.send([bearing("a")])
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
-    dead = stepped.consume(session, DMQ)
-    stepped.settle()
+    dead = stepped.receive(session, DMQ)
     assert DUPLICATE_ID not in dead.messages[0].headers.properties
-    session.send([Message(dead.messages[0].headers.replace(destination=Q), dead.messages[0].body)])
-    stepped.settle()
+    stepped.send(
+        [Message(dead.messages[0].headers.replace(destination=Q), dead.messages[0].body)], session
+    )
     assert inbox.texts == ["a", "a"]
 
 

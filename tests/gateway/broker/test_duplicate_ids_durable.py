@@ -18,12 +18,9 @@ OTHER = Queue("other")
 
 
 def test_they_are_remembered_over_a_crash(stepped: Stepped) -> None:
-    session = stepped.session()
-    session.send([bearing(str(number)) for number in range(5)])
-    stepped.settle()
+    stepped.send([bearing(str(number)) for number in range(5)])
     stepped.restart()
-    stepped.session().send([bearing(str(number)) for number in range(7)])
-    stepped.settle()
+    stepped.send([bearing(str(number)) for number in range(7)])
     assert [int(body) for body in rest(stepped)] == list(range(7))
 
 
@@ -37,8 +34,7 @@ def test_what_was_taken_before_it_was_stored_is_remembered_over_a_crash(stepped:
     stepped.settle()
     assert done.well
     stepped.restart()
-    stepped.session().send([bearing("a")])
-    stepped.settle()
+    stepped.send([bearing("a")])
     assert rest(stepped) == []
 
 
@@ -46,22 +42,17 @@ def test_what_was_not_durable_is_not_remembered(stepped: Stepped) -> None:
     stepped.session().send([bearing("a")])
     stepped.turns()
     stepped.restart()
-    stepped.session().send([bearing("a")])
-    stepped.settle()
+    stepped.send([bearing("a")])
     assert rest(stepped) == ["a"]
 
 
 def test_what_is_not_persistent_is_remembered_as_long_as_it_may_be_there(stepped: Stepped) -> None:
-    session = stepped.session()
-    session.send([bearing("a", persistent=False), bearing("a", persistent=False)])
-    stepped.settle()
+    stepped.send([bearing("a", persistent=False), bearing("a", persistent=False)])
     assert rest(stepped) == ["a"]
-    stepped.session().send([bearing("a", persistent=False)])
-    stepped.settle()
+    stepped.send([bearing("a", persistent=False)])
     assert rest(stepped) == []
     stepped.restart()
-    stepped.session().send([bearing("a", persistent=False)])
-    stepped.settle()
+    stepped.send([bearing("a", persistent=False)])
     assert rest(stepped) == ["a"]
     assert not stepped.disk.duplicates
 
@@ -71,8 +62,9 @@ def test_temporary_destinations_remember_in_memory(stepped: Stepped, kind: Kind)
     connection = stepped.connect()
     session, temporary = connection.session(Mode.AUTO), connection.temporary(kind)
     inbox = stepped.consume(session, temporary)
-    session.send([bearing("a", destination=temporary), bearing("a", destination=temporary)])
-    stepped.settle()
+    stepped.send(
+        [bearing("a", destination=temporary), bearing("a", destination=temporary)], session
+    )
     assert inbox.texts == ["a"]
     assert not stepped.disk.duplicates
     connection.close()

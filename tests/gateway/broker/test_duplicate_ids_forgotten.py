@@ -62,9 +62,7 @@ def test_each_run_of_ids_is_counted_for_itself(tmp_path: Path) -> None:
     stepped = limited(tmp_path, count=10)
     session = stepped.session()
     session.send([bearing("quiet/1"), bearing("plain")])
-    for number in range(100):
-        session.send([bearing(f"busy/{number}")])
-    stepped.settle()
+    stepped.send_each([bearing(f"busy/{number}") for number in range(100)], session)
     stepped.restart()
     assert known(stepped, ["quiet/1", "plain", "busy/89", "busy/90", "busy/99"]) == [
         "quiet/1",
@@ -87,10 +85,9 @@ def test_runs_of_one_destination_are_bounded(tmp_path: Path) -> None:
 
 def test_all_destinations_together_remember_so_many(tmp_path: Path) -> None:
     stepped = limited(tmp_path, total=50)
-    session = stepped.session()
-    for number in range(60):
-        session.send([bearing(str(number), destination=Queue(f"q{number % 3}"))])
-    stepped.settle()
+    stepped.send_each(
+        [bearing(str(number), destination=Queue(f"q{number % 3}")) for number in range(60)]
+    )
     found = [
         number for number in range(60) if known(stepped, [str(number)], Queue(f"q{number % 3}"))
     ]
@@ -121,8 +118,7 @@ def test_those_forgotten_may_be_sent_again(tmp_path: Path) -> None:
     stepped = limited(tmp_path, age=160)
     stepped.session().send([bearing("a")])
     stepped.later(10, times=21)
-    stepped.session().send([bearing("a")])
-    stepped.settle()
+    stepped.send([bearing("a")])
     assert rest(stepped) == ["a", "a"]
 
 
@@ -136,18 +132,15 @@ def test_many_are_forgotten_in_slices(tmp_path: Path) -> None:
 
 def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(stepped: Stepped) -> None:
     session = stepped.session()
-    session.send([bearing("a"), bearing("b")])
-    stepped.settle()
+    stepped.send([bearing("a"), bearing("b")], session)
     purge(stepped.broker.queue(Q), lambda count: None)
     stepped.settle()
-    session.send([bearing("a")])
-    stepped.settle()
+    stepped.send([bearing("a")], session)
     assert stepped.empty
     stepped.broker.remove(stepped.broker.queue(Q))
     stepped.settle()
     assert not stepped.disk.duplicates
-    session.send([bearing("a")])
-    stepped.settle()
+    stepped.send([bearing("a")], session)
     assert rest(stepped) == ["a"]
     stepped.restart()
     assert known(stepped, ["a", "b"]) == ["a"]
@@ -174,8 +167,7 @@ def test_a_destination_goes_and_its_ids_stay(tmp_path: Path) -> None:
 
 def test_a_destination_that_only_repetitions_came_to_goes(tmp_path: Path) -> None:
     stepped = gone(tmp_path)
-    stepped.session().send([bearing("a")])
-    stepped.settle()
+    stepped.send([bearing("a")])
     assert stepped.broker.find(Q) is not None
     stepped.later(100)
     assert stepped.broker.find(Q) is None
@@ -195,8 +187,7 @@ def test_one_that_comes_again_takes_a_number_of_its_own_after_its_ids_were_forgo
 ) -> None:
     stepped = gone(tmp_path, age=1600)
     stepped.later(100, times=19)
-    stepped.session().send([bearing("b")])
-    stepped.settle()
+    stepped.send([bearing("b")])
     stepped.restart()
     assert rest(stepped) == ["b"]
 
@@ -217,9 +208,9 @@ def test_the_memory_of_all_is_bounded(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=60, duplicate_octets=most))
     session = stepped.session()
     count = 500
-    for number in range(count):
-        session.send([bearing("once", destination=Queue(f"unique.{number}"))])
-    stepped.settle()
+    stepped.send_each(
+        [bearing("once", destination=Queue(f"unique.{number}")) for number in range(count)], session
+    )
     duplicates = stepped.broker.duplicates
     assert 0 < duplicates.octets <= most
     assert 50 < duplicates.count < 200
@@ -238,8 +229,7 @@ def test_a_lower_bound_at_a_restart_does_not_lose_the_destination_of_a_later_id(
     session = stepped.session()
     session.send([bearing("a/1")])
     session.send([bearing(f"b/{number}", destination=other) for number in range(600)])
-    session.send([bearing("a/2")])
-    stepped.settle()
+    stepped.send([bearing("a/2")], session)
     rest(stepped)
     rest(stepped, other)
     stepped.later(1, times=20)

@@ -44,8 +44,7 @@ def outstanding(
 ) -> Inbox:
     """A consumer that has these messages, which are stored."""
     inbox = stepped.consume(session, destination, **spec)
-    stepped.session().send(texts(destination, bodies))
-    stepped.settle()
+    stepped.send(texts(destination, bodies))
     assert inbox.texts == list(bodies)
     return inbox
 
@@ -125,8 +124,7 @@ def test_what_waits_is_bounded_by_holding_all_senders_back(stepped: Stepped) -> 
     other.on_writable(lambda: resumed.append(1))
     stepped.settle()
     assert resumed == []
-    inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(Mode.AUTO), Q)
     assert (len(inbox.messages), other.writable(), resumed) == (1, True, [1])
 
 
@@ -157,8 +155,7 @@ def test_messages_that_memory_has_no_room_for_wait_in_order_with_the_others(
     fill(stepped)
     for number in range(10, 15):
         session.send(texts(Q, [number], persistent=number % 3 == 0))
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     assert inbox.texts == [str(number) for number in range(15)]
     inbox.consumer.acknowledge_through(15)
     make_room(stepped)
@@ -370,16 +367,14 @@ def test_a_dead_message_stays_until_its_copy_is_stored(
     assert stepped.bodies == ["x"]
     if then == "crash":
         stepped.restart()
-        again = stepped.consume(
+        again = stepped.receive(
             stepped.connect("me").session(Mode.CLIENT), place, durable_name=name
         )
-        stepped.settle()
         assert again.texts == ["x"]
         return
     if then == "room":
         make_room(stepped)
-    dead = stepped.consume(stepped.session(Mode.INDIVIDUAL), DMQ)
-    stepped.settle()
+    dead = stepped.receive(stepped.session(Mode.INDIVIDUAL), DMQ)
     assert (dead.texts, stepped.bodies) == (["x"], ["x"])
     dead.consumer.acknowledge([1])
     stepped.settle()
@@ -406,8 +401,7 @@ def test_how_often_a_dead_message_was_tried_is_known_until_its_copy_is_stored(
     told(session)
     fill(stepped)
     stepped.restart()
-    again = stepped.consume(stepped.connect("me").session(Mode.CLIENT), place, durable_name=name)
-    stepped.settle()
+    again = stepped.receive(stepped.connect("me").session(Mode.CLIENT), place, durable_name=name)
     assert again.attempts == [2]
 
 
@@ -467,8 +461,7 @@ def test_a_durable_subscription_that_goes_stays_until_its_dead_are_stored(
     stepped.consume(
         connection.session(Mode.CLIENT), Topic(pattern), durable_name="d"
     ).consumer.close()
-    stepped.session().send(texts(T, ["x"]))
-    stepped.settle()
+    stepped.send(texts(T, ["x"]))
     stepped.store.fill()
     answers: list[object] = []
     connection.unsubscribe("d").addBoth(answers.append)
@@ -680,8 +673,7 @@ def test_who_takes_the_copy_of_a_dead_message_is_told_when_the_original_is_gone(
     fill(stepped)
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
     dead_session = stepped.session(Mode.INDIVIDUAL)
-    dead = stepped.consume(dead_session, DMQ)
-    stepped.settle()
+    dead = stepped.receive(dead_session, DMQ)
     assert dead.texts == ["x"]
     dead.consumer.acknowledge([1])
     taken = told(dead_session)

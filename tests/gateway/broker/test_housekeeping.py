@@ -81,8 +81,7 @@ def test_what_went_is_freed_without_a_garbage_collection(
     session = connection.session(Mode.INDIVIDUAL)
     # As clients of the seam do, it refers to its consumer, and its consumer to it.
     inbox = stepped.consume(session, destination, **spec)
-    session.send(texts(name, range(3)))
-    stepped.settle()
+    stepped.send(texts(name, range(3)), session)
     assert living()[Inbox] == before[Inbox] + 1
     for number in range(len(inbox.messages)):
         inbox.consumer.acknowledge([number + 1])

@@ -129,8 +129,7 @@ def test_what_is_stored_is_told_when_it_is_durable(stepped: Stepped, journal: Re
     assert told.well
     assert [line["steps"] for line in journal.lines] == [["produced"], ["stored"], ["confirmed"]]
     assert [line.get("connection") for line in journal.lines] == [1, None, 1]
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     journal.clear()
     inbox.consumer.acknowledge_through(3)
     stepped.turns()
@@ -160,8 +159,7 @@ def test_a_promise_speaks_of_what_was_sent_before_it(stepped: Stepped, journal: 
     other.send([text(Q, "other", persistent=False)])
     session.send(messages[2:3])
     session.completion(Told())
-    session.send(messages[3:])
-    stepped.settle()
+    stepped.send(messages[3:], session)
     assert [event.id for event in journal.events if event.step == "confirmed"] == ids(messages[:3])
     session.completion(Told())
     stepped.settle()
@@ -170,9 +168,7 @@ def test_a_promise_speaks_of_what_was_sent_before_it(stepped: Stepped, journal: 
 
 def test_several_runs_of_one_turn_are_one_line(stepped: Stepped, journal: Recorded) -> None:
     session = stepped.session(Mode.AUTO)
-    for body in range(20):
-        session.send([text(Q, str(body), persistent=False)])
-    stepped.settle()
+    stepped.send_each([text(Q, str(body), persistent=False) for body in range(20)], session)
     assert [(line["steps"], line["runs"]) for line in journal.lines] == [
         (["produced"], [[1, 20, 1]])
     ]
@@ -182,13 +178,11 @@ def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: R
     sent(stepped, Q, 2)
     stepped.settle()
     session = stepped.session(Mode.TRANSACTED)
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     journal.clear()
     inbox.consumer.acknowledge_through(2)
     more = texts(Queue("r"), "xy")
-    session.send(more)
-    stepped.settle()
+    stepped.send(more, session)
     assert journal.lines == []
     told = Told()
     session.commit(told)
@@ -203,8 +197,7 @@ def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: R
 def test_a_rollback_returns_and_delivers_again(stepped: Stepped, journal: Recorded) -> None:
     messages = sent(stepped, Q, 3, persistent=False)
     session = stepped.session(Mode.TRANSACTED)
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     inbox.consumer.acknowledge_through(2)
     session.rollback(Told())
     stepped.settle()
@@ -219,14 +212,12 @@ def test_what_comes_again_is_told_apart_from_what_comes_first(
 ) -> None:
     messages = sent(stepped, Q, 1, persistent=False)
     session = stepped.session()
-    stepped.consume(session, Q)
-    stepped.settle()
+    stepped.receive(session, Q)
     session.close()
     messages += sent(stepped, Q, 1, persistent=False)
     stepped.settle()
     journal.clear()
-    stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    stepped.receive(stepped.session(), Q)
     assert journal.steps == {
         messages[0].message_id: ["routed", "redelivered"],
         messages[1].message_id: ["routed", "delivered"],
@@ -235,8 +226,7 @@ def test_what_comes_again_is_told_apart_from_what_comes_first(
 
 def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal: Recorded) -> None:
     (message,) = sent(stepped, Q, 1)
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
     stepped.settle()
     assert journal.steps == {
@@ -259,8 +249,7 @@ def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal
     assert dead.line["destination"] == "queue:q"
     # The copy has a number of its own, from which its id does not follow.
     journal.clear()
-    graveyard = stepped.consume(stepped.session(), DMQ)
-    stepped.settle()
+    graveyard = stepped.receive(stepped.session(), DMQ)
     graveyard.consumer.acknowledge([1])
     stepped.settle()
     assert graveyard.messages[0].seq != message.seq
@@ -278,8 +267,7 @@ def test_what_is_sent_after_one_with_an_id_of_its_own_is_numbers_again(
     stepped.settle()
     assert journal.lines[-1]["ids"] == ids(run)
     later = sent(stepped, Q, 2, persistent=False)
-    inbox = stepped.consume(stepped.session(), Q, credit=3)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q, credit=3)
     assert journal.steps[foreign.message_id] == ["produced", "routed", "delivered"]
     inbox.consumer.grant(10)
     stepped.settle()
@@ -296,8 +284,7 @@ def test_after_a_restart_ids_are_those_that_messages_have(stepped: Stepped) -> N
     stepped.restart()
     journal = record(stepped)
     new = sent(stepped, Q, 1)
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     inbox.consumer.acknowledge_through(4)
     stepped.settle()
     assert list(journal.steps) == [new[0].message_id, *ids(run)]
@@ -370,8 +357,7 @@ def test_a_topic_routes_on_arrival_also_to_a_subscriber_that_is_away(
         ("d", "n > 1")
     }
     assert "delivered" not in {event.step for event in journal.events}
-    inbox = stepped.consume(session, T, **selected)
-    stepped.settle()
+    inbox = stepped.receive(session, T, **selected)
     inbox.consumer.acknowledge_through(2)
     session.completion(Told())
     stepped.settle()
@@ -386,8 +372,7 @@ def test_what_is_never_confirmed_takes_a_bounded_memory(
 ) -> None:
     messages = sent(stepped, Q, 40_000, persistent=False)
     session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q, credit=40_000)
-    stepped.settle()
+    inbox = stepped.receive(session, Q, credit=40_000)
     # No two of a run are next to each other, so each has a name of its own.
     inbox.consumer.acknowledge(list(range(1, 40_000, 2)))
     for number in range(2, 40_000, 4):
@@ -423,8 +408,7 @@ def test_a_topic_without_subscriptions_keeps_nothing(stepped: Stepped, journal: 
 
 def test_browsing_is_no_step(stepped: Stepped, journal: Recorded) -> None:
     sent(stepped, Q, 2, persistent=False)
-    stepped.consume(stepped.session(Mode.AUTO), Q, browse=True)
-    stepped.settle()
+    stepped.receive(stepped.session(Mode.AUTO), Q, browse=True)
     assert [line["steps"] for line in journal.lines] == [["produced"]]
 
 
@@ -576,8 +560,7 @@ def test_after_a_change_of_level_only_what_is_new_is_confirmed(
 def test_a_duplicate_is_no_message(stepped: Stepped, journal: Recorded) -> None:
     session = stepped.session(Mode.AUTO)
     first, second = (text(Q, "a", properties={DUPLICATE_ID: "x"}) for _ in range(2))
-    session.send([first])
-    stepped.settle()
+    stepped.send([first], session)
     session.send([second])
     session.completion(Told())
     stepped.settle()
@@ -589,8 +572,7 @@ def test_an_acknowledgement_is_confirmed_with_its_receipt_once_it_is_durable(
 ) -> None:
     messages = sent(stepped, Q, 3)
     session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q, name="s1")
-    stepped.settle()
+    inbox = stepped.receive(session, Q, name="s1")
     journal.clear()
     inbox.consumer.acknowledge([1])
     inbox.consumer.acknowledge([2])

@@ -79,19 +79,15 @@ def take(stepped: Stepped, inbox: Inbox) -> None:
 
 
 def fill(stepped: Stepped, session: Session, destination: Destination = Q) -> None:
-    for _ in range(2):
-        session.send([text(destination, "x")])
-    stepped.settle()
+    stepped.send_each([text(destination, "x") for _ in range(2)], session)
 
 
 def test_holding_back_and_room_are_said_when_they_come(tmp_path: Path, lines: list[str]) -> None:
     stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
     session, inbox = stepped.session(), consumer(stepped)
-    session.send([text(Q, "x")])
-    stepped.settle()
+    stepped.send([text(Q, "x")], session)
     assert taken(lines) == []
-    session.send([text(Q, "x")])
-    stepped.settle()
+    stepped.send([text(Q, "x")], session)
     assert taken(lines) == [BEGINS]
     # It stays so for long, with nothing to say.
     stepped.later(200)

@@ -15,16 +15,13 @@ COUNT = 4 * BLOCK
 
 def test_many_refused_for_good_are_buried_in_slices(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
-    session.send(texts(Q, range(COUNT)))
-    stepped.settle()
-    inbox = stepped.consume(session, Q, credit=COUNT)
-    stepped.settle()
+    stepped.send(texts(Q, range(COUNT)), session)
+    inbox = stepped.receive(session, Q, credit=COUNT)
     assert len(inbox.numbers) == COUNT
     inbox.consumer.reject(inbox.numbers, dead=DeadReason.UNDELIVERABLE)
     assert stepped.broker.queue(DMQ).count == BLOCK
     assert stepped.broker.queue(Q).count == COUNT - BLOCK, "what is not buried yet still counts"
     stepped.settle()
     assert stepped.broker.queue(Q).count == 0
-    dead = stepped.consume(session, DMQ, credit=COUNT + 1)
-    stepped.settle()
+    dead = stepped.receive(session, DMQ, credit=COUNT + 1)
     assert [int(body) for body in dead.texts] == list(range(COUNT))

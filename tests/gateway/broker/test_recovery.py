@@ -23,6 +23,7 @@ from gateway.broker.store.interface import (
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
 from gateway.messaging.redelivery import RedeliveryChanges
+from tests.gateway.broker.brokers import text
 from tests.gateway.broker.step_store import Disk
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -30,10 +31,9 @@ Q = Queue("q")
 
 
 def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
-    session = stepped.session()
-    for number in range(30):
-        session.send(texts(Q, [number], priority=(4, 9, 0)[number % 3]))
-    stepped.settle()
+    stepped.send_each(
+        [text(Q, str(number), priority=(4, 9, 0)[number % 3]) for number in range(30)]
+    )
     stepped.restart(Memory(total=20 * OVERHEAD, share=5 * OVERHEAD, least=OVERHEAD))
     queue = stepped.broker.queue(Q)
     assert (queue.count, queue.dispatch.backlog.waiting, stepped.broker.memory.used) == (
@@ -41,8 +41,7 @@ def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
         30,
         0,
     ), "nothing is read before it is wanted"
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     expected = [
         number for remainder in (1, 0, 2) for number in range(30) if number % 3 == remainder
     ]
@@ -63,11 +62,9 @@ def test_messages_are_what_they_were(stepped: Stepped) -> None:
         priority=6,
     )
     sent[0].expires = stepped.now_ms + 10**6
-    session.send(sent)
-    stepped.settle()
+    stepped.send(sent, session)
     stepped.restart()
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     (found,) = inbox.messages
     assert found.headers == sent[0].headers
     for name in ("body", "expires", "timestamp", "message_id", "seq", "size", "user"):
@@ -81,8 +78,7 @@ def test_what_was_not_persistent_is_gone_and_so_are_its_destinations_numbers_not
     stepped.restart(small)
     session = stepped.session()
     session.send(texts(Q, range(20), persistent=False))
-    session.send(texts(Q, range(20, 40), persistent=False))
-    stepped.settle()
+    stepped.send(texts(Q, range(20, 40), persistent=False), session)
     assert stepped.disk.rows
     stepped.restart()
     assert stepped.broker.queue(Q).count == 0
@@ -94,16 +90,14 @@ def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     policy = RedeliveryChanges(initial_redelivery_delay=50_000, back_off_multiplier=1.0)
     inbox = stepped.consume(session, Q, redelivery=policy)
-    session.send(texts(Q, ["paused", "given back", "fresh"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["paused", "given back", "fresh"]), session)
     inbox.consumer.reject([1])
     inbox.consumer.reject([2], delay_ms=0)
     stepped.settle()
     assert inbox.texts[-1] == "given back"
     stepped.later(20)
     stepped.restart()
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     assert inbox.texts == ["given back", "fresh"]
     assert inbox.attempts == [2, 1], "what was outstanding when the process died was not counted"
     queue = stepped.broker.queue(Q)
@@ -120,8 +114,7 @@ def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
 def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["paused"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["paused"]), session)
     inbox.consumer.reject([1], delay_ms=50_000)
     stepped.settle()
     stepped.restart()
@@ -135,8 +128,7 @@ def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(stepped
 def test_a_paused_message_that_cannot_be_read_does_not_count_any_more(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
     inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["paused"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["paused"]), session)
     inbox.consumer.reject([1], delay_ms=50_000)
     stepped.settle()
     stepped.restart()
@@ -149,8 +141,7 @@ def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped) -> None:
     session = stepped.session()
     session.send(texts(Q, range(0, 1_000), expires=stepped.now_ms + 30_000))
     session.send(texts(Q, range(1_000, 1_010)))
-    session.send(texts(Q, range(1_010, 1_020), expires=stepped.now_ms + 10**7))
-    stepped.settle()
+    stepped.send(texts(Q, range(1_010, 1_020), expires=stepped.now_ms + 10**7), session)
     stepped.restart()
     stepped.later(61)
     queue = stepped.broker.queue(Q)
@@ -165,8 +156,7 @@ def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped) -> None:
         10,
         0,
     )
-    dead = stepped.consume(stepped.session(), Queue("mq.sys.dmq"), credit=2_000)
-    stepped.settle()
+    dead = stepped.receive(stepped.session(), Queue("mq.sys.dmq"), credit=2_000)
     assert sorted(int(body) for body in dead.texts) == list(range(1_000))
     assert {
         message.headers.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] for message in dead.messages
@@ -178,8 +168,7 @@ def test_a_seq_is_never_used_again(stepped: Stepped) -> None:
     for _ in range(3):
         session = stepped.session()
         inbox = stepped.consume(session, Q)
-        session.send(texts(Q, range(3), persistent=False) + texts(Q, range(3)))
-        stepped.settle()
+        stepped.send(texts(Q, range(3), persistent=False) + texts(Q, range(3)), session)
         seqs = {message.seq for message in inbox.messages if message.seq not in used}
         assert len(seqs) >= 6
         used |= seqs
@@ -193,8 +182,7 @@ def test_seqs_are_reserved_ahead_of_their_use(stepped: Stepped) -> None:
     session = stepped.session()
     stepped.settle()
     stepped.broker.numbering.last = stepped.disk.next_seq - RESERVE // 2
-    session.send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]), session)
     assert stepped.disk.next_seq > stepped.broker.numbering.last + RESERVE // 2
 
 
@@ -202,8 +190,7 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
     session = stepped.session()
     connection = stepped.connect("me")
     stepped.consume(connection.session(Mode.CLIENT), Topic("t"), durable_name="d")
-    session.send(texts(Topic("t"), ["owed"]) + texts(Q, ["waits"]))
-    stepped.settle()
+    stepped.send(texts(Topic("t"), ["owed"]) + texts(Q, ["waits"]), session)
     disk = stepped.disk
     (owed_seq,) = {seq for _, seq in disk.owed}
     (queue_seq,) = disk.rows.keys() - {owed_seq}
@@ -224,8 +211,7 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
     assert disk.rows.keys() == {owed_seq, queue_seq}
     assert 99 not in disk.destinations
     assert (disk.owed, set(disk.redeliveries)) == ({(number, owed_seq)}, {(0, queue_seq)})
-    inbox = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), Q)
     assert (inbox.texts, inbox.attempts) == (["waits"], [5])
 
 
@@ -254,8 +240,7 @@ def test_rows_that_name_what_is_missing_are_refused_and_stay(
     stepped.broker.queue(Q)
     connection = stepped.connect("me")
     stepped.consume(connection.session(Mode.CLIENT), Topic("t"), durable_name="d")
-    stepped.session().send(texts(Topic("t"), ["owed"]) + texts(Q, ["waits"]))
-    stepped.settle()
+    stepped.send(texts(Topic("t"), ["owed"]) + texts(Q, ["waits"]))
     spoil(stepped.disk)
     rows = dict(stepped.disk.rows)
     with pytest.raises(StoreDamaged, match=sentence):
@@ -281,8 +266,7 @@ def test_a_queue_that_was_being_removed_is_removed_after_a_crash(stepped: Steppe
 def test_the_properties_that_a_destination_was_given_outlive_the_settings(tmp_path: Path) -> None:
     given = DestinationProperties(max_num_msgs=7, limit_behavior=LimitBehavior.REMOVE_OLDEST)
     stepped = Stepped(tmp_path, BrokerOptions(destinations=((Q, given),)))
-    stepped.session().send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]))
     stepped.options = BrokerOptions()
     stepped.restart()
     assert stepped.broker.queue(Q).properties == given
@@ -297,8 +281,7 @@ def test_an_empty_auto_created_destination_is_reaped_after_a_restart(tmp_path: P
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=10))
     session = stepped.session()
     inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["x"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["x"]), session)
     inbox.consumer.acknowledge_through(1)
     stepped.settle()
     stepped.restart()
@@ -343,8 +326,7 @@ def test_what_was_being_committed_when_the_process_died_is_there_whole_or_not_at
     connection = stepped.connect()
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["taken"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["taken"]), session)
     told = Told()
     inbox.consumer.acknowledge([1], within=transacted)
     transacted.send(texts(Queue("out"), ["made"]))

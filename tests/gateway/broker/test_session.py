@@ -43,8 +43,7 @@ def take_and_send(stepped: Stepped) -> tuple[Session, Session, object]:
     connection = stepped.connect()
     session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
-    stepped.session().send(texts(Q, ["in", "other"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["in", "other"]))
     inbox.consumer.acknowledge([1], within=transacted)
     transacted.send(texts(OUT, ["out"]))
     return session, transacted, inbox
@@ -60,8 +59,7 @@ def test_many_arrivals_behind_a_commit_are_not_moved_one_by_one(stepped: Stepped
     assert (queue.coming, queue.count) == (3_001, 0)
     stepped.settle()
     assert (queue.coming, queue.coming_octets, queue.count) == (0, 0, 3_001)
-    inbox = stepped.consume(plain, Q, credit=4_000)
-    stepped.settle()
+    inbox = stepped.receive(plain, Q, credit=4_000)
     assert inbox.texts == ["first", *(str(number) for number in range(3_000))]
 
 
@@ -88,16 +86,14 @@ def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have
     transacted = connection.session(Mode.TRANSACTED)
     session = connection.session(Mode.INDIVIDUAL)
     session.send(texts(Q, range(5)))
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     inbox.consumer.acknowledge([1], transacted)
     inbox.consumer.reject([2], within=transacted)
     with pytest.raises(TransactionTooLarge, match=r"imq\.transaction\.consumer\.maxNumMsgs is 2"):
         inbox.consumer.acknowledge([3], transacted)
     connection.close()
     stepped.settle()
-    again = stepped.consume(stepped.session(), Q)
-    stepped.settle()
+    again = stepped.receive(stepped.session(), Q)
     assert again.texts == ["0", "1", "2", "3", "4"]
 
 
@@ -118,8 +114,7 @@ def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
     transacted.commit(told)
     stepped.settle()
     assert told.well
-    inbox = stepped.consume(transacted, Q)
-    stepped.settle()
+    inbox = stepped.receive(transacted, Q)
     inbox.consumer.acknowledge_through(3)
     too_many = Told()
     transacted.commit(too_many)
@@ -131,8 +126,7 @@ def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
 def test_rejections_in_a_transaction_take_effect_with_its_commit(stepped: Stepped) -> None:
     transacted = stepped.session(Mode.TRANSACTED)
     inbox = stepped.consume(transacted, Q)
-    stepped.session().send(texts(Q, ["dead", "again", "taken"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["dead", "again", "taken"]))
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
     inbox.consumer.reject([2], delay_ms=0)
     inbox.consumer.acknowledge_through(3)
@@ -156,8 +150,7 @@ def test_a_queue_that_is_removed_takes_everything_with_it(stepped: Stepped) -> N
     connection = stepped.connect()
     session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q, credit=5)
-    session.send(texts(Q, range(10)))
-    stepped.settle()
+    stepped.send(texts(Q, range(10)), session)
     inbox.consumer.acknowledge([1], within=transacted)
     inbox.consumer.reject([2], delay_ms=10_000)
     queue = stepped.broker.queue(Q)
@@ -171,8 +164,7 @@ def test_a_queue_that_is_removed_takes_everything_with_it(stepped: Stepped) -> N
     stepped.later(20)
     assert (stepped.empty, stepped.disk.destinations) == (True, {})
     assert (queue.count, queue.octets, stepped.broker.memory.used) == (0, 0, 0)
-    session.send(texts(Q, ["new"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["new"]), session)
     assert stepped.bodies == ["new"]
     assert stepped.broker.queue(Q) is not queue
 
@@ -196,13 +188,9 @@ def test_a_temporary_queue_is_never_stored_and_goes_with_its_connection(tmp_path
     )
     connection = stepped.connect()
     temporary = connection.temporary(Kind.QUEUE)
-    sender = stepped.session()
-    for number in range(10):
-        sender.send(texts(temporary, [number]))
-    stepped.settle()
+    stepped.send_each(texts(temporary, range(10)))
     assert not any(row.persistent for row in stepped.disk.rows.values())
-    inbox = stepped.consume(connection.session(Mode.CLIENT), temporary, credit=8)
-    stepped.settle()
+    inbox = stepped.receive(connection.session(Mode.CLIENT), temporary, credit=8)
     assert len(inbox.messages) == 8
     connection.close()
     stepped.settle()
@@ -259,8 +247,7 @@ def test_a_sender_that_closes_while_it_is_held_is_told_and_forgotten(tmp_path: P
     sender.close()
     stepped.settle()
     assert isinstance(told.results[0], ProviderUnavailable)
-    inbox = stepped.consume(other, LIMITED)
-    stepped.settle()
+    inbox = stepped.receive(other, LIMITED)
     inbox.consumer.acknowledge_through(6)
     stepped.settle()
     assert (others.well, len(told.results), resumed) == (True, 1, [])
@@ -295,8 +282,7 @@ def test_a_transaction_holds_its_sender_back_too(tmp_path: Path) -> None:
     transacted.commit(told)
     stepped.settle()
     assert (told.well, transacted.writable()) == (True, False)
-    inbox = stepped.consume(stepped.session(), LIMITED)
-    stepped.settle()
+    inbox = stepped.receive(stepped.session(), LIMITED)
     inbox.consumer.acknowledge_through(5)
     stepped.settle()
     assert transacted.writable()
@@ -316,8 +302,7 @@ def test_limits_leave_no_room_twice_for_what_is_being_committed(tmp_path: Path) 
     second.commit(refused)
     with pytest.raises(MessageRejected):
         plain.send(texts(LIMITED, range(2)))
-    plain.send(texts(LIMITED, ["fits"]))
-    stepped.settle()
+    stepped.send(texts(LIMITED, ["fits"]), plain)
     assert told.well
     assert isinstance(refused.results[0], DestinationFull)
     assert stepped.broker.queue(LIMITED).count == 3
@@ -358,21 +343,18 @@ def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_qu
     connection = stepped.connect()
     session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["a", "b"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["a", "b"]), session)
     inbox.consumer.acknowledge([1], within=transacted)
     inbox.consumer.close(requeue=False)
     inbox.consumer.acknowledge([2])
     transacted.rollback(Told())
-    again = stepped.consume(session, Q)
-    stepped.settle()
+    again = stepped.receive(session, Q)
     assert (again.texts, again.attempts, stepped.broker.queue(Q).count) == (["a"], [2], 1)
 
 
 def test_times_are_those_of_the_call_though_the_reactor_slept_before_it(stepped: Stepped) -> None:
     session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q)
-    stepped.settle()
+    inbox = stepped.receive(session, Q)
     stepped.clock.rightNow += 1_000
     run = texts(Q, ["x"])
     session.send(run)
@@ -419,8 +401,7 @@ def test_a_queue_that_was_removed_before_its_commit_holds_nobody_back(tmp_path: 
     stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
     receiver, sender = stepped.session(Mode.TRANSACTED), stepped.session(Mode.TRANSACTED)
     stepped.session().send(texts(LIMITED, range(3)))
-    inbox = stepped.consume(receiver, LIMITED)
-    stepped.settle()
+    inbox = stepped.receive(receiver, LIMITED)
     inbox.consumer.acknowledge_through(3)
     told = Told()
     sender.send(texts(LIMITED, ["late"]))

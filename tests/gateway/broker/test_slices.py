@@ -122,8 +122,7 @@ def test_consumers_of_a_queue_get_what_they_want_in_order(slow: Slow) -> None:
     session = slow.session()
     red = slow.consume(session, Q, selector=RED)
     blue = slow.consume(session, Q, selector=BLUE)
-    slow.session().send(coloured(Q, 40))
-    slow.settle()
+    slow.send(coloured(Q, 40))
     assert (red.texts, blue.texts) == (reds(40), blues(40))
     red.consumer.acknowledge_through(14)
     blue.consumer.acknowledge_through(26)
@@ -134,8 +133,7 @@ def test_consumers_of_a_queue_get_what_they_want_in_order(slow: Slow) -> None:
 def test_a_pass_asks_about_a_few_messages_only(tmp_path: Path) -> None:
     slow = Slow(tmp_path)
     slow.hurry(0.0)
-    red = slow.consume(slow.session(), Q, selector=RED)
-    slow.settle()
+    red = slow.receive(slow.session(), Q, selector=RED)
     slow.hurry()
     slow.turn.begin()
     slow.session().send(coloured(Q, 40))
@@ -147,29 +145,23 @@ def test_a_pass_asks_about_a_few_messages_only(tmp_path: Path) -> None:
 
 def test_a_queue_that_was_searched_in_the_store(tmp_path: Path) -> None:
     slow = Slow(tmp_path, little())
-    slow.session().send(coloured(Q, 90))
-    slow.settle()
-    red = slow.consume(slow.session(), Q, selector=RED)
-    slow.settle()
+    slow.send(coloured(Q, 90))
+    red = slow.receive(slow.session(), Q, selector=RED)
     assert red.texts == reds(90)
 
 
 def test_a_browser_shows_what_matches_and_then_the_end(slow: Slow) -> None:
-    slow.session().send(coloured(Q, 40))
-    slow.settle()
-    browser = slow.consume(slow.session(Mode.AUTO), Q, browse=True, selector=RED)
-    slow.settle()
+    slow.send(coloured(Q, 40))
+    browser = slow.receive(slow.session(Mode.AUTO), Q, browse=True, selector=RED)
     assert (browser.texts, browser.ended) == (reds(40), True)
 
 
 def test_what_comes_back_is_found_again(slow: Slow) -> None:
     giver = slow.session()
     first = slow.consume(giver, Q, selector=RED, credit=5)
-    slow.session().send(coloured(Q, 40))
-    slow.settle()
+    slow.send(coloured(Q, 40))
     assert first.texts == reds(40)[:5]
-    other = slow.consume(slow.session(), Q, selector=RED)
-    slow.settle()
+    other = slow.receive(slow.session(), Q, selector=RED)
     assert other.texts == reds(40)[5:]
     giver.close()
     slow.settle()
@@ -177,8 +169,7 @@ def test_what_comes_back_is_found_again(slow: Slow) -> None:
 
 
 def test_a_purge_with_a_selector(slow: Slow) -> None:
-    slow.session().send(coloured(Q, 40))
-    slow.settle()
+    slow.send(coloured(Q, 40))
     assert outcome(slow, administration(slow).purge("queue", "q", RED)) == 14
     assert slow.bodies == blues(40)
 
@@ -192,8 +183,7 @@ def test_subscriptions_get_what_they_want_in_order(slow: Slow, durable: str | No
     blue = slow.consume(slow.session(client_id="b"), T, selector=BLUE, durable_name=durable)
     everything = slow.consume(slow.session(), T)
     slow.session().send(coloured(T, 40))
-    slow.session().send(coloured(T, 1))
-    slow.settle()
+    slow.send(coloured(T, 1))
     assert (red.texts, blue.texts, len(everything.texts)) == ([*reds(40), "0"], blues(40), 41)
     for inbox, count in ((red, 15), (blue, 26), (everything, 41)):
         inbox.consumer.acknowledge_through(count)
@@ -215,8 +205,7 @@ def test_what_nobody_wants_does_not_stay_though_nobody_reads(slow: Slow) -> None
     slow.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector=RED)
     connection.close()
     slow.settle()
-    slow.session().send(coloured(T, 40))
-    slow.settle()
+    slow.send(coloured(T, 40))
     assert (slow.bodies, slow.broker.topic(T).count) == (reds(40), 14)
 
 
@@ -239,8 +228,7 @@ def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else
     assert len(slow.bodies) > 30, "it was to end while most had not been looked at"
     slow.restart()
     slow.settle()
-    inbox = slow.consume(slow.session(client_id="r"), T, durable_name="d", selector=RED)
-    slow.settle()
+    inbox = slow.receive(slow.session(client_id="r"), T, durable_name="d", selector=RED)
     assert (inbox.texts, slow.bodies) == (reds(40), reds(40))
     inbox.consumer.acknowledge_through(14)
     slow.settle()
@@ -250,8 +238,7 @@ def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else
 def test_a_subscription_that_ends_meanwhile_loses_nothing_that_it_wanted(tmp_path: Path) -> None:
     slow = Slow(tmp_path)
     connection = slow.connect("r")
-    slow.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector=RED)
-    slow.settle()
+    slow.receive(connection.session(Mode.CLIENT), T, durable_name="d", selector=RED)
     slow.turn.begin()
     slow.session().send(coloured(T, 40))
     slow.turn.end()
@@ -267,6 +254,5 @@ def test_no_local_holds_all_the_same(slow: Slow) -> None:
     connection = slow.connect()
     inbox = slow.consume(connection.session(Mode.CLIENT), T, selector=RED, no_local=True)
     connection.session(Mode.AUTO).send(coloured(T, 40))
-    slow.session().send(coloured(T, 4))
-    slow.settle()
+    slow.send(coloured(T, 4))
     assert inbox.texts == ["0", "3"]

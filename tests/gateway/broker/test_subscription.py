@@ -45,8 +45,7 @@ def take_up(
 ) -> tuple[Connection, Inbox]:
     """Read a durable subscription again."""
     connection = stepped.connect(client_id)
-    inbox = stepped.consume(connection.session(Mode.CLIENT), destination, durable_name="d", **spec)
-    stepped.settle()
+    inbox = stepped.receive(connection.session(Mode.CLIENT), destination, durable_name="d", **spec)
     return connection, inbox
 
 
@@ -56,8 +55,7 @@ def take_up(
 def test_a_message_for_many_has_one_row_until_the_last_has_taken_it(stepped: Stepped) -> None:
     for client_id in ("a", "b", "c"):
         leave_durable(stepped, client_id)
-    stepped.session().send(texts(T, ["x", "y"]))
-    stepped.settle()
+    stepped.send(texts(T, ["x", "y"]))
     assert (stepped.bodies, len(stepped.disk.owed)) == (["x", "y"], 6)
     assert stepped.broker.rows.shared == 2
     for left, client_id in ((2, "b"), (2, "a"), (0, "c")):
@@ -71,8 +69,7 @@ def test_a_message_for_many_has_one_row_until_the_last_has_taken_it(stepped: Ste
 def test_one_who_is_not_durable_needs_no_row_while_there_is_memory(stepped: Stepped) -> None:
     session = stepped.session()
     inbox = stepped.consume(session, T, credit=0)
-    session.send(texts(T, range(20)))
-    stepped.settle()
+    stepped.send(texts(T, range(20)), session)
     assert stepped.empty
     inbox.consumer.grant(20)
     stepped.settle()
@@ -88,9 +85,7 @@ def test_what_waits_for_a_subscription_that_ends_is_deleted_unread(
     slow = [small.session() for _ in range(3)]
     for each in slow:
         small.consume(each, pattern, credit=3)
-    for number in range(2_000):
-        session.send(texts(T, [number]))
-    small.settle()
+    small.send_each(texts(T, range(2_000)), session)
     assert len(small.disk.rows) > 1_900
     read = small.store.fetches
     for each in slow:
@@ -105,9 +100,7 @@ def test_subscriptions_that_end_wait_for_the_commits_of_others(small: Stepped) -
     session = small.session()
     slow = small.session()
     small.consume(slow, T, credit=3)
-    for number in range(6_000):
-        session.send(texts(T, [number], persistent=False))
-    small.settle()
+    small.send_each(texts(T, range(6_000), persistent=False), session)
     slow.close()
     for _ in range(100):
         small.turns()
@@ -126,9 +119,7 @@ def test_those_who_are_behind_share_rows_with_those_who_are_durable(
     leave_durable(small, "a")
     session = small.session()
     slow = [small.consume(small.session(), T, credit=0) for _ in range(2)]
-    for number in range(60):
-        session.send(texts(T, [number], persistent=persistent))
-    small.settle()
+    small.send_each(texts(T, range(60), persistent=persistent), session)
     if persistent:
         assert len(small.disk.rows) == 60
     assert small.broker.rows.shared > 30
@@ -151,9 +142,7 @@ def test_a_subscription_that_ends_while_it_is_behind_leaves_nothing(small: Stepp
     session = small.session()
     slow = small.session()
     small.consume(slow, T, credit=3)
-    for number in range(60):
-        session.send(texts(T, [number]))
-    small.settle()
+    small.send_each(texts(T, range(60)), session)
     assert small.disk.rows
     slow.close()
     small.settle()
@@ -163,8 +152,7 @@ def test_a_subscription_that_ends_while_it_is_behind_leaves_nothing(small: Stepp
 def test_deliveries_may_be_settled_after_the_subscription_has_ended(stepped: Stepped) -> None:
     session = stepped.session()
     inbox = stepped.consume(session, T, credit=3)
-    stepped.session().send(texts(T, range(5)))
-    stepped.settle()
+    stepped.send(texts(T, range(5)))
     inbox.consumer.close(requeue=False)
     stepped.settle()
     assert stepped.broker.topic(T).count == 3
@@ -181,8 +169,7 @@ def test_what_a_transaction_took_of_an_ended_subscription_is_settled_by_its_roll
     connection = stepped.connect()
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, T)
-    session.send(texts(T, range(3)))
-    stepped.settle()
+    stepped.send(texts(T, range(3)), session)
     inbox.consumer.acknowledge([1, 2], within=transacted)
     session.close()
     assert stepped.broker.topic(T).count == 2
@@ -208,15 +195,14 @@ def test_durable_subscriptions_are_there_after_a_restart_with_all_they_had(
             for number in range(6)
         ]
     )
-    session.send(texts(Topic("t.a"), ["a"]) + texts(Topic("u.a"), ["b"]))
-    stepped.settle()
+    stepped.send(texts(Topic("t.a"), ["a"]) + texts(Topic("u.a"), ["b"]), session)
     stepped.restart()
     session = stepped.session()
     session.send(texts(Topic("t.new"), ["c"]))
-    session.send(
-        [with_properties(T, "6", {"colour": "blue"}), with_properties(T, "7", {"colour": "red"})]
+    stepped.send(
+        [with_properties(T, "6", {"colour": "blue"}), with_properties(T, "7", {"colour": "red"})],
+        session,
     )
-    stepped.settle()
     found = {
         client_id: take_up(stepped, client_id, destination, **spec)[1]
         for client_id, destination, spec in (
@@ -277,21 +263,17 @@ def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(
     leave_durable(small, "a")
     leave_durable(small, "b")
     session = small.session()
-    for number in range(700):
-        session.send(texts(T, [number]))
-    small.settle()
+    small.send_each(texts(T, range(700)), session)
     number = small.broker.durables["a", "d"].number
     connection = small.connect("a")
     inbox = small.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector="x = 1")
-    session.send([with_properties(T, "new", {"x": 1})])
-    small.settle()
+    small.send([with_properties(T, "new", {"x": 1})], session)
     assert inbox.texts == ["new"]
     assert number not in small.disk.subscriptions
     assert {owner for owner, _ in small.disk.owed} == {
         small.broker.durables[key].number for key in (("a", "d"), ("b", "d"))
     }
-    dead = small.consume(session, DMQ)
-    small.settle()
+    dead = small.receive(session, DMQ)
     assert dead.texts == ([str(number) for number in range(700)] if use_dmq else [])
     _, other = take_up(small, "b")
     assert other.texts == [*(str(number) for number in range(700)), "new"]
@@ -305,10 +287,7 @@ def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(
 
 def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> None:
     leave_durable(small, "a")
-    session = small.session()
-    for number in range(700):
-        session.send(texts(T, [number]))
-    small.settle()
+    small.send_each(texts(T, range(700)))
     connection = small.connect("a")
     small.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector="x = 1")
     small.turns()
@@ -324,11 +303,9 @@ def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> No
     assert (len(small.disk.subscriptions), small.disk.owed) == (1, set())
     _, inbox = take_up(small, "a", selector="x = 1")
     assert inbox.texts == []
-    dead = small.consume(small.session(), DMQ)
-    small.settle()
+    dead = small.receive(small.session(), DMQ)
     assert [int(body) for body in dead.texts] == list(range(700))
-    small.session().send([with_properties(T, "new", {"x": 1})])
-    small.settle()
+    small.send([with_properties(T, "new", {"x": 1})])
     assert inbox.texts == ["new"]
 
 
@@ -336,10 +313,7 @@ def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not
     small: Stepped,
 ) -> None:
     leave_durable(small, "a")
-    session = small.session()
-    for number in range(700):
-        session.send(texts(T, [number]))
-    small.settle()
+    small.send_each(texts(T, range(700)))
     done: list[object] = []
     small.connect("a").unsubscribe("d").addCallback(done.append)
     small.turns()
@@ -356,8 +330,7 @@ def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not
 def test_what_durable_subscriptions_give_back_is_counted_for_each(stepped: Stepped) -> None:
     for client_id in ("a", "b"):
         leave_durable(stepped, client_id)
-    stepped.session().send(texts(T, ["x"]))
-    stepped.settle()
+    stepped.send(texts(T, ["x"]))
     for _ in range(2):
         connection, _ = take_up(stepped, "a")
         connection.close()
@@ -380,8 +353,7 @@ def test_the_tries_of_one_who_is_not_durable_are_not_stored(stepped: Stepped) ->
     leave_durable(stepped, "a")
     session = stepped.session()
     inbox = stepped.consume(session, T)
-    stepped.session().send(texts(T, ["x"]))
-    stepped.settle()
+    stepped.send(texts(T, ["x"]))
     session.recover()
     stepped.settle()
     assert (inbox.attempts, stepped.disk.redeliveries) == ([1, 2], {})
@@ -396,8 +368,7 @@ def test_a_pattern_does_not_cover_the_temporary_topics_of_others(stepped: Steppe
     temporary = creator.temporary(Kind.TOPIC)
     late = stepped.consume(stepped.session(), Topic(">"))
     mine = stepped.consume(creator.session(Mode.CLIENT), temporary)
-    stepped.session().send(texts(temporary, ["secret"]))
-    stepped.settle()
+    stepped.send(texts(temporary, ["secret"]))
     assert (curious.texts, late.texts, mine.texts) == ([], [], ["secret"])
 
 
@@ -431,10 +402,9 @@ def test_what_the_selector_was_never_asked_about_is_not_dead_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stepped = Stepped(tmp_path)
-    inbox = stepped.consume(
+    inbox = stepped.receive(
         stepped.session(client_id="me"), Topic("t"), durable_name="d", selector="a = 1", start=False
     )
-    stepped.settle()
     inbox.consumer.close()
     monkeypatch.setattr(stepped.broker.slices, "spent", lambda: True)
     expires = stepped.now_ms + 60_000

@@ -27,8 +27,7 @@ def test_each_subscription_counts(tmp_path: Path) -> None:
     stepped = limited(tmp_path, LimitBehavior.REJECT_NEWEST)
     session = stepped.session()
     inboxes = [stepped.consume(session, LIMITED) for _ in range(2)]
-    session.send(texts(LIMITED, range(2)))
-    stepped.settle()
+    stepped.send(texts(LIMITED, range(2)), session)
     topic = stepped.broker.topic(LIMITED)
     assert (topic.count, topic.octets) == (
         4,
@@ -66,8 +65,7 @@ def test_a_limit_falls_on_the_messages_of_its_own_topic(
         "8",
         "9",
     ]
-    dead = stepped.consume(session, Queue("mq.sys.dmq"))
-    stepped.settle()
+    dead = stepped.receive(session, Queue("mq.sys.dmq"))
     assert dead.texts == [str(number) for number in range(6)]
 
 
@@ -77,8 +75,7 @@ def test_a_limit_falls_on_whoever_is_furthest_behind(tmp_path: Path) -> None:
     slow = stepped.consume(session, LIMITED, credit=0)
     quick = stepped.consume(session, LIMITED)
     for number in range(10):
-        session.send(texts(LIMITED, [number]))
-        stepped.settle()
+        stepped.send(texts(LIMITED, [number]), session)
         quick.consumer.acknowledge_through(number + 1)
     slow.consumer.grant(100)
     stepped.settle()
@@ -108,8 +105,7 @@ def test_a_topic_that_nobody_uses_is_reaped_and_one_that_is_used_is_not(tmp_path
     stepped = limited(tmp_path, LimitBehavior.REJECT_NEWEST, reap_time=10)
     session = stepped.session()
     inbox = stepped.consume(session, FREE)
-    session.send(texts(FREE, ["x"]))
-    stepped.settle()
+    stepped.send(texts(FREE, ["x"]), session)
     inbox.consumer.close(requeue=False)
     stepped.later(30)
     assert FREE in stepped.broker.destinations, "a message is not settled"

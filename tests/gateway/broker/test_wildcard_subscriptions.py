@@ -15,6 +15,7 @@ from gateway.broker.security.access import AccessRules
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
+from tests.gateway.broker.brokers import text
 from tests.gateway.broker.stepping import Stepped, all_of, in_each_pass, texts
 
 TOPICS = 300
@@ -57,9 +58,7 @@ def test_each_topic_is_looked_at_once_when_many_end_and_few_in_each_turn(
         sender.send(texts(Topic(f"shop.{number}"), ["x"]))
     connection = stepped.connect()
     inboxes = [stepped.consume(connection.session(Mode.AUTO), SHOP) for _ in range(50)]
-    for number in range(TOPICS):
-        sender.send(texts(Topic(f"shop.{number}"), ["x"]))
-    stepped.settle()
+    stepped.send_each([text(Topic(f"shop.{number}"), "x") for number in range(TOPICS)], sender)
     assert {len(inbox.messages) for inbox in inboxes} == {TOPICS}
     monkeypatch.setattr("gateway.broker.core.topic.LOOKED_AT", 1000)
     looks = counted(monkeypatch, PhysicalTopic, "emptied")
@@ -93,8 +92,7 @@ def test_making_one_asks_the_access_rules_about_no_topic_that_gets_no_message(
     inbox = stepped.consume(session, SHOP)
     assert asked() == 1
     sender.send(texts(Topic("shop.7"), ["a", "b"]))
-    sender.send(texts(Topic("shop.7"), ["c"]))
-    stepped.settle()
+    stepped.send(texts(Topic("shop.7"), ["c"]), sender)
     assert inbox.texts == ["a", "b", "c"]
     assert asked() == 2
 
@@ -113,8 +111,7 @@ def test_who_subscribes_gets_what_is_sent_from_then_on_to_topics_old_and_new(
     sender.send(texts(Topic("shop.old"), ["3"]))
     fourth = stepped.consume(stepped.session(Mode.AUTO), SHOP)
     sender.send(texts(Topic("shop.old"), ["4"]))
-    sender.send(texts(Topic("shop.new"), ["5"]))
-    stepped.settle()
+    stepped.send(texts(Topic("shop.new"), ["5"]), sender)
     assert [all_of(inbox) for inbox in (*inboxes, third, fourth)] == [
         [],
         ["1", "3", "4"],
@@ -130,8 +127,7 @@ def test_a_topic_that_only_such_a_subscription_used_is_reaped_when_that_has_ende
     sender = stepped.session()
     session = stepped.session(Mode.AUTO)
     inbox = stepped.consume(session, SHOP)
-    sender.send(texts(Topic("shop.a"), ["x"]))
-    stepped.settle()
+    stepped.send(texts(Topic("shop.a"), ["x"]), sender)
     stepped.later(3 * REAP_S)
     assert inbox.texts == ["x"]
     assert stepped.broker.find(Topic("shop.a")) is not None, "it is in use"
@@ -159,8 +155,7 @@ def test_a_durable_subscriber_who_comes_again_at_once_is_let_in_and_misses_nothi
     connection.close()
     sender.send(texts(Topic("shop.1"), ["while it was away"]))
     inbox = stepped.consume(stepped.connect("client").session(Mode.AUTO), SHOP, durable_name="d")
-    sender.send(texts(Topic("shop.2"), ["when it was back"]))
-    stepped.settle()
+    stepped.send(texts(Topic("shop.2"), ["when it was back"]), sender)
     assert inbox.texts == ["while it was away", "when it was back"]
 
 
@@ -174,6 +169,5 @@ def test_who_subscribed_while_a_topic_was_being_destroyed_gets_its_messages_if_t
     inbox = stepped.consume(stepped.session(Mode.AUTO), SHOP)
     assert topic.subscriptions == []
     topic.removed = False
-    sender.send(texts(Topic("shop.a"), ["y"]))
-    stepped.settle()
+    stepped.send(texts(Topic("shop.a"), ["y"]), sender)
     assert inbox.texts == ["y"]

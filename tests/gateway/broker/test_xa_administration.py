@@ -200,6 +200,5 @@ def test_how_destinations_stand(stepped: Stepped) -> None:
     queue, other = admin.destination("queue", "q"), admin.destination("queue", "other")
     assert (queue.messages, queue.unacknowledged, queue.in_transaction) == (2, 2, 0)
     assert (other.messages, other.unacknowledged, other.in_transaction) == (0, 0, 1)
-    browser = stepped.consume(stepped.session(), Q, browse=True)
-    stepped.settle()
+    browser = stepped.receive(stepped.session(), Q, browse=True)
     assert (browser.texts, browser.ended) == ([], True)

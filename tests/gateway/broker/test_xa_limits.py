@@ -41,8 +41,7 @@ def test_limits_leave_room_for_what_is_prepared(stepped: Stepped, xa: Branching)
     with pytest.raises(MessageRejected):
         session.send(texts(SMALL, ["does not"]))
     xa.rollback(xid(1))
-    session.send(texts(SMALL, range(2)))
-    stepped.settle()
+    stepped.send(texts(SMALL, range(2)), session)
     assert waiting(stepped, SMALL) == ["fits", "0", "1"]
 
 

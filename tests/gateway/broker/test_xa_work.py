@@ -170,9 +170,7 @@ def test_what_was_sent_takes_its_place_by_when_it_was_prepared(
     xa.prepare(xid(1))
     xa.sends(xid(2), Q, ["at once"])
     xa.commit(xid(2), one_phase=True)
-    session = stepped.session()
-    session.send(texts(Q, ["later"]))
-    stepped.settle()
+    stepped.send(texts(Q, ["later"]))
     assert waiting(stepped, Q) == ["0", "at once", "later"]
     xa.commit(xid(1))
     assert waiting(stepped, Q) == ["0", "prepared first", "at once", "later"]
@@ -201,8 +199,7 @@ def test_a_topic_has_its_subscribers_at_the_commit(stepped: Stepped, xa: Branchi
     xa.prepare(xid(1))
     leaving.close()
     plain = stepped.consume(stepped.session(), TOPIC)
-    durable = stepped.consume(stepped.session(client_id="c"), TOPIC, durable_name="d")
-    stepped.settle()
+    durable = stepped.receive(stepped.session(client_id="c"), TOPIC, durable_name="d")
     assert (plain.texts, durable.texts) == ([], [])
     xa.commit(xid(1))
     assert (plain.texts, durable.texts, left.texts, len(stepped.disk.owed)) == (["x"], ["x"], [], 2)
@@ -311,8 +308,7 @@ def test_what_is_locked_expires_when_it_is_given_back(stepped: Stepped, xa: Bran
     xa.prepare(xid(1))
     inbox.clear()
     stepped.later(200)
-    dead = stepped.consume(stepped.session(), Queue("mq.sys.dmq"))
-    stepped.settle()
+    dead = stepped.receive(stepped.session(), Queue("mq.sys.dmq"))
     assert (dead.texts, stepped.broker.queue(Q).count) == ([], 1), (
         "nobody knows yet whether it was taken"
     )
@@ -359,8 +355,7 @@ def test_a_message_that_came_before_is_left_out_of_a_branch(
     stepped: Stepped, xa: Branching
 ) -> None:
     session = stepped.session()
-    session.send(identified(Q, "first", "one"))
-    stepped.settle()
+    stepped.send(identified(Q, "first", "one"), session)
     for number, one_phase in ((1, True), (2, False)):
         xa.start(xid(number))
         xa.session.send(
@@ -375,8 +370,7 @@ def test_a_message_that_came_before_is_left_out_of_a_branch(
     xa.session.send(identified(Q, "repeat", "one"))
     xa.end(xid(3))
     xa.commit(xid(3), one_phase=True)
-    session.send(identified(Q, "repeat", "new 2"))
-    stepped.settle()
+    stepped.send(identified(Q, "repeat", "new 2"), session)
     assert waiting(stepped, Q) == ["first", "new 1", "new 2"]
     queue = stepped.broker.queue(Q)
     assert (queue.count, queue.coming, queue.held) == (3, 0, 0)
@@ -394,8 +388,7 @@ def test_what_a_prepared_branch_has_sent_nobody_may_repeat_until_its_outcome_is_
             sender.send(identified(Q, "new", "new") + identified(Q, "repeat", "one"))
         assert caught.value.index == 1
     (xa.commit if commit else xa.rollback)(xid(1))
-    session.send(identified(Q, "repeat", "one"))
-    stepped.settle()
+    stepped.send(identified(Q, "repeat", "one"), session)
     assert waiting(stepped, Q) == ["held" if commit else "repeat"]
 
 
