@@ -16,8 +16,8 @@ from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory, ServerFiles
-from gateway.admin.service.bridge_resources import BridgeResources, TransactionResources, as_jms
-from gateway.admin.service.broker_resources import BranchResources, BrokerResources
+from gateway.admin.service.bridge_resources import BridgeResources, as_jms
+from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
 from gateway.admin.service.guard import Authenticate
 from gateway.admin.service.message_resources import DeadMessageResources, QueueMessages
@@ -112,13 +112,15 @@ def admin_service(
         reactor,
         AdminOptions.read(settings),
         [
-            BridgeResources(bridges, logs.bridge, log),
+            BridgeResources(bridges, logs.bridge, log, partial(wall_ms, reactor)),
             DeadMessageResources(dead, bridges),
-            TransactionResources(bridges, partial(wall_ms, reactor)),
             _metrics(reactor, bridges, broker, journal, memory, settings),
-            BrokerResources(broker, lambda: {"journal": asdict(journal.standing())}),
+            BrokerResources(
+                broker,
+                BranchAdministration(provider),
+                lambda: {"journal": asdict(journal.standing())},
+            ),
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
-            BranchResources(BranchAdministration(provider)),
         ],
         administrators(users, rules),
         port_mapper.register,

@@ -40,15 +40,11 @@ from bridge.manager import (
     BridgeLink,
     BridgeServiceManager,
     NotInTime,
-    NotReloadable,
-    OtherType,
     Outcome,
-    UnknownBridge,
-    UnknownType,
     error_lines,
 )
 from bridge.status import BridgeState, LinkState
-from bridge.xa.errors import LogFailed, UnknownTransaction, WrongState
+from bridge.xa.errors import LogFailed, UnknownTransaction
 from bridge.xa.status import TransactionState, TransactionStatus
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, plain, refusal
 from gateway.instance.levels import ALIASES, LEVELS, Level
@@ -90,32 +86,23 @@ async def looked(links: Sequence[BridgeLink]) -> None:
     await gatherResults([link.look() for link in links])
 
 
-def matching(bridges: BridgeServiceManager, name: str | None, kind: str = "") -> list[Bridge]:
-    """Return the bridges of that name and type; None and "" are any.
-
-    :raises Refused: the bridge or the type is unknown, or the bridge is of another type.
-    """
-    try:
-        return bridges.matching(name, kind or None)
-    except UnknownType as error:
-        raise Refused(str(error), "BB4005") from None
-    except UnknownBridge as error:
-        raise Refused(str(error), "BB4006", HTTPStatus.NOT_FOUND) from None
-    except OtherType as error:
-        raise Refused(str(error), "BB4007", HTTPStatus.CONFLICT) from None
-
-
 class BridgeResources:
-    """Bridges and links as resources.
+    """Bridges, their links and their transactions as resources.
 
     :param log_of: finds the log of a bridge by its name; None where it is not open.
     :param log: gets defects.
+    :param now_ms: the time, in epoch milliseconds.
     """
 
     def __init__(
-        self, bridges: BridgeServiceManager, log_of: Callable[[str], Log | None], log: Logger
+        self,
+        bridges: BridgeServiceManager,
+        log_of: Callable[[str], Log | None],
+        log: Logger,
+        now_ms: Callable[[], int],
     ) -> None:
         self._bridges = bridges
+        self._now_ms = now_ms
         self._log_of = log_of
         self._log = log
 
@@ -140,6 +127,12 @@ class BridgeResources:
             "POST",
             "/v1/links/<path:name>/<any(start, stop, pause, resume):operation>",
             self._operate_on_link,
+        )
+        routes.add("GET", "/v1/transactions/<path:name>", self._transactions)
+        routes.add(
+            "POST",
+            "/v1/transactions/<path:name>/<any(commit, rollback, forget):operation>",
+            self._order,
         )
 
     # --- bridges
@@ -213,10 +206,7 @@ class BridgeResources:
 
     async def _reload(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
-        try:
-            changes = await self._bridges.reload(name)
-        except NotReloadable as error:
-            raise Refused(str(error), "not_reloadable", HTTPStatus.CONFLICT) from None
+        changes = await self._bridges.reload(name)
         made = {*changes.added, *changes.changed}
         return {
             "bridge": name,
@@ -228,7 +218,7 @@ class BridgeResources:
         }
 
     def _matching(self, name: str | None, kind: str) -> list[Bridge]:
-        return matching(self._bridges, name, kind)
+        return self._bridges.matching(name, kind or None)
 
     # --- logs
 
@@ -293,6 +283,70 @@ class BridgeResources:
             raise Refused(str(error), "link_failed", HTTPStatus.CONFLICT) from None
         return _with_links(bridge, [link])
 
+    # --- transactions
+
+    def _transactions(self, request: AdminRequest, name: str) -> dict[str, object]:
+        bridge = self._with_transactions(name)
+        return {
+            "bridge": name,
+            "state": bridge.state.value,
+            "transactions": [
+                self._transaction_json(bridge, each) for each in transactions_of(bridge)
+            ],
+        }
+
+    async def _order(self, request: AdminRequest, name: str, operation: str) -> dict[str, object]:
+        bridge = self._with_transactions(name)
+        wanted = request.needed("id")
+        jms = as_jms(bridge)
+        coordinator = None if jms is None else jms.coordinator
+        try:
+            if coordinator is None:
+                if bridge.state is BridgeState.STOPPED:
+                    text = f"cannot {operation} transaction {wanted}: bridge {name} is STOPPED, and its transaction log is read when it starts"
+                    raise Refused(text, "wrong_state", HTTPStatus.CONFLICT)
+                raise UnknownTransaction(wanted)
+            orders = {
+                "commit": coordinator.commit,
+                "rollback": coordinator.rollback,
+                "forget": coordinator.forget,
+            }
+            await orders[operation](wanted)
+        except LogFailed as error:
+            raise Refused(str(error), "log_failed", HTTPStatus.CONFLICT) from None
+        id = _typed(wanted)
+        left = next(
+            (
+                self._transaction_json(bridge, each)
+                for each in transactions_of(bridge)
+                if each.id == id
+            ),
+            None,
+        )
+        return {"bridge": name, "id": id, "operation": operation, "transaction": left}
+
+    def _with_transactions(self, name: str) -> Bridge:
+        [bridge] = self._matching(name, "")
+        if bridge.type == "STOMP":
+            raise Refused(
+                f"bridge {name} is of type STOMP, which has no transactions to list",
+                "BSS4000",
+                HTTPStatus.CONFLICT,
+            )
+        return bridge
+
+    def _transaction_json(
+        self, bridge: Bridge, transaction: TransactionStatus
+    ) -> dict[str, object]:
+        config = cast("JMSBridge", bridge).config
+        factories = () if config is None else config.connection_factories
+        known = {factory.ref_name for factory in factories}
+        shown = cast(dict[str, Any], plain(transaction))
+        shown["age_ms"] = max(0, self._now_ms() - transaction.since_ms)
+        for branch in shown["branches"]:
+            branch["configured"] = branch["ref_name"] in known
+        return shown
+
 
 def _found(bridge: Bridge, name: str) -> BridgeLink:
     links = bridge.links()
@@ -345,86 +399,6 @@ def _counted(transactions: Sequence[TransactionStatus]) -> dict[str, int]:
     """Count those that call for an operator, by the words of :data:`COUNTED`."""
     states = [each.state for each in transactions]
     return {word: sum(state in wanted for state in states) for word, wanted in COUNTED.items()}
-
-
-# --- transactions
-
-
-class TransactionResources:
-    """The transactions of bridges as resources.
-
-    :param now_ms: the time, in epoch milliseconds.
-    """
-
-    def __init__(self, bridges: BridgeServiceManager, now_ms: Callable[[], int]) -> None:
-        self._bridges = bridges
-        self._now_ms = now_ms
-
-    def __call__(self, routes: Routes) -> None:
-        """Add them."""
-        routes.add("GET", "/v1/transactions/<path:name>", self._list)
-        routes.add(
-            "POST",
-            "/v1/transactions/<path:name>/<any(commit, rollback, forget):operation>",
-            self._order,
-        )
-
-    def _list(self, request: AdminRequest, name: str) -> dict[str, object]:
-        bridge = self._bridge(name)
-        return {
-            "bridge": name,
-            "state": bridge.state.value,
-            "transactions": [self._json(bridge, each) for each in transactions_of(bridge)],
-        }
-
-    async def _order(self, request: AdminRequest, name: str, operation: str) -> dict[str, object]:
-        bridge = self._bridge(name)
-        wanted = request.needed("id")
-        jms = as_jms(bridge)
-        coordinator = None if jms is None else jms.coordinator
-        try:
-            if coordinator is None:
-                if bridge.state is BridgeState.STOPPED:
-                    text = f"cannot {operation} transaction {wanted}: bridge {name} is STOPPED, and its transaction log is read when it starts"
-                    raise Refused(text, "wrong_state", HTTPStatus.CONFLICT)
-                raise UnknownTransaction(wanted)
-            orders = {
-                "commit": coordinator.commit,
-                "rollback": coordinator.rollback,
-                "forget": coordinator.forget,
-            }
-            await orders[operation](wanted)
-        except UnknownTransaction as error:
-            raise Refused(str(error), "unknown_transaction", HTTPStatus.NOT_FOUND) from None
-        except WrongState as error:
-            raise Refused(str(error), "wrong_state", HTTPStatus.CONFLICT) from None
-        except LogFailed as error:
-            raise Refused(str(error), "log_failed", HTTPStatus.CONFLICT) from None
-        id = _typed(wanted)
-        left = next(
-            (self._json(bridge, each) for each in transactions_of(bridge) if each.id == id), None
-        )
-        return {"bridge": name, "id": id, "operation": operation, "transaction": left}
-
-    def _bridge(self, name: str) -> Bridge:
-        [bridge] = matching(self._bridges, name)
-        if bridge.type == "STOMP":
-            raise Refused(
-                f"bridge {name} is of type STOMP, which has no transactions to list",
-                "BSS4000",
-                HTTPStatus.CONFLICT,
-            )
-        return bridge
-
-    def _json(self, bridge: Bridge, transaction: TransactionStatus) -> dict[str, object]:
-        config = cast("JMSBridge", bridge).config
-        factories = () if config is None else config.connection_factories
-        known = {factory.ref_name for factory in factories}
-        shown = cast(dict[str, Any], plain(transaction))
-        shown["age_ms"] = max(0, self._now_ms() - transaction.since_ms)
-        for branch in shown["branches"]:
-            branch["configured"] = branch["ref_name"] in known
-        return shown
 
 
 def _typed(id: str) -> str:

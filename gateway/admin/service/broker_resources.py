@@ -48,15 +48,19 @@ _TYPES: Final = {"q": "queue", "t": "topic"}
 
 
 class BrokerResources:
-    """Destinations, durable subscriptions and connections as resources.
+    """Destinations, subscriptions, connections and branches as resources.
 
     :param about: more fields of the broker as a whole, such as ``journal``.
     """
 
     def __init__(
-        self, administration: BrokerAdministration, about: Callable[[], Mapping[str, object]] = dict
+        self,
+        administration: BrokerAdministration,
+        branches: BranchAdministration,
+        about: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
         self._broker = administration
+        self._branches = branches
         self._about = about
 
     def __call__(self, routes: Routes) -> None:
@@ -72,6 +76,8 @@ class BrokerResources:
         routes.add("DELETE", "/v1/durable", self._destroy_durable)
         routes.add("GET", "/v1/connections", self._connections)
         routes.add("DELETE", "/v1/connection", self._destroy_connection)
+        routes.add("GET", "/v1/branches", self._prepared)
+        routes.add("POST", "/v1/branches/<any(commit, rollback, forget):operation>", self._order)
 
     def _whole(self, request: AdminRequest) -> object:
         return {**_fields(self._broker.broker()), **self._about()}
@@ -129,6 +135,21 @@ class BrokerResources:
         self._broker.destroy_connection(number)
         return {"id": number}
 
+    # --- prepared branches
+
+    def _prepared(self, request: AdminRequest) -> object:
+        return {"branches": [_branch_json(each) for each in self._branches.branches()]}
+
+    async def _order(self, request: AdminRequest, operation: str) -> object:
+        xid = request.needed("xid")
+        orders = {
+            "commit": self._branches.commit,
+            "rollback": self._branches.rollback,
+            "forget": self._branches.forget,
+        }
+        await orders[operation](xid)
+        return {"xid": xid, "operation": operation}
+
 
 def _which(request: AdminRequest) -> tuple[str, str]:
     kind = request.needed("type")
@@ -146,31 +167,6 @@ def _properties(request: AdminRequest) -> dict[str, str]:
 
 def _fields(view: object) -> dict[str, object]:
     return cast(dict[str, object], plain(view))
-
-
-class BranchResources:
-    """The prepared branches as resources."""
-
-    def __init__(self, administration: BranchAdministration) -> None:
-        self._branches = administration
-
-    def __call__(self, routes: Routes) -> None:
-        """Add them."""
-        routes.add("GET", "/v1/branches", self._list)
-        routes.add("POST", "/v1/branches/<any(commit, rollback, forget):operation>", self._order)
-
-    def _list(self, request: AdminRequest) -> object:
-        return {"branches": [_branch_json(each) for each in self._branches.branches()]}
-
-    async def _order(self, request: AdminRequest, operation: str) -> object:
-        xid = request.needed("xid")
-        orders = {
-            "commit": self._branches.commit,
-            "rollback": self._branches.rollback,
-            "forget": self._branches.forget,
-        }
-        await orders[operation](xid)
-        return {"xid": xid, "operation": operation}
 
 
 def _branch_json(branch: BranchView) -> dict[str, object]:

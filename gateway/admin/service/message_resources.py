@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 from twisted.internet.interfaces import IReactorTime
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
-from bridge.manager import BridgeServiceManager, UnknownBridge
+from bridge.manager import BridgeServiceManager
 from bridge.status import BridgeState
 from gateway.admin.service.bridge_resources import as_jms
 from gateway.admin.service.browsing import quoted, reader
@@ -189,10 +189,7 @@ class DeadMessageResources:
                 "a dead message queue is named by its bridge and its own name: give bridge and dmq",
                 "bad_request",
             )
-        try:
-            bridge = self._bridges.find(bridge_name)
-        except UnknownBridge as error:
-            raise Refused(str(error), "BB4006", HTTPStatus.NOT_FOUND) from None
+        bridge = self._bridges.find(bridge_name)
         jms = as_jms(bridge)
         dmqs = () if jms is None else jms.dmqs()
         found = next((each for each in dmqs if each.name == name), None)

@@ -30,7 +30,10 @@ from werkzeug.exceptions import HTTPException
 from zope.interface import implementer
 
 from bridge.config.problems import ConfigurationError, Problem, Severity
+from bridge.manager import NotReloadable, OtherType, UnknownBridge, UnknownType
 from bridge.status import WrongState
+from bridge.xa.errors import UnknownTransaction
+from bridge.xa.errors import WrongState as WrongStateOfTransaction
 from gateway.instance.settings import SettingsError
 from gateway.messaging.errors import MessagingError
 
@@ -307,20 +310,31 @@ def _path(request: Any) -> str:
     return path
 
 
+#: Errors whose text is for the operator, with their code and HTTP's status.
+_REFUSALS: Final[Mapping[type[Exception], tuple[str, HTTPStatus]]] = {
+    WrongState: ("wrong_state", HTTPStatus.CONFLICT),
+    UnknownType: ("BB4005", HTTPStatus.BAD_REQUEST),
+    UnknownBridge: ("BB4006", HTTPStatus.NOT_FOUND),
+    OtherType: ("BB4007", HTTPStatus.CONFLICT),
+    NotReloadable: ("not_reloadable", HTTPStatus.CONFLICT),
+    UnknownTransaction: ("unknown_transaction", HTTPStatus.NOT_FOUND),
+    WrongStateOfTransaction: ("wrong_state", HTTPStatus.CONFLICT),
+    SettingsError: ("configuration", HTTPStatus.CONFLICT),
+    MessagingError: ("messaging", HTTPStatus.CONFLICT),
+}
+
+
 def refusal(error: BaseException | None) -> Refused | None:
     """Return how an error is answered; None for a defect."""
     if isinstance(error, Refused):
         return error
-    if isinstance(error, WrongState):
-        return Refused(str(error), "wrong_state", HTTPStatus.CONFLICT)
     if isinstance(error, ConfigurationError):
         return Refused(
             "\n".join(map(_marked, error.problems)), "configuration", HTTPStatus.CONFLICT
         )
-    if isinstance(error, SettingsError):
-        return Refused(str(error), "configuration", HTTPStatus.CONFLICT)
-    if isinstance(error, MessagingError):
-        return Refused(str(error), "messaging", HTTPStatus.CONFLICT)
+    for kind, (code, status) in _REFUSALS.items():
+        if isinstance(error, kind):
+            return Refused(str(error), code, status)
     if isinstance(error, HTTPException):
         status = HTTPStatus(error.code or 500)
         methods = getattr(error, "valid_methods", None)

@@ -19,7 +19,7 @@ from twisted.internet.threads import deferToThread
 
 from gateway import __version__
 from gateway.admin.cli import imqcmd
-from gateway.admin.service.broker_resources import BranchResources, BrokerResources
+from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.message_resources import QueueMessages
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import AdminOptions
@@ -116,8 +116,9 @@ async def running(
         reactor,
         AdminOptions(user=ADMIN[0], password=ADMIN[1]),
         [
-            BrokerResources(administration, lambda: JOURNAL),
-            BranchResources(BranchAdministration(deployment.provider)),
+            BrokerResources(
+                administration, BranchAdministration(deployment.provider), lambda: JOURNAL
+            ),
             QueueMessages(
                 reactor,
                 deployment.provider,
