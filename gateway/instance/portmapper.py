@@ -83,7 +83,7 @@ class Entry:
         return f"{self.name} {self.protocol} {self.type} {self.port}{bracket}"
 
 
-class PortMapper:
+class PortMapper(Factory):
     """The table, and the factory of its connections.
 
     :param reactor: for the clients' time-outs.
@@ -95,6 +95,8 @@ class PortMapper:
         client to close.
     :param connections: how many clients may be connected at once; more are dropped unanswered.
     """
+
+    noisy = False
 
     def __init__(
         self,
@@ -165,13 +167,10 @@ class PortMapper:
             self._own = Entry("portmapper", "tcp", "PORTMAPPER", number, self._own.properties)
             return port
 
-        return endpoint.listen(_Connections(self)).addCallback(listening)
+        return endpoint.listen(self).addCallback(listening)
 
-    def connection(self) -> _Connection | None:
-        """Return the protocol of one more client.
-
-        None where there are as many as there may be.
-        """
+    def buildProtocol(self, addr: IAddress | None) -> _Connection | None:
+        # None closes the connection at once.
         if len(self._connected) >= self._limit:
             return None
         connection = _Connection(self, self._reactor, self._timeout)
@@ -191,17 +190,6 @@ class PortMapper:
         """Drop the clients that are connected, as when the instance stops."""
         for connection in list(self._connected):
             connection.drop()
-
-
-class _Connections(Factory):
-    noisy = False
-
-    def __init__(self, mapper: PortMapper) -> None:
-        self._mapper = mapper
-
-    def buildProtocol(self, addr: IAddress | None) -> _Connection | None:
-        # None closes the connection at once.
-        return self._mapper.connection()
 
 
 @implementer(IHalfCloseableProtocol)

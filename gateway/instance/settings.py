@@ -34,8 +34,9 @@ from gateway.instance.declaration import (
     ValueType,
     Words,
     is_of_a_bridge,
+    is_of_the_original,
+    said_of,
 )
-from gateway.instance.original import is_of_the_original, said_of
 
 __all__ = [
     "COMMAND_LINE",

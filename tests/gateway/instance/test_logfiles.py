@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.instance.logfiles import LogFiles
+from gateway.instance.logs import LogFiles
 
 
 @pytest.fixture
