@@ -1,7 +1,7 @@
 """One JMS bridge: its configuration, its parts, its start and stop.
 
-Owns its state and the life of its parts; what a link does is the link's. The steps are those of the
-seed, "Starting and Stopping JMS Bridges":
+Owns its state and the life of its parts; what a link does is the link's. The steps are those of
+Open MQ's "Starting and Stopping JMS Bridges":
 
 start
     read the XML file · make links and dead message queues · have the dead message queues ready ·

@@ -1,6 +1,6 @@
 """The settings of JMS bridges beyond those of every bridge.
 
-Seed table 12-2, and those that it needed and did not have.
+Open MQ's Table 12-2, and those that it needed and did not have.
 
 Owns their names, defaults and meaning. Those that every bridge has (``imq.bridge.NAME.type``,
 ``.autostart``, ``.level``, ``.logfile.*``) are in

@@ -1,7 +1,7 @@
 """The configuration of a JMS bridge as values.
 
 They are the elements of its XML file with references resolved. The fields have the names of the
-attributes (seed tables 12-3 to 12-9, and HornetQ's parameters), with a unit where one is needed, and
+attributes (Open MQ's Tables 12-3 to 12-9, HornetQ's parameters), with a unit where one is needed, and
 their defaults. The reader takes both from here. Knows neither XML nor files, and no provider: the
 meaning of a look-up name or a property is the provider's.
 
@@ -62,7 +62,7 @@ class QualityOfService(Enum):
 class ConnectionFactory:
     """Where connections come from.
 
-    The element ``connection-factory``, seed table 12-8.
+    The element ``connection-factory``, Open MQ's Table 12-8.
 
     :param ref_name: what sources, targets and dead message queues call it.
     :param lookup_name: what its provider finds it by; None is the broker of this instance, if
@@ -105,7 +105,7 @@ class ConnectionFactory:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A queue or topic: the element ``destination``, seed table 12-9.
+    """A queue or topic: the element ``destination``, Open MQ's Table 12-9.
 
     :param ref_name: what sources, targets, dead message queues and a transformer's ``branch_to``
         call it.
@@ -140,7 +140,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a link gets its messages: the element ``source``, seed table 12-5.
+    """A link's source: the element ``source``, Open MQ's Table 12-5.
 
     :param selector: only messages that it matches; None is all.
     :param durable_sub: the name of a durable subscription; means nothing where the destination is,
@@ -159,7 +159,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a link puts its messages: the element ``target``, seed table 12-6.
+    """A link's target: the element ``target``, Open MQ's Table 12-6.
 
     :param destination: None is ``AS_SOURCE``: the destination that each message came from, by name
         and type.
@@ -187,7 +187,7 @@ class Target:
 class Link:
     """A way from a source to a target.
 
-    The element ``link``, seed table 12-4 and HornetQ's parameters.
+    The element ``link``, Open MQ's Table 12-4 and HornetQ's parameters.
 
     :param enabled: whether it can be started.
     :param quality_of_service: what ``quality-of-service`` or else ``transacted`` says.
@@ -244,7 +244,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Dmq:
-    """A dead message queue: the element ``dmq``, seed table 12-7.
+    """A dead message queue: the element ``dmq``, Open MQ's Table 12-7.
 
     :param connection_factory: None only for the built-in one, which is on the broker of this
         instance.
@@ -288,7 +288,7 @@ BUILT_IN_DMQ: Final = Dmq(BUILT_IN_DMQ_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A whole configuration: the element ``jmsbridge``, seed table 12-3.
+    """A whole configuration: the element ``jmsbridge``, Open MQ's Table 12-3.
 
     :param links: in the order of the file, as are the others.
     :param built_in_dmq: always the first that a dead message goes to.

@@ -3,7 +3,7 @@
 The fields of the model's dataclasses say which attributes are read, of which type, and with which
 defaults. This module adds the rules that neither they nor the DTD can say: ranges, names that are
 unique or reserved, references, attributes that need or contradict each other. Each is the
-original's, seed 003's or HornetQ's (seed 004, section 33.1) where these have one.
+original's or HornetQ's (its manual, section 33.1) where these have one.
 
 What the DTD says of a value was checked before (:mod:`bridge.config.document`), so a value that it
 does not allow reads as the default here, without another problem. Knows no provider, and opens no

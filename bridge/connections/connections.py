@@ -1,6 +1,6 @@
 """The connections of links and dead message queues.
 
-Dedicated, pooled or shared (seed 003, "Pooled, Shared, and Dedicated Connections").
+Dedicated, pooled or shared (Open MQ, "Pooled, Shared, and Dedicated Connections").
 
 A source always has a dedicated connection. A target or a dead message queue has one if its
 ``stay-connected`` is true or it has a ``clientid``; else a pooled one if its connection factory has

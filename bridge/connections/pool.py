@@ -38,7 +38,7 @@ Lost = Callable[[MessagingError], None]
 class ConnectionKind(Enum):
     """How a link or a dead message queue has its connection.
 
-    Seed 003, "Pooled, Shared, and Dedicated Connections".
+    Open MQ, "Pooled, Shared, and Dedicated Connections".
     """
 
     #: Its own.

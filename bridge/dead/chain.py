@@ -1,6 +1,6 @@
 """The chain of dead message queues of one bridge.
 
-Seed 003, "Dead Message Queue (DMQ) Processing".
+Open MQ, "Dead Message Queue (DMQ) Processing".
 
 A message goes to the built-in queue first, always. Then it goes to the others that are enabled, in
 the order of the file, up to the first of these that takes it. It is kept if any queue has taken it,
@@ -173,7 +173,7 @@ class DeadMessageQueues:
     def _tell_last(
         self, burial: Burial, failures: Sequence[NotTaken], taken_by: Sequence[str]
     ) -> None:
-        """Log all that is known of a message that no queue has: the seed's step 6."""
+        """Log all that is known of a message that no queue has: step 6."""
         dead = burial.dead
         everything = "; ".join(
             (

@@ -1,7 +1,7 @@
 """The form of a dead message, and of its text.
 
-Seed 003, "Dead Message Queue (DMQ) Processing". A dead message is a BytesMessage whose body is the original in an envelope, with the original's
-properties and those of seed table 12-1. What cannot be put into an envelope is kept as text, which
+Open MQ, "Dead Message Queue (DMQ) Processing". A dead message is a BytesMessage whose body is the original in an envelope, with the original's
+properties and those of its Table 12-1. What cannot be put into an envelope is kept as text, which
 is for people to read; the log has headers and properties as text, too. Any message has a text, even
 one with what JMS does not allow.
 """
@@ -76,7 +76,7 @@ class Body(NamedTuple):
 
 
 def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
-    """Return the properties of seed table 12-1: why and from where it came.
+    """Return the properties of Open MQ's Table 12-1: its reason and origin.
 
     Unknown ones are left out.
 

@@ -1,6 +1,6 @@
 """One dead message queue: connection, transformer, attempts to send.
 
-It does what the ``dmq`` element configures (seed table 12-7). The order of the queues is in
+It does what the ``dmq`` element configures (Open MQ's Table 12-7). The order of the queues is in
 :mod:`bridge.dead.chain`, the form of a dead message in :mod:`bridge.dead.message`.
 """
 
@@ -318,7 +318,7 @@ class DeadMessageQueue:
     def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
         """Return the body: of what the transformer made, or of the original.
 
-        Steps 2 and 3 of the seed's sequence.
+        Steps 2 and 3 of the sequence.
         """
         whole = not isinstance(burial.dead.message, Unreadable)
         content = (

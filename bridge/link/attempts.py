@@ -48,7 +48,7 @@ class Retries:
 
     @classmethod
     def of_factory(cls, factory: ConnectionFactory) -> Retries:
-        """Return the attempts that the factory configures (seed table 12-8).
+        """Return the attempts that the factory configures (Open MQ's Table 12-8).
 
         By ``connect-attempts`` and ``connect-attempt-interval-in-seconds``.
         """

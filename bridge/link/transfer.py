@@ -1,6 +1,6 @@
 """The message processing sequence of a link, step by step.
 
-Seeds 000 and 003, "Message Processing Sequence Across a Link in a JMS Bridge".
+Open MQ's "Message Processing Sequence Across a Link in a JMS Bridge".
 
 Owns what happens to one message between its source and its target, each step a method in the
 guide's order:

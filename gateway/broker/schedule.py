@@ -82,7 +82,9 @@ class Schedule:
     def in_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
         """Run ``steps`` that can wait, one step in a turn of the reactor.
 
-        All work asked so shares that one step; while ``busy``, it is tried again in 100 ms.
+        All work asked so shares that one step. While ``busy``, it waits, for at most 100 ms.
+
+        :param busy: the same for all.
         """
         self._waiting.append(steps)
         if not self._stepping:

@@ -1,7 +1,7 @@
 """Why messages die, and the properties that say so.
 
 The reasons and property names of the broker's dead message queue (Open MQ's ``JMS_SUN_DMQ_*``) and
-of the bridges' (seed table 12-1).
+of the bridges' (Open MQ's Table 12-1).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TRUNCATE_MSG_BODY: Final = "JMS_SUN_TRUNCATE_MSG_BODY"
 class BridgeDeadReason(Enum):
     """Why a link gave a message up.
 
-    The values are those of ``JMS_SUN_JMSBRIDGE_DMQ_REASON`` (seed table 12-1).
+    The values are those of ``JMS_SUN_JMSBRIDGE_DMQ_REASON`` (Open MQ's Table 12-1).
     """
 
     MESSAGE_EXPIRED = "MESSAGE_EXPIRED"
@@ -59,7 +59,7 @@ class BridgeDeadReason(Enum):
     COMMIT_FAILURE = "COMMIT_FAILURE"
 
 
-#: The properties that a bridge adds to a dead message (seed table 12-1). All are Strings but the
+#: The properties that a bridge adds to a dead message (Open MQ's Table 12-1); Strings, all but the
 #: source's timestamp, which is a Long.
 BRIDGE_REASON: Final = "JMS_SUN_JMSBRIDGE_DMQ_REASON"
 BRIDGE_EXCEPTION: Final = "JMS_SUN_JMSBRIDGE_DMQ_EXCEPTION"

@@ -35,7 +35,7 @@ class Destination(NamedTuple):
     def __str__(self) -> str:
         """Return ``queue:NAME`` or ``topic:NAME``.
 
-        The form of seed table 12-1's properties.
+        The form of Open MQ's Table 12-1's properties.
         """
         return f"{'queue' if self.kind is Kind.QUEUE else 'topic'}:{self.name}"
 

@@ -1,4 +1,4 @@
-"""Frames to messages and back (seed table 12-11, STOMP JMS bindings).
+"""Frames to messages and back (Open MQ's Table 12-11, STOMP JMS bindings).
 
 Owns what each header means to JMS and which headers a consumer sees. What depends on the headers
 alone is worked out once for all messages that share them: a :class:`SendPlan` for each header block

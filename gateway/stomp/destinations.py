@@ -1,4 +1,4 @@
-"""How STOMP spells destinations (seed table 12-11).
+"""How STOMP spells destinations (Open MQ's Table 12-11).
 
 ``/queue/NAME``, ``/topic/NAME`` and the two forms of temporary ones; and several in one text.
 
@@ -132,7 +132,7 @@ def spell(destination: Destination) -> str:
 class Temporaries:
     """The destinations that one client names, temporary ones included.
 
-    Seed table 12-11, ``destination`` and ``reply-to``.
+    Open MQ's Table 12-11, ``destination`` and ``reply-to``.
 
     ``/temp-queue/NAME`` is made when it is first named, wherever that is, and means the same in
     every frame of the connection. Other connections see the string that the provider's random name

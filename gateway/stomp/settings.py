@@ -1,4 +1,4 @@
-"""The settings of the STOMP bridge: seed table 12-10, and new ones.
+"""The settings of the STOMP bridge: Open MQ's Table 12-10, and new ones.
 
 Owns their names, defaults and meaning. Certificates and the transformer's class are settings of the
 bridge too, but what they name is made by the composition root. Those that every bridge has, its log

@@ -44,7 +44,7 @@ async def closed(bench: Bench, lease: Lease) -> None:
     await until(lambda: not is_open(lease.connection), lambda: "it is still open")
 
 
-# --- the seed's rules
+# --- the guide's rules
 
 
 @benched

@@ -1,6 +1,4 @@
-"""What a dead message looks like: seed table 12-1, the envelope, and text where there can be no
-envelope.
-"""
+"""Dead messages: Open MQ's Table 12-1, the envelope, or text instead."""
 
 from __future__ import annotations
 

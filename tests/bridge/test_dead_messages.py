@@ -324,7 +324,7 @@ def test_after_a_stop_nothing_is_tried(tmp_path: Path) -> None:
 def test_the_recipe_hands_each_message_over_to_the_brokers_dead_message_queue(
     tmp_path: Path, persistent: bool
 ) -> None:
-    """Seed 003: ``useDMQ=true limitBehavior=REMOVE_OLDEST maxNumMsgs=0``."""
+    """Open MQ's: ``useDMQ=true limitBehavior=REMOVE_OLDEST maxNumMsgs=0``."""
     recipe = DestinationProperties(
         use_dmq=True, limit_behavior=LimitBehavior.REMOVE_OLDEST, max_num_msgs=0
     )

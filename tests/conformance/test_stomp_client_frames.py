@@ -166,7 +166,7 @@ def test_auto_is_the_default_and_needs_no_ack(
 
 
 def test_ack_client_is_cumulative(connect: Connect, queue: str, version: str) -> None:
-    """1.1 and 1.2 "SUBSCRIBE ack Header"; for 1.0 seed table 12-11 says so."""
+    """1.1 and 1.2 "SUBSCRIBE ack Header"; 1.0: Open MQ's Table 12-11."""
     client = connect(version)
     client.put(queue, "1", "2", "3", "4")
     client.subscribe(queue, ack="client")

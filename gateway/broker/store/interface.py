@@ -5,7 +5,7 @@ synced commit serves all that came meanwhile (group commit). A batch is plain tu
 that a store may live on another thread or in another process.
 
 Nothing here knows what a message means: a row's ``head`` is the broker's own encoding
-(``gateway.broker.codec``).
+(``gateway.messaging.envelope``).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def credentials(head: Head, address: str, certificate: str | None) -> Credential
 
     :param certificate: the name that stands in for login and passcode; None where there is no such name, or
         the operator does not accept it.
-    :raises CommandRefused: ``login`` or ``passcode`` is missing (seed table 12-11).
+    :raises CommandRefused: ``login`` or ``passcode`` is missing (Open MQ's Table 12-11).
     """
     headers = head.headers
     if "login" not in headers and "passcode" not in headers and certificate is not None:

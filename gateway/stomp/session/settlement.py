@@ -1,4 +1,4 @@
-"""ACK and NACK (STOMP 1.2, "ACK" and "NACK"; seed table 12-11).
+"""ACK and NACK (STOMP 1.2, "ACK" and "NACK"; Open MQ's Table 12-11).
 
 Owns how a frame finds the delivery it speaks of, and what settling it means to each kind of
 subscription. The delivery's own record decides, not the table of subscriptions: the first half of

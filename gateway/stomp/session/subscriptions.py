@@ -1,6 +1,6 @@
 """SUBSCRIBE and UNSUBSCRIBE: a connection's subscriptions.
 
-Seed table 12-11.
+Open MQ's Table 12-11.
 
 Owns which there are and what all of them do together: stop while the client does not read, be told
 when it did, pause for the operator.
@@ -35,7 +35,7 @@ from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.settings import SessionOptions
 from gateway.stomp.wire import Head, Version
 
-#: The ``id`` of a 1.0 subscription that has none, before its destination (seed table 12-11).
+#: The ``id`` of a 1.0 subscription that has none, before its destination (Open MQ's Table 12-11).
 DEFAULT_ID: Final = "/subscription-to/"
 
 _MODES: Final = {Ack.AUTO: Mode.CLIENT, Ack.CLIENT: Mode.CLIENT, Ack.INDIVIDUAL: Mode.INDIVIDUAL}
@@ -116,7 +116,7 @@ class Subscriptions:
         """Where to look for a delivery that is named by its message, best first.
 
         :param id: the ``subscription`` header, None where it is missing: then subscriptions with a
-            default id come first (seed table 12-11).
+            default id come first (Open MQ's Table 12-11).
         :param transaction: the transacted ones come before the others.
         """
         named = [each for each in self.by_number.values() if id is None or each.id == id]

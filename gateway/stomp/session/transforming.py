@@ -1,6 +1,6 @@
 """The operator's message transformer, as the STOMP bridge calls it.
 
-Seed, "Message Transformation During Message Processing".
+Open MQ, "Message Transformation During Message Processing".
 """
 
 from __future__ import annotations

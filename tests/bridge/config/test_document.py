@@ -15,7 +15,7 @@ from bridge.config.document import LARGEST
 from bridge.config.problems import Severity
 from tests.bridge.config.documents import bridge, document, link, problems, told
 
-#: The structure in seed 003, its pseudo-attributes filled in.
+#: The structure in Open MQ's guide, its pseudo-attributes filled in.
 ORIGINAL = """\
 <jmsbridge name="mq2external" log-message-transfer="false">
     <link name="link1" transacted="false">

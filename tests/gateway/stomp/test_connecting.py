@@ -1,5 +1,6 @@
-"""CONNECT: versions, credentials, the headers of CONNECTED (STOMP 1.2 "Connecting"; seed table
-12-11).
+"""CONNECT: versions, credentials, and the headers of CONNECTED.
+
+STOMP 1.2 "Connecting"; Open MQ's Table 12-11.
 """
 
 from __future__ import annotations

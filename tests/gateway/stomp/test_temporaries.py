@@ -1,4 +1,4 @@
-"""Temporary destinations and replies (seed table 12-11, ``destination`` and ``reply-to``)."""
+"""Temporary destinations and replies (Open MQ's Table 12-11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions, row by row of seed table 12-11."""
+"""Transactions, row by row of Open MQ's Table 12-11."""
 
 from __future__ import annotations
 
