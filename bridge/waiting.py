@@ -5,15 +5,27 @@ What is awaited goes on after the timeout: a link that stops late still stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def deferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Deferred[T]]:
+    """Have a coroutine function begin when called, and return a Deferred."""
+
+    @wraps(function)
+    def begin(*args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        return Deferred.fromCoroutine(function(*args, **kwargs))
+
+    return begin
 
 
 @dataclass
@@ -167,7 +179,6 @@ class FairShare:
         self._worked = 0.0
 
     def now(self) -> float:
-        """The time, for :meth:`worked_since`."""
         now: float = self._clock.seconds()
         return now
 

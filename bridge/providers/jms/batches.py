@@ -56,6 +56,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from bridge.providers.jms.wire import Payload, text
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message, Unreadable
@@ -74,11 +75,8 @@ _TAGGED: Final = struct.Struct(">BI")
 _LENGTH: Final = struct.Struct(">I")
 _ID_LENGTH: Final = struct.Struct(">H")
 _LONG: Final = struct.Struct(">q")
-_DONE: Final = struct.Struct(">IiiI")
 _MESSAGE: Final = struct.Struct(">IqIII")
-_ENDED: Final = struct.Struct(">IiI")
 _XA_CALL: Final = struct.Struct(">BIBi")
-_XA_DONE: Final = struct.Struct(">IBiI")
 _FORMAT: Final = struct.Struct(">i")
 
 RECOVER: Final = b"\x09"
@@ -215,7 +213,7 @@ def open_consumer(consumer: int, spec: Subscription) -> bytes:
     texts = destination.name, spec.selector or "", spec.durable_name or ""
     return _OPEN.pack(
         2, consumer, destination.kind is Kind.TOPIC, destination.temporary, flags
-    ) + b"".join(map(_text, texts))
+    ) + b"".join(map(text, texts))
 
 
 def credit(consumer: int, messages: int, octets: int) -> bytes:
@@ -224,12 +222,10 @@ def credit(consumer: int, messages: int, octets: int) -> bytes:
 
 
 def switch(consumer: int, running: bool) -> bytes:
-    """Start or stop a consumer."""
     return _CONSUMER_FLAG.pack(4, consumer, running)
 
 
 def settle(consumer: int, keys: Sequence[int]) -> bytes:
-    """Settle these deliveries."""
     return _SETTLE.pack(5, consumer, len(keys)) + struct.pack(f">{len(keys)}q", *keys)
 
 
@@ -239,17 +235,14 @@ def sync(tag: int) -> bytes:
 
 
 def commit(tag: int) -> bytes:
-    """Commit the transaction."""
     return _TAGGED.pack(7, tag)
 
 
 def rollback(tag: int) -> bytes:
-    """Roll the transaction back."""
     return _TAGGED.pack(8, tag)
 
 
 def shut(consumer: int, requeue: bool) -> bytes:
-    """Close a consumer."""
     return _CONSUMER_FLAG.pack(10, consumer, requeue)
 
 
@@ -274,7 +267,7 @@ def _sized(part: bytes) -> bytes:
 def answers(octets: bytes) -> Iterator[Answer]:
     """The answers in these octets.
 
-    :raises ValueError: they cannot be read; the classes and this module are not of one version.
+    :raises ValueError: :raises WireError: they cannot be read; the classes and this module are not of one version.
     """
     position = 0
     while position < len(octets):
@@ -296,38 +289,37 @@ def answers(octets: bytes) -> Iterator[Answer]:
         elif code == 1:
             identities, position = _identities(octets, position)
             yield Sent(identities)
-        elif code == 2:
-            (count,) = _LENGTH.unpack_from(octets, position)
-            position += 4
-            yield Dropped(count)
-        elif code == 3:
-            tag, kind, index, length = _DONE.unpack_from(octets, position)
-            reason, position = _decoded(octets, position + 16, length)
-            yield Finished(tag, kind, index, reason)
-        elif code == 5:
-            consumer, kind, length = _ENDED.unpack_from(octets, position)
-            reason, position = _decoded(octets, position + 12, length)
-            yield Ended(consumer, kind, reason)
-        elif code == 6:
-            yield Voided()
-        elif code == 7:
-            (length,) = _LENGTH.unpack_from(octets, position)
-            text, position = _decoded(octets, position + 4, length)
-            yield Note(text)
-        elif code == 8:
-            (consumer,) = _LENGTH.unpack_from(octets, position)
-            position += 4
-            yield Shown(consumer)
-        elif code == 9:
-            ended, position = _xa_done(octets, position)
-            yield ended
         else:
-            raise ValueError(f"answer {code} at octet {position - 1} is unknown")
+            payload = Payload(octets, position)
+            yield _other(code, payload)
+            position = payload.position
 
 
-def _text(text: str) -> bytes:
-    octets = text.encode("utf-8", "surrogatepass")
-    return _LENGTH.pack(len(octets)) + octets
+def _other(code: int, payload: Payload) -> Answer:
+    match code:
+        case 2:
+            return Dropped(payload.number())
+        case 3:
+            return Finished(payload.number(), payload.kind(), payload.kind(), payload.text())
+        case 5:
+            return Ended(payload.number(), payload.kind(), payload.text())
+        case 6:
+            return Voided()
+        case 7:
+            return Note(payload.text())
+        case 8:
+            return Shown(payload.number())
+        case 9:
+            tag, outcome, value = payload.number(), payload.rest(1)[0], payload.kind()
+            reason, count = payload.text(), payload.number()
+            return XADone(tag, outcome, value, reason, [_xid(payload) for _ in range(count)])
+    raise ValueError(f"answer {code} at octet {payload.position - 1} is unknown")
+
+
+def _xid(payload: Payload) -> Xid:
+    format_id = payload.kind()
+    gtrid = payload.rest(payload.rest(1)[0])
+    return Xid(format_id, gtrid, payload.rest(payload.rest(1)[0]))
 
 
 def _decoded(octets: bytes, start: int, length: int) -> tuple[str, int]:
@@ -344,22 +336,3 @@ def _identities(octets: bytes, position: int) -> tuple[list[tuple[str, int]], in
         identities.append((message_id, _LONG.unpack_from(octets, position)[0]))
         position += 8
     return identities, position
-
-
-def _xa_done(octets: bytes, position: int) -> tuple[XADone, int]:
-    tag, outcome, value, length = _XA_DONE.unpack_from(octets, position)
-    reason, position = _decoded(octets, position + _XA_DONE.size, length)
-    (count,) = _LENGTH.unpack_from(octets, position)
-    position += _LENGTH.size
-    xids: list[Xid] = []
-    for _ in range(count):
-        (format_id,) = _FORMAT.unpack_from(octets, position)
-        gtrid, position = _part(octets, position + _FORMAT.size)
-        bqual, position = _part(octets, position)
-        xids.append(Xid(format_id, gtrid, bqual))
-    return XADone(tag, outcome, value, reason, xids), position
-
-
-def _part(octets: bytes, position: int) -> tuple[bytes, int]:
-    end = position + 1 + octets[position]
-    return octets[position + 1 : end], end

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -56,15 +57,15 @@ class Channels(Protocol):
     def drop(self, number: int) -> None:
         """Forget a channel that Java was never told of."""
 
-    def gave_up(self) -> None:
+    def perhaps_idle(self) -> None:
         """A call was abandoned. It does not keep the process in use."""
 
 
 class Channel(Protocol):
     """A channel, as the process sees it."""
 
+    #: Whether its call hangs and was abandoned.
     abandoned: bool
-    """Whether its call hangs and was abandoned."""
 
     def frame(self, frame: Frame) -> None:
         """A frame arrived. :raises WireError: it is wrong."""
@@ -80,13 +81,12 @@ class Channel(Protocol):
 
 
 class Hung:
-    """The calls of one provider that were abandoned and have not returned."""
+    """The calls of one provider that were abandoned and have not returned.
+
+    :param provider: its name, for the log. :param most: with that many, calls are refused.
+    """
 
     def __init__(self, provider: str, most: int = 8) -> None:
-        """:param provider: its name, for the log.
-
-        :param most: with that many, calls are refused.
-        """
         self.provider = provider
         self.most = most
         #: Threads that are still in their call.
@@ -119,17 +119,13 @@ class Hung:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Call(Generic[T]):
-    __slots__ = ("late", "parse", "result", "timer", "what")
-
-    def __init__(
-        self, what: str, parse: Callable[[Payload], T], late: Callable[[T], None] | None
-    ) -> None:
-        self.what = what
-        self.parse = parse
-        self.late = late
-        self.result: Deferred[T] = Deferred()
-        self.timer: TimeLimit | None = None
+    what: str
+    parse: Callable[[Payload], T]
+    late: Callable[[T], None] | None
+    result: Deferred[T] = field(default_factory=Deferred)
+    timer: TimeLimit | None = None
 
 
 class Lane:
@@ -205,7 +201,7 @@ class Lane:
         self._ending = self.abandoned = True
         self._process.write(wire.frame(Type.ABANDON, self._number))
         self._fail(list(self._given_up.values()), self._hung.abandoned(self._hangs, seconds))
-        self._process.gave_up()
+        self._process.perhaps_idle()
 
     def _fail(self, calls: list[_Call[Any]], error: MessagingError) -> None:
         self.error = error
@@ -296,24 +292,20 @@ class SessionChannel:
         self._pending = 0
         self._timer: TimeLimit | None = None
         self._opened = False
-        self._ending = False
+        #: Whether nothing more can be asked of it.
+        self.ending = False
         self._end_sent = False
         self._over = False
         self.abandoned = False
         #: Fires when its thread in Java has ended or was abandoned.
         self.ended: Deferred[None] = Deferred()
 
-    @property
-    def ending(self) -> bool:
-        """Whether nothing more can be asked of it."""
-        return self._ending
-
     def ask(self, question: bytes) -> None:
         """Ask something; nothing once it is ending.
 
         Answers come in the order asked.
         """
-        if self._over or self._ending:
+        if self._over or self.ending:
             return
         if not self._gathered:
             self._process.flush_soon(self)
@@ -326,9 +318,9 @@ class SessionChannel:
 
         Its thread in Java ends when everything asked is answered. Idempotent.
         """
-        if self._ending or self._over:
+        if self.ending or self._over:
             return
-        self._ending = True
+        self.ending = True
         if not self._gathered:
             self._process.flush_soon(self)
         if self._timer is None and (self._opened or self._gathered):
@@ -341,7 +333,7 @@ class SessionChannel:
         if not self._opened:
             if not self._gathered:
                 self._process.drop(self._number)
-                self._finish()
+                self._stop()
                 return
             self._opened = True
             self._process.write(self._opening)
@@ -357,7 +349,7 @@ class SessionChannel:
             self._window -= wire.size(piece)
             self._process.write(piece)
         # Questions that still gather belong before the end; flush sends both.
-        if self._ending and not self._end_sent and not self._outgoing and not self._gathered:
+        if self.ending and not self._end_sent and not self._outgoing and not self._gathered:
             self._end_sent = True
             self._process.write(wire.frame(Type.END, self._number))
 
@@ -373,24 +365,18 @@ class SessionChannel:
         self._timer = None
         self.abandoned = True
         self._process.write(wire.frame(Type.ABANDON, self._number))
-        self._break(self._hung.abandoned(f"a call of {self._name}", self._seconds))
-        self._process.gave_up()
+        self._stop(self._hung.abandoned(f"a call of {self._name}", self._seconds))
+        self._process.perhaps_idle()
 
-    def _break(self, error: BaseException) -> None:
-        self._stop()
-        self._failed(error)
-        self.ended.callback(None)
-
-    def _finish(self) -> None:
-        self._stop()
-        self.ended.callback(None)
-
-    def _stop(self) -> None:
+    def _stop(self, error: BaseException | None = None) -> None:
         self._over = True
         self._unwatch()
         self._gathered.clear()
         self._outgoing.clear()
         self._pieces.clear()
+        if error is not None:
+            self._failed(error)
+        self.ended.callback(None)
 
     # --- for the process
 
@@ -398,8 +384,8 @@ class SessionChannel:
         kind = frame.type
         if kind == Type.TAKEN:
             self._window += Payload(frame.payload).number()
-            if not self._over:
-                self._send_more()
+            if not self._over and self._outgoing:
+                self._send()
         elif kind == Type.PIECE or kind == Type.ANSWER:
             self._take(len(frame.payload) - (4 if kind == Type.ANSWER else 0))
             if self._over:
@@ -412,17 +398,19 @@ class SessionChannel:
             if self._pieces:
                 answers = b"".join((*self._pieces, answers))
                 self._pieces.clear()
-            self._turned(count, answers)
+            self._pending -= count
+            if count:
+                self._unwatch()
+                if self._pending or self._gathered or self.ending:
+                    self._watch()
+            if answers:
+                self._answered(answers)
         elif kind == Type.BROKE:
             payload = Payload(frame.payload)
             if not self._over:
-                self._break(JavaFailure(payload.kind(), payload.text()))
+                self._stop(JavaFailure(payload.kind(), payload.text()))
         else:
             raise WireError(f"frame {kind} on the channel of a session")
-
-    def _send_more(self) -> None:
-        if self._outgoing:
-            self._send()
 
     def _take(self, octets: int) -> None:
         """Give Java its window back, but not for each small answer."""
@@ -430,15 +418,6 @@ class SessionChannel:
         if self._taken >= wire.WINDOW // 4:
             self._process.write(wire.window(self._number, self._taken))
             self._taken = 0
-
-    def _turned(self, count: int, answers: bytes) -> None:
-        self._pending -= count
-        if count:
-            self._unwatch()
-            if self._pending or self._gathered or self._ending:
-                self._watch()
-        if answers:
-            self._answered(answers)
 
     def defective(self, error: Exception) -> None:
         # Java still works: the listener can still close the session.
@@ -448,12 +427,8 @@ class SessionChannel:
     def over(self, error: MessagingError | None) -> None:
         if self.abandoned:
             self._hung.returned(f"a call of {self._name}")
-        if self._over:
-            return
-        if error is not None:
-            self._break(error)
-        else:
-            self._finish()
+        if not self._over:
+            self._stop(error)
 
 
 def _together(questions: list[bytes]) -> Iterator[bytes]:

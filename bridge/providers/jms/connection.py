@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from twisted.internet.defer import Deferred, DeferredList, fail, succeed
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -35,6 +35,7 @@ from bridge.providers.jms.session import (
 )
 from bridge.providers.jms.wire import Payload, Verb
 from bridge.providers.jms.xa_session import JMSXASession
+from bridge.waiting import shield
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -164,17 +165,12 @@ class JavaLink:
     def __init__(
         self, process: JavaProcess, lane: Lane, number: int, hung: Hung, label: str
     ) -> None:
-        self._process = process
+        self.process = process
         self._lane = lane
         self._number = number
         self._hung = hung
         self._label = label
         self._sessions = 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has gone with its process."""
-        return self._process.error is not None
 
     def call(self, what: str, seconds: float, verb: Verb, arguments: bytes = b"") -> Deferred[None]:
         """Make a call without a result.
@@ -198,16 +194,16 @@ class JavaLink:
             answered: Callable[[bytes], None], failed: Callable[[BaseException], None]
         ) -> SessionChannel:
             opening = self._number, how, argument
-            return self._process.session(name, self._hung, opening, answered, failed, seconds)
+            return self.process.session(name, self._hung, opening, answered, failed, seconds)
 
         return channel
 
     def close(self, seconds: float) -> Deferred[None]:
         """Close the connection in Java. :returns: fails as :meth:`call`."""
-        self._process.unlink(self._number)
+        self.process.unlink(self._number)
         if self._lane.error is not None:
             # A call hangs on its own.
-            self._lane = self._process.lane(self._hung)
+            self._lane = self.process.lane(self._hung)
         closed = self.call("closing a connection", seconds, Verb.CLOSE)
         self._lane.end()
         return closed
@@ -308,10 +304,7 @@ class JMSConnection:
             wire.flag(kind is Kind.TOPIC) + wire.text(destination.name),
         )
 
-        def not_made(failure: Failure) -> None:
-            self.fail(_translated(failure.value))
-
-        made.addErrback(not_made)
+        made.addErrback(lambda failure: self.fail(_translated(failure.value)))
         return destination
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
@@ -375,7 +368,7 @@ class JMSConnection:
     def _close_link(self) -> Deferred[None]:
         """Close the connection in Java. Failures and timeouts are only logged."""
         self._all_temporary -= self._scope.temporary
-        if self._link.ended:
+        if self._link.process.error is not None:
             return succeed(None)
         closed = self._link.close(self._factory.close_timeout_s)
         closed.addErrback(lambda failure: log_close_failure(self._provider, failure.value))
@@ -391,18 +384,8 @@ def log_close_failure(provider: str, error: BaseException | None) -> None:
 
 
 def _all(ends: list[Deferred[None]]) -> Deferred[None]:
-    """When all of these have fired; others may wait for them, too."""
-    waits = []
-    for end in ends:
-        wait: Deferred[None] = Deferred()
-
-        def passed(result: Any, wait: Deferred[None] = wait) -> Any:
-            wait.callback(None)
-            return result
-
-        end.addBoth(passed)
-        waits.append(wait)
-    return DeferredList(waits).addCallback(lambda _: None)
+    # Others may wait for them, too.
+    return gatherResults([shield(end) for end in ends]).addCallback(lambda _: None)
 
 
 def _translated(error: BaseException | None) -> MessagingError:

@@ -216,7 +216,7 @@ class JavaProcess:
 
     def lane(self, hung: Hung) -> Lane:
         """Make a channel for single calls, which the caller must end."""
-        lane = Lane(self, self._next(), hung)
+        lane = Lane(self, self.number(), hung)
         self._add(self._numbers, lane)
         return lane
 
@@ -233,7 +233,7 @@ class JavaProcess:
 
         :param opening: connection, mode, and the mode's argument.
         """
-        number = self._next()
+        number = self.number()
         channel = SessionChannel(
             self, number, name, hung, wire.opening(number, *opening), answered, failed, seconds
         )
@@ -246,7 +246,7 @@ class JavaProcess:
         :param user: whose it is. :param lost: called with the reason when the connection or the
             process is lost.
         """
-        number = self._next()
+        number = self.number()
         self._links[number] = user, lost
         self._busy()
         return number
@@ -254,17 +254,14 @@ class JavaProcess:
     def unlink(self, number: int) -> None:
         """The connection of this number is closed, or was not opened."""
         self._links.pop(number, None)
-        self._perhaps_idle()
-
-    def number(self) -> int:
-        """Make a number for a connection factory."""
-        return self._next()
+        self.perhaps_idle()
 
     def serves_others(self, user: object) -> bool:
         """Whether others have connections in this process."""
         return any(one is not user for one, _ in self._links.values())
 
-    def _next(self) -> int:
+    def number(self) -> int:
+        """Make a number, for a connection factory or inside."""
         self._numbers += 1
         return self._numbers
 
@@ -296,13 +293,7 @@ class JavaProcess:
     def drop(self, number: int) -> None:
         """Forget a channel that Java was never told of."""
         self._channels.pop(number, None)
-        self._perhaps_idle()
-
-    def gave_up(self) -> None:
-        """A call was abandoned. It does not keep the process in use."""
-        self._perhaps_idle()
-
-    # --- what comes
+        self.perhaps_idle()
 
     def _received(self, data: bytes) -> None:
         try:
@@ -340,7 +331,7 @@ class JavaProcess:
             channel = self._channels.pop(frame.channel, None)
             if channel is not None:
                 channel.over(None)
-                self._perhaps_idle()
+                self.perhaps_idle()
         elif kind == Type.ALIVE:
             self.alive = Payload(frame.payload).alive()
             self._unanswered = 0
@@ -370,7 +361,7 @@ class JavaProcess:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             one.callback(None)
-        self._perhaps_idle()
+        self.perhaps_idle()
 
     def _beat(self) -> None:
         self._output.beat()
@@ -397,7 +388,7 @@ class JavaProcess:
             self._idle.cancel()
             self._idle = None
 
-    def _perhaps_idle(self) -> None:
+    def perhaps_idle(self) -> None:
         # Abandoned calls do not keep the process in use.
         waited_for = any(not channel.abandoned for channel in self._channels.values())
         if self._idle is None and self.error is None and not self._links and not waited_for:
@@ -436,7 +427,6 @@ class _Stream(Protocol):
         self._closed()
 
     def write(self, octets: bytes) -> None:
-        """Send frames."""
         assert self.transport is not None
         self.transport.write(octets)
 
@@ -469,7 +459,6 @@ class _Output:
 
     @property
     def last(self) -> str:
-        """The last lines, joined."""
         return "; ".join(self._last)
 
     def feed(self, data: bytes) -> None:

@@ -39,14 +39,13 @@ from bridge.providers.jms.connection import (
 )
 from bridge.providers.jms.failures import Kind as FailureKind
 from bridge.providers.jms.failures import (
-    NoXAFactory,
-    XAFactoryOnly,
     missing_or_unavailable,
     of_connecting,
 )
 from bridge.providers.jms.process import JavaProcess
 from bridge.providers.jms.supervisor import supervisor_of
 from bridge.providers.jms.wire import Verb
+from bridge.waiting import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
@@ -96,7 +95,6 @@ class JMSProvider:
         self._gone: set[_Asked] = set()
         self._class_name = ""
         self._xa = False
-        self._plain = True
         self._numbers = 0
 
     # --- what is known of it
@@ -148,26 +146,29 @@ class JMSProvider:
 
     # --- the seam
 
-    def connect(
-        self,
-        credentials: Credentials,
-        client_id: str | None,
-        lost: Callable[[MessagingError], None],
-    ) -> Deferred[Connection]:
-        return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
-
-    async def _connect(
+    @deferred
+    async def connect(
         self,
         credentials: Credentials,
         client_id: str | None,
         lost: Callable[[MessagingError], None],
     ) -> Connection:
         self._numbers += 1
-        opening = _Opening()
+        client_id = client_id or None
+        connection: JMSConnection | None = None
+        # Why it was lost while it was being opened.
+        reasons: list[str] = []
+
+        def lose(reason: str) -> None:
+            if connection is None:
+                reasons.append(reason)
+            else:
+                connection.fail(ProviderUnavailable(reason))
+
         try:
             process, factory = await self._look_up_factory()
             lane = process.lane(self.hung)
-            link = process.link(self, opening.lost)
+            link = process.link(self, lose)
             try:
                 opened = await lane.call(
                     "connecting",
@@ -184,7 +185,6 @@ class JMSProvider:
                 raise
         except JavaFailure as error:
             raise of_connecting(error.kind, self._reason(error), credentials, client_id) from None
-        self._plain = opened.plain
         label = f"{self.name} connection {self._numbers}"
         connection = JMSConnection(
             self.reactor,
@@ -197,7 +197,8 @@ class JMSProvider:
             opened,
             lost,
         )
-        opening.opened(lambda reason: connection.fail(ProviderUnavailable(reason)), self.reactor)
+        if reasons:
+            self.reactor.callLater(0, lose, reasons[0])
         return connection
 
     def _dispose(self, process: JavaProcess, link: int) -> None:
@@ -208,38 +209,20 @@ class JMSProvider:
         ).addErrback(lambda failure: log_close_failure(self.name, failure.value))
         lane.end()
 
-    def look_up_factory(self) -> Deferred[None]:
+    @deferred
+    async def look_up_factory(self) -> None:
         """Find the connection factory by JNDI, once; connecting does that, too.
 
         From then on ``capabilities`` are final.
 
         :returns: fails with ProviderUnavailable, or its ClientMissing.
         """
-        return Deferred.fromCoroutine(self._ask_for_factory())
-
-    async def _ask_for_factory(self) -> None:
         if self._class_name:
             return
         try:
             await self._look_up_factory()
         except JavaFailure as error:
             raise missing_or_unavailable(error.kind, self._reason(error)) from None
-
-    def check_use(self, transacted: bool) -> None:
-        """Check whether the factory's kind, XA or not, suits a link.
-
-        The factory must have been looked up.
-
-        Only the first connection shows that an XAConnectionFactory has no other sessions.
-
-        :param transacted: whether the link is to move messages in XA transactions.
-        :raises NoXAFactory, XAFactoryOnly: the text says what to change. A connection's
-            ``xa_session`` and ``session`` raise them, too.
-        """
-        if transacted and not self._xa:
-            raise NoXAFactory(self.factory.lookup_name, self.class_name)
-        if not transacted and not self._plain:
-            raise XAFactoryOnly(self.factory.lookup_name, self.class_name)
 
     async def _look_up_factory(self) -> tuple[JavaProcess, int]:
         """Return the process and the connection factory's number there.
@@ -383,27 +366,6 @@ class JMSProvider:
         else:
             where = f"property imq.jms.classpath of the connection factory is {own}, and the setting imq.jms.classpath is {common or 'empty'}"
         return f"{error.reason}; {where}"
-
-
-class _Opening:
-    """Keeps the loss of a connection being opened until it is reported."""
-
-    def __init__(self) -> None:
-        self._reason: str | None = None
-        self._tell: Callable[[str], None] | None = None
-
-    def lost(self, reason: str) -> None:
-        """The connection was lost. :param reason: of the loss."""
-        if self._tell is None:
-            self._reason = reason
-        else:
-            self._tell(reason)
-
-    def opened(self, tell: Callable[[str], None], reactor: IReactorTime) -> None:
-        """Report a loss by calling ``tell``, also one that happened before."""
-        self._tell = tell
-        if self._reason is not None:
-            reactor.callLater(0, tell, self._reason)
 
 
 def _connecting(factory: int, credentials: Credentials, client_id: str | None) -> bytes:

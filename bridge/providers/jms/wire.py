@@ -52,10 +52,10 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 VERSION: Final = 1
+#: The longest that may follow a length, in bytes.
 LONGEST: Final = 256 << 10
-"""The longest that may follow a length, in bytes."""
+#: Bytes that may be on their way, in each direction of a session.
 WINDOW: Final = 1 << 20
-"""Bytes that may be on their way, in each direction of a session."""
 
 _HEAD: Final = struct.Struct(">IBI")
 _PREFIX: Final = 5
@@ -103,20 +103,19 @@ class Type(IntEnum):
 class Verb(IntEnum):
     """The calls, and their arguments and results."""
 
+    #: text lookup name, pairs of the environment: text class, u8 whether XA.
     FACTORY = 1
-    """text lookup name, pairs of the environment: text class, u8 whether XA."""
+    #: u32 factory; optional texts user, passcode, client identifier: optional text client
+    #: identifier, text product, u8 xa, u8 plain.
     CONNECT = 2
-    """u32 factory; optional texts user, passcode, client identifier: optional text client
-    identifier, text product, u8 xa, u8 plain.
-    """
+    #: text lookup name, pairs of the environment: texts ``queue`` or ``topic``, and the name.
     REMEMBER = 3
-    """text lookup name, pairs of the environment: texts ``queue`` or ``topic``, and the name."""
+    #: u8 1 for a topic, text name.
     TEMPORARY = 4
-    """u8 1 for a topic, text name."""
+    #: text name of the durable subscription.
     UNSUBSCRIBE = 5
-    """text name of the durable subscription."""
+    #: nothing.
     CLOSE = 6
-    """nothing."""
 
 
 class Frame(NamedTuple):
@@ -201,12 +200,10 @@ def hello(properties: Mapping[str, str]) -> bytes:
 
 
 def call(channel: int, tag: int, verb: Verb, number: int, arguments: bytes = b"") -> bytes:
-    """A single call."""
     return frame(Type.CALL, channel, _CALL.pack(tag, verb, number) + arguments)
 
 
 def opening(channel: int, connection: int, mode: int, argument: int) -> bytes:
-    """Open a session."""
     return frame(Type.OPEN, channel, _OPEN.pack(connection, mode, argument))
 
 
@@ -226,7 +223,6 @@ def flag(value: bool) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """A text."""
     octets = value.encode("utf-8", "surrogatepass")
     return _NUMBER.pack(len(octets)) + octets
 
@@ -242,39 +238,38 @@ def pairs(values: Mapping[str, str]) -> bytes:
 
 
 class Payload:
-    """Reads a payload from its start to its end.
+    """Reads a payload to its end.
 
+    A number is a u32, a kind an i32, a flag a u8 that is 1 or 0.
+
+    :param position: where to begin.
     :raises WireError: by each method, if it is too short, or a text is not UTF-8.
     """
 
-    def __init__(self, octets: bytes) -> None:
+    def __init__(self, octets: bytes, position: int = 0) -> None:
         self._octets = octets
-        self._position = 0
+        self.position = position
 
     def _take(self, layout: struct.Struct) -> tuple[int, ...]:
         try:
-            found = layout.unpack_from(self._octets, self._position)
+            found = layout.unpack_from(self._octets, self.position)
         except struct.error as error:
             raise WireError(
                 f"a payload of {len(self._octets)} bytes is too short: {error}"
             ) from None
-        self._position += layout.size
+        self.position += layout.size
         return found
 
     def number(self) -> int:
-        """A u32."""
         return self._take(_NUMBER)[0]
 
     def kind(self) -> int:
-        """An i32."""
         return self._take(_FAILURE)[0]
 
     def flag(self) -> bool:
-        """A u8, 1 or 0."""
         return self.rest(1) == b"\x01"
 
     def text(self) -> str:
-        """A text."""
         octets = self.rest(self.number())
         try:
             return octets.decode("utf-8", "surrogatepass")
@@ -289,10 +284,10 @@ class Payload:
 
     def rest(self, length: int | None = None) -> bytes:
         """So many bytes, or all the rest."""
-        end = len(self._octets) if length is None else self._position + length
+        end = len(self._octets) if length is None else self.position + length
         if end > len(self._octets):
             raise WireError(f"a payload of {len(self._octets)} bytes is too short: expected {end}")
-        start, self._position = self._position, end
+        start, self.position = self.position, end
         return self._octets[start:end]
 
     def ready(self) -> Ready:

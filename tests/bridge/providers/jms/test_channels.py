@@ -57,7 +57,7 @@ class Recording:
     def drop(self, number: int) -> None:
         self.dropped.append(number)
 
-    def gave_up(self) -> None:
+    def perhaps_idle(self) -> None:
         self.given_up += 1
 
     def flush(self) -> None:
