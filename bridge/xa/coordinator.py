@@ -16,6 +16,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.logger import Logger
 
+from bridge.waiting import deferred
 from bridge.xa import xids
 from bridge.xa.decision_log import DecisionLog, Entry, Presumed, Presumptions, Removed
 from bridge.xa.enlisting import Committed, Transaction, have_one_rm
@@ -73,7 +74,7 @@ class Coordinator:
         self.counts: Final = TransactionCounts()
         #: Called with the ``ref-name`` of a resource manager that has yet to complete a
         #: transaction: until then it may hold its messages.
-        self.left: Callable[[str], None] = _ignore
+        self.left: Callable[[str], None] = lambda ref_name: None
         self._context: Final = RunContext(
             decisions, log, self._over, self._left, self._presume, self._now_ms, self.counts
         )
@@ -109,7 +110,8 @@ class Coordinator:
         """
         return await have_one_rm(one, other, self._log)
 
-    def recover(self, ref_name: str, rm: str, resource: XAResource) -> Deferred[Recovered]:
+    @deferred
+    async def recover(self, ref_name: str, rm: str, resource: XAResource) -> Recovered:
         """Commit or roll back this coordinator's branches in a resource manager.
 
         See :mod:`bridge.xa.recovery`.
@@ -122,36 +124,33 @@ class Coordinator:
             not be completed yet: try again later.
         """
 
-        async def recovered() -> Recovered:
-            turn = self._turns.setdefault(rm, DeferredLock())
-            await turn.acquire()
-            try:
-                self._resources[rm] = resource
-                recovery = Recovery(
-                    self._ids,
-                    self._runs,
-                    self._adopt,
-                    self._presumed,
-                    self._log,
-                    self._told,
-                    ref_name,
-                    rm,
-                    resource,
-                )
-                did = await recovery.run()
-            finally:
-                turn.release()
-            if did != Recovered():
-                self._log.info(
-                    "Recovered '{ref_name}': {committed} branches committed, {rolled_back} rolled back, {heuristic} completed heuristically",
-                    ref_name=ref_name,
-                    committed=did.committed,
-                    rolled_back=did.rolled_back,
-                    heuristic=did.heuristic,
-                )
-            return did
-
-        return Deferred.fromCoroutine(recovered())
+        turn = self._turns.setdefault(rm, DeferredLock())
+        await turn.acquire()
+        try:
+            self._resources[rm] = resource
+            recovery = Recovery(
+                self._ids,
+                self._runs,
+                self._adopt,
+                self._presumed,
+                self._log,
+                self._told,
+                ref_name,
+                rm,
+                resource,
+            )
+            did = await recovery.run()
+        finally:
+            turn.release()
+        if did != Recovered():
+            self._log.info(
+                "Recovered '{ref_name}': {committed} branches committed, {rolled_back} rolled back, {heuristic} completed heuristically",
+                ref_name=ref_name,
+                committed=did.committed,
+                rolled_back=did.rolled_back,
+                heuristic=did.heuristic,
+            )
+        return did
 
     def transactions(self) -> Sequence[TransactionStatus]:
         """Return the transactions that are not over, oldest first.
@@ -316,7 +315,3 @@ class Coordinator:
 
     def _now_ms(self) -> int:
         return wall_ms(self._clock)
-
-
-def _ignore(ref_name: str) -> None:
-    """Do nothing."""

@@ -80,7 +80,6 @@ class Transaction:
 
     @property
     def state(self) -> TransactionState:
-        """Where it stands."""
         return self._run.now.state
 
     @property

@@ -66,11 +66,62 @@ Step = tuple[GlobalTransaction, list[Action]]
 #: A state, and whether the resource manager keeps a record of the branch that it is to forget now.
 _Meaning = tuple[BranchState, bool]
 
-_HEURISTICS = {
-    xa.XA_HEURMIX: BranchState.HEURISTIC_MIXED,
-    xa.XA_HEURRB: BranchState.HEURISTIC_ROLLBACK,
-    xa.XA_HEURCOM: BranchState.HEURISTIC_COMMIT,
-    xa.XA_HEURHAZ: BranchState.HEURISTIC_HAZARD,
+#: The codes by which a resource manager says that it has rolled the branch back.
+_ROLLBACKS = range(xa.XA_RBBASE, xa.XA_RBEND + 1)
+_HEURISTICS: dict[int, _Meaning] = {
+    xa.XA_HEURMIX: (BranchState.HEURISTIC_MIXED, False),
+    xa.XA_HEURRB: (BranchState.HEURISTIC_ROLLBACK, False),
+    xa.XA_HEURCOM: (BranchState.HEURISTIC_COMMIT, False),
+    xa.XA_HEURHAZ: (BranchState.HEURISTIC_HAZARD, False),
+}
+
+# What an answer of a resource manager means for its branch, by its code.
+
+#: To prepare. With any other code the branch is to be rolled back.
+_VOTES = {
+    xa.XA_OK: BranchState.PREPARED,
+    xa.XA_RDONLY: BranchState.READ_ONLY,
+    xa.XAER_NOTA: BranchState.ROLLED_BACK,
+    **dict.fromkeys(_ROLLBACKS, BranchState.ROLLED_BACK),
+}
+#: To commit in the second phase. Any other code, and it is asked again.
+_COMMITTING: dict[int, _Meaning] = {
+    **_HEURISTICS,
+    **dict.fromkeys(_ROLLBACKS, (BranchState.HEURISTIC_ROLLBACK, False)),
+    xa.XA_OK: (BranchState.COMMITTED, False),
+    xa.XA_HEURCOM: (BranchState.COMMITTED, True),
+    # It was committed before, and the answer was lost; also where the first commit is answered so,
+    # as client libraries connect and ask again on their own. A hazard would have the messages in a
+    # dead message queue as well as at their target.
+    xa.XAER_NOTA: (BranchState.COMMITTED, False),
+}
+#: To commit in one phase, without a vote before. With any other code it is to be rolled back.
+_COMMITTING_IN_ONE_PHASE: dict[int, _Meaning] = {
+    **_HEURISTICS,
+    **dict.fromkeys(_ROLLBACKS, (BranchState.ROLLED_BACK, False)),
+    xa.XA_OK: (BranchState.COMMITTED, False),
+    xa.XA_HEURCOM: (BranchState.COMMITTED, True),
+    xa.XA_HEURRB: (BranchState.ROLLED_BACK, True),
+    xa.XAER_RMFAIL: (BranchState.UNKNOWN, False),
+    # Rolled back, or committed before by a client library that asked twice on its own.
+    xa.XAER_NOTA: (BranchState.UNKNOWN, False),
+}
+#: To roll back a branch that was not decided.
+_ROLLING_BACK: dict[int, _Meaning] = {
+    **_HEURISTICS,
+    **dict.fromkeys(_ROLLBACKS, (BranchState.ROLLED_BACK, False)),
+    xa.XA_OK: (BranchState.ROLLED_BACK, False),
+    xa.XA_HEURRB: (BranchState.ROLLED_BACK, True),
+    xa.XAER_NOTA: (BranchState.ROLLED_BACK, False),
+}
+#: To roll back a branch that was decided to commit, by an operator's order.
+_ROLLING_BACK_BY_ORDER: dict[int, _Meaning] = {
+    **_HEURISTICS,
+    **dict.fromkeys(_ROLLBACKS, (BranchState.HEURISTIC_ROLLBACK, False)),
+    xa.XA_OK: (BranchState.HEURISTIC_ROLLBACK, False),
+    xa.XA_HEURCOM: (BranchState.COMMITTED, True),
+    # It may have been committed before.
+    xa.XAER_NOTA: (BranchState.HEURISTIC_HAZARD, False),
 }
 
 
@@ -222,11 +273,19 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
     branch = replace(branch, asking=None, error=branch.error if same else answer.code)
     match answer.call:
         case Call.PREPARE:
-            voted = replace(branch, state=_meaning_of_prepare(answer.code))
+            voted = replace(branch, state=_VOTES.get(answer.code, BranchState.IDLE))
             return _gathered(_because(_with(now, index, voted), answer))
         case Call.COMMIT:
             before = now.branches[index].error
-            meaning = _meaning_of_commit(answer.code, before, is_one_of_several(branch.rm))
+            meaning = _COMMITTING.get(answer.code, (BranchState.WAITING, False))
+            if answer.code == xa.XAER_NOTA:
+                if is_one_of_several(branch.rm):
+                    # Another resource manager may have answered.
+                    meaning = BranchState.WAITING, False
+                elif before == xa.XAER_RMERR:
+                    # After that the specification has the branch rolled back, while some providers
+                    # say XAER_RMERR for anything.
+                    meaning = BranchState.HEURISTIC_HAZARD, False
             presumed = answer.code == xa.XAER_NOTA and meaning[0] is BranchState.COMMITTED
             first: list[Action] = (
                 [Presume(index, at_first=not now.told and not before)] if presumed else []
@@ -236,13 +295,16 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
         case Call.COMMIT_ONE_PHASE:
             if answer.code != xa.XA_HEURCOM:
                 now = _because(now, answer)
-            meaning = _meaning_of_commit_in_one_phase(answer.code)
+            meaning = _COMMITTING_IN_ONE_PHASE.get(answer.code, (BranchState.IDLE, False))
             if meaning[0] is BranchState.IDLE:
                 return _abort(_with(now, index, replace(branch, state=BranchState.IDLE)))
             return _means(now, index, branch, meaning)
         case Call.ROLLBACK:
-            read = _meaning_of_ordered_rollback if now.decided else _meaning_of_rollback
-            meaning = read(answer.code)
+            meaning = (
+                _ROLLING_BACK_BY_ORDER.get(answer.code, (BranchState.ROLLBACK_ORDERED, False))
+                if now.decided
+                else _ROLLING_BACK.get(answer.code, (BranchState.LEFT, False))
+            )
             if meaning[0] is BranchState.HEURISTIC_HAZARD:
                 # As it is not to be taken for one whose commit was answered so.
                 branch = replace(branch, error=xa.XA_HEURHAZ)
@@ -448,74 +510,3 @@ def _with(now: GlobalTransaction, index: int, branch: Branch) -> GlobalTransacti
 
 def _if(branch: Branch, states: frozenset[BranchState], then: BranchState) -> Branch:
     return replace(branch, state=then) if branch.state in states else branch
-
-
-# What an answer of a resource manager means for its branch, by its code.
-
-
-def _meaning_of_prepare(code: int) -> BranchState:
-    """IDLE is a branch that is to be rolled back."""
-    if code == xa.XA_OK:
-        return BranchState.PREPARED
-    if code == xa.XA_RDONLY:
-        return BranchState.READ_ONLY
-    gone = code == xa.XAER_NOTA or xa.is_rolled_back(code)
-    return BranchState.ROLLED_BACK if gone else BranchState.IDLE
-
-
-def _meaning_of_commit(code: int, before: int, several: bool) -> _Meaning:
-    """In the second phase.
-
-    :param before: the code of the failure before this, or 0. :param several: whether it may be
-        another resource manager that has answered.
-    """
-    if code in (xa.XA_OK, xa.XA_HEURCOM):
-        return BranchState.COMMITTED, code == xa.XA_HEURCOM
-    if code == xa.XAER_NOTA:
-        if several:
-            return BranchState.WAITING, False
-        # It was committed before, and the answer was lost; also where the first commit is answered
-        # so, as client libraries connect and ask again on their own. A hazard would have the
-        # messages in a dead message queue as well as at their target. But after an XAER_RMERR the
-        # specification has it rolled back, while some providers say XAER_RMERR for anything.
-        return (
-            BranchState.HEURISTIC_HAZARD if before == xa.XAER_RMERR else BranchState.COMMITTED,
-            False,
-        )
-    if xa.is_rolled_back(code):
-        return BranchState.HEURISTIC_ROLLBACK, False
-    return _HEURISTICS.get(code, BranchState.WAITING), False
-
-
-def _meaning_of_commit_in_one_phase(code: int) -> _Meaning:
-    """Without a vote before. IDLE is a branch that is to be rolled back."""
-    if code in (xa.XA_OK, xa.XA_HEURCOM):
-        return BranchState.COMMITTED, code == xa.XA_HEURCOM
-    if code in (xa.XAER_RMFAIL, xa.XAER_NOTA):
-        # Not known to it: rolled back, or committed before by a client library that asked twice on
-        # its own.
-        return BranchState.UNKNOWN, False
-    if code == xa.XA_HEURRB or xa.is_rolled_back(code):
-        return BranchState.ROLLED_BACK, code == xa.XA_HEURRB
-    return _HEURISTICS.get(code, BranchState.IDLE), False
-
-
-def _meaning_of_rollback(code: int) -> _Meaning:
-    """Of a branch that was not decided."""
-    if code == xa.XA_HEURRB:
-        return BranchState.ROLLED_BACK, True
-    if code in (xa.XA_OK, xa.XAER_NOTA) or xa.is_rolled_back(code):
-        return BranchState.ROLLED_BACK, False
-    return _HEURISTICS.get(code, BranchState.LEFT), False
-
-
-def _meaning_of_ordered_rollback(code: int) -> _Meaning:
-    """Of a branch that was decided to commit, by an operator's order."""
-    if code == xa.XA_HEURCOM:
-        return BranchState.COMMITTED, True
-    if code == xa.XA_OK or xa.is_rolled_back(code):
-        return BranchState.HEURISTIC_ROLLBACK, False
-    if code == xa.XAER_NOTA:
-        # It may have been committed before.
-        return BranchState.HEURISTIC_HAZARD, False
-    return _HEURISTICS.get(code, BranchState.ROLLBACK_ORDERED), False

@@ -130,7 +130,7 @@ class TransactionRun:
         #: Must fire before this one is decided; never fails.
         self.first: Deferred[None] | None = None
         self._context: Final = context
-        self._hit: Final = crashpoints.hit if at_points else _nowhere
+        self._hit: Final = crashpoints.hit if at_points else (lambda point: None)
         self._counts: Final[dict[tuple[str, ...], int]] = {}
         self._ends = 0
         self._events: Final[deque[tuple[Event, Callable[[LogFailed | None], None] | None]]] = (
@@ -195,7 +195,6 @@ class TransactionRun:
         return TransactionStatus(self.id, state.value, decision, self.since_ms, branches, text)
 
     def xid(self, bqual: bytes) -> Xid:
-        """The id of a branch."""
         return Xid(xids.FORMAT_ID, self.gtrid, bqual)
 
     def tell(
@@ -526,7 +525,3 @@ def _reason(branch: Branch) -> str:
     if branch.state is BranchState.WAITING and branch.error == xa.XAER_NOTA:
         return "not known at the broker asked last"
     return ""
-
-
-def _nowhere(point: str) -> None:
-    """Pass no crash point."""

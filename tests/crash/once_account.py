@@ -17,7 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from bridge.xa.log.records import live, read_changes, read_header
+from bridge.xa.decision_log import Entry, Removed
+from bridge.xa.log.records import read_changes, read_header
 from tests.crash.client import PATIENCE, Client, Gone, encode
 from tests.faults.traffic import number_of, produce
 from tests.gateway_process import HOST
@@ -185,4 +186,10 @@ def decided(log: Path) -> int:
     data = log.read_bytes()
     header, end = read_header(data, str(log))
     changes, _ = read_changes(data, header, end, str(log))
-    return len(list(live(changes)))
+    listed: set[bytes] = set()
+    for change in changes:
+        if isinstance(change, Entry):
+            listed.add(change.gtrid)
+        elif isinstance(change, Removed):
+            listed.discard(change.gtrid)
+    return len(listed)

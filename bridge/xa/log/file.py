@@ -21,7 +21,6 @@ from bridge.xa.log.records import (
     Header,
     frame,
     header,
-    live,
     read_changes,
     read_header,
 )
@@ -247,7 +246,6 @@ class LogFile:
 
     @property
     def path(self) -> str:
-        """The file, as errors call it."""
         return self._storage.name
 
     def entries(self) -> Sequence[Entry]:
@@ -265,7 +263,8 @@ class LogFile:
         :raises NotWritten: none of them is in the log, and the next may fare better. :raises
             LogFailed: it is not known.
         """
-        self._require()
+        if self.failed is not None:
+            raise NotWritten(self.failed.file, self.failed.reason)
         data = frame(changes, self.header, self._length, self._synced)
         self._append(data)
         for change in changes:
@@ -291,15 +290,9 @@ class LogFile:
                 self._storage.name, 0, f"it holds what this gateway does not write: {strange}"
             ) from strange
         self.cut = len(data) - good
-        self._live = {entry.gtrid: entry for entry in live(changes)}
         for change in changes:
-            if isinstance(change, Presumed):
-                self._presumed.add(change)
+            self._apply(change)
         return before
-
-    def _require(self) -> None:
-        if self.failed is not None:
-            raise NotWritten(self.failed.file, self.failed.reason)
 
     def _append(self, data: bytes) -> None:
         try:

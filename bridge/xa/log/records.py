@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -195,17 +195,3 @@ def _read(said: dict[str, Any]) -> Change:
         said["forgetting"],
         tuple(branches),
     )
-
-
-def live(changes: Sequence[Change]) -> Iterator[Entry]:
-    """Return the last entry of each transaction that was not removed.
-
-    In the order in which they came.
-    """
-    left: dict[bytes, Entry] = {}
-    for change in changes:
-        if isinstance(change, Removed):
-            left.pop(change.gtrid, None)
-        elif isinstance(change, Entry):
-            left[change.gtrid] = change
-    yield from left.values()
