@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
@@ -22,7 +23,7 @@ from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import covers, from_headers, is_wild
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import Delivery, WireSubscription
-from bridge.providers.stomp.transaction import Transaction
+from bridge.providers.stomp.transaction import Settlement, Transaction
 from bridge.providers.stomp.window import SubscribingSession, Window
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind
@@ -108,17 +109,17 @@ class StompConsumer:
     def start(self) -> None:
         if not self.closed:
             self._running = True
-            self._connection.turn.touch(self)
+            self._connection.turn.touch(self.pump)
 
     def stop(self) -> None:
         self._running = False
         if not self.closed:
-            self._connection.turn.touch(self)
+            self._connection.turn.touch(self.pump)
 
     def grant(self, messages: int, octets: int = 0) -> None:
         self._credit.grant(messages, octets)
         if not self.closed:
-            self._connection.turn.touch(self)
+            self._connection.turn.touch(self.pump)
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         transaction = self.session.transaction_for(within)
@@ -153,15 +154,19 @@ class StompConsumer:
             self.rejected(taken, delay_ms, dead)
         else:
             self._held += len(taken)
-            transaction.reject(self, list(zip(numbers, taken, strict=True)), delay_ms, dead)
+            numbered = list(zip(numbers, taken, strict=True))
+            transaction.settlements.append(Settlement(self, numbered, True, delay_ms, dead))
 
     def close(self, requeue: bool = True) -> None:
         if not self.closed:
             self.closed = True
             self._running = False
             self._connection.durables.closed(self.spec.durable_name, self)
-            if not requeue:
-                self._keep()
+            if not requeue and not self._held and not self._redelivery:
+                # Outstanding deliveries may still be settled: accept no more.
+                self._window.narrow(
+                    {delivery.subscription for _, delivery in self._in_flight.items()}
+                )
         if requeue:
             self._buffer.extend(self._redelivery.take())
             for delivery in self._in_flight.clear():
@@ -196,7 +201,7 @@ class StompConsumer:
                 return
             self._buffer.append(delivery)
             self._count(delivery.size)
-        self._connection.turn.touched(self)
+        self._connection.turn.touched(self.pump)
 
     @property
     def waiting(self) -> int:
@@ -250,10 +255,6 @@ class StompConsumer:
         self._window.drop()
 
     # --- for sessions and transactions
-
-    def recover(self) -> None:
-        """Redeliver everything outstanding; its numbers are void."""
-        self.given_up([])
 
     def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
         """Redeliver these and everything outstanding.
@@ -381,7 +382,8 @@ class StompConsumer:
         if transaction is None:
             return self._acknowledge(taken)
         self._held += len(taken)
-        transaction.acknowledge(self, list(zip(numbers, taken, strict=True)))
+        numbered = list(zip(numbers, taken, strict=True))
+        transaction.settlements.append(Settlement(self, numbered))
         return len(taken)
 
     def _acknowledge(self, deliveries: list[Delivery]) -> int:
@@ -399,12 +401,7 @@ class StompConsumer:
         if self.closed:
             self._retire()
         else:
-            self._connection.turn.touch(self)
-
-    def _keep(self) -> None:
-        """Closed, and outstanding deliveries may still be settled: accept no more."""
-        if not self._held and not self._redelivery:
-            self._window.narrow({delivery.subscription for _, delivery in self._in_flight.items()})
+            self._connection.turn.touch(self.pump)
 
     def _retire(self) -> None:
         """Release the subscriptions if it is closed and nothing can be settled."""
@@ -434,6 +431,7 @@ class StompConsumer:
         self._connection.buffered += octets
 
 
+@dataclass(slots=True)
 class Credit:
     """What may still be delivered to a consumer.
 
@@ -441,11 +439,8 @@ class Credit:
         count.
     """
 
-    __slots__ = ("messages", "octets")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.octets: int | None = None
+    messages: int = 0
+    octets: int | None = None
 
     def grant(self, messages: int, octets: int) -> None:
         """Add to it. :raises ValueError: a number is negative."""

@@ -138,7 +138,8 @@ def decode_headers(
     :param pairs: the headers of a MESSAGE. :param spent: names that are neither. :param reserved:
         as for `encode_headers`.
     """
-    types = _types(pairs.get(TYPES, ""))
+    entries = [entry.partition("=") for entry in pairs.get(TYPES, "").split(",")]
+    types = {_encoded(name): kind for name, equals, kind in entries if equals}
     properties: dict[str, Value] = {}
     extras: list[tuple[str, str]] = []
     for name, text in pairs.items():
@@ -198,15 +199,6 @@ def _value(text: str, kind: str | None) -> Value:
         return _READERS[kind](text)
     except ValueError:
         return text
-
-
-def _types(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for entry in text.split(","):
-        name, equals, kind = entry.partition("=")
-        if equals:
-            found[_encoded(name)] = kind
-    return found
 
 
 def _usable(name: str, reserved: Container[str]) -> bool:

@@ -33,12 +33,11 @@ class MalformedFrames(Exception):
     :param reason: what is wrong with it.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(self._sentence(reason))
-        self.reason = reason
+    _ABOUT = "it does not speak STOMP"
 
-    def _sentence(self, reason: str) -> str:
-        return f"it does not speak STOMP: {reason}"
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{self._ABOUT}: {reason}")
+        self.reason = reason
 
 
 class FrameTooLarge(MalformedFrames):
@@ -47,8 +46,7 @@ class FrameTooLarge(MalformedFrames):
     :param reason: its size, the limit, and what sets that.
     """
 
-    def _sentence(self, reason: str) -> str:
-        return f"it sent a frame that is too large: {reason}"
+    _ABOUT = "it sent a frame that is too large"
 
 
 class Received(NamedTuple):

@@ -33,6 +33,7 @@ from bridge.providers.stomp.session import Sessions, StompSession
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import durable_headers, remove_durable_queue
 from bridge.providers.stomp.wire import Wire
+from bridge.waiting import deferred
 from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -74,20 +75,14 @@ class StompProvider:
     def resource(self) -> str:
         return str(self.address)
 
-    def connect(
-        self,
-        credentials: Credentials,
-        client_id: str | None,
-        lost: Callable[[MessagingError], None],
-    ) -> Deferred[Connection]:
-        return Deferred.fromCoroutine(self._connect(credentials, client_id or None, lost))
-
-    async def _connect(
+    @deferred
+    async def connect(
         self,
         credentials: Credentials,
         client_id: str | None,
         lost: Callable[[MessagingError], None],
     ) -> Connection:
+        client_id = client_id or None
         if client_id is not None:
             if client_id in self._client_ids:
                 raise ClientIdInUse(client_id)
@@ -291,7 +286,9 @@ class StompConnection:
             for session in self._sessions.all():
                 session.abandon()
             self._ended()
-        return self._wire.close().addCallback(lambda _: self._closed())
+        return self._wire.close().addCallback(
+            lambda _: self._end(ProviderUnavailable("the connection is closed"))
+        )
 
     # --- what the wire says
 
@@ -327,9 +324,6 @@ class StompConnection:
         self._end(error)
         if not self.state.closing:
             self._lost(error)
-
-    def _closed(self) -> None:
-        self._end(ProviderUnavailable("the connection is closed"))
 
     def _end(self, error: MessagingError) -> None:
         sessions = self._sessions.all()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
 from bridge.providers.stomp.consumer import StompConsumer
 from bridge.providers.stomp.mapping import is_wild, spell, to_headers
@@ -36,20 +37,6 @@ from gateway.stomp.brokers import Vouching
 _SETTLED = "settled"
 
 
-class _Frame(NamedTuple):
-    """A frame to be written.
-
-    :param alike: its RECEIPT confirms all earlier frames with an equal value; None needs no
-        RECEIPT.
-    """
-
-    command: str
-    headers: Pairs
-    body: bytes
-    asked: Asked
-    alike: object
-
-
 class StompSession:
     """One session. Made by its connection."""
 
@@ -60,7 +47,7 @@ class StompSession:
         self._connection = connection
         self._sessions = sessions
         self._consumers: dict[StompConsumer, None] = {}
-        self._frames: list[_Frame] = []
+        self._frames: list[Outgoing] = []
         self._receipts = Receipts(connection.turn.soon)
         self._transaction = Transaction(self.dialect)
         #: Transactions that the user has committed; the first is with the broker.
@@ -90,11 +77,9 @@ class StompSession:
         if self.mode is Mode.TRANSACTED:
             self._transaction.sends += outgoing
             return
-        self._frames += [
-            _Frame("SEND", one.headers, one.body, one.asked, one.alike) for one in outgoing
-        ]
+        self._frames += outgoing
         self._connection.turn.gathered += sum([len(one.body) for one in outgoing])
-        self._connection.turn.flush_later(self)
+        self._connection.turn.flush_later(self.flush)
 
     def _outgoing(self, index: int, message: Message, now: int) -> Outgoing:
         destination = message.headers.destination
@@ -119,9 +104,8 @@ class StompSession:
             if vouching is Vouching.ALIKE
             else vouching
         )
-        return Outgoing(
-            headers, message.body, asked, object() if vouching is Vouching.ONE else alike
-        )
+        alike = object() if vouching is Vouching.ONE else alike
+        return Outgoing("SEND", headers, message.body, asked, alike)
 
     def writable(self) -> bool:
         return not self._connection.turn.crowded
@@ -138,9 +122,9 @@ class StompSession:
         """Write a frame, in order with everything else of this session."""
         settles = command in ("ACK", "NACK")
         self._frames.append(
-            _Frame(command, headers, b"", Asked(Operation.SETTLE), _SETTLED if settles else None)
+            Outgoing(command, headers, b"", Asked(Operation.SETTLE), _SETTLED if settles else None)
         )
-        self._connection.turn.flush_later(self)
+        self._connection.turn.flush_later(self.flush)
 
     def ask(self, command: str, headers: Pairs, asked: Asked, answer: Answer) -> None:
         """Write a frame with a RECEIPT, for which completions wait.
@@ -191,7 +175,7 @@ class StompSession:
             if spec.selector.strip():
                 parse_selector(spec.selector)
             else:
-                spec = _without_selector(spec)
+                spec = replace(spec, selector=None)
         if spec.browse:
             if not dialect.browse:
                 raise NotSupported("browse")
@@ -273,7 +257,7 @@ class StompSession:
     def commit(self, done: Done) -> None:
         self._check_transacted("commit")
         transaction, self._transaction = self._transaction, Transaction(self.dialect)
-        self._commits.append((transaction, self._receipts.ask(done)))
+        self._commits.append((transaction, self._receipts.completions.ask(done)))
         if not self._committing:
             self._commit_next()
 
@@ -313,11 +297,11 @@ class StompSession:
         # The next one must not be asked of a connection that has ended.
         if not self._connection.ending:
             self._commit_next()
-        self._receipts.finish(completion, error)
+        self._receipts.completions.finish(completion, error)
 
     def rollback(self, done: Done) -> None:
         self._check_transacted("rollback")
-        completion = self._receipts.ask(done)
+        completion = self._receipts.completions.ask(done)
         self._transaction.undo(self, self._consumers)
         self._receipts.finish_soon(completion)
 
@@ -326,7 +310,7 @@ class StompSession:
         if self.mode is Mode.TRANSACTED:
             raise NotSupported("recover in a transacted session")
         for consumer in list(self._consumers):
-            consumer.recover()
+            consumer.given_up([])
 
     def _check_transacted(self, what: str) -> None:
         self._check_open()
@@ -354,7 +338,6 @@ class StompSession:
             self.put("ABORT", [("transaction", self._opened)])
             self._opened = None
         self.flush()
-        self._sessions.release_transaction(self)
         self._sessions.forget(self)
 
     @property
@@ -384,12 +367,6 @@ class StompSession:
         self._connection.check_open()
 
 
-def _without_selector(spec: Subscription) -> Subscription:
-    return Subscription(
-        spec.destination, None, spec.no_local, spec.durable_name, spec.browse, spec.redelivery
-    )
-
-
 class _Boundary(Pending):
     """A completion that waits for all RECEIPTs up to a number."""
 
@@ -413,7 +390,8 @@ class Receipts:
 
     def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
         self._soon = soon
-        self._completions = Completions()
+        #: All completions in order; those that the session makes itself finish here.
+        self.completions = Completions()
         self._boundaries: deque[_Boundary] = deque()
         self._last = 0
         #: All numbers up to :attr:`_low` have arrived, and these behind it.
@@ -426,7 +404,7 @@ class Receipts:
         self._ended: MessagingError | None = None
 
     def __len__(self) -> int:
-        return len(self._completions)
+        return len(self.completions)
 
     def number(self) -> int:
         """The number of a RECEIPT that is being asked for."""
@@ -445,8 +423,8 @@ class Receipts:
             self._low += 1
             self._arrived.remove(self._low)
         while self._boundaries and self._boundaries[0].upto <= self._low:
-            self._completions.settle(self._boundaries.popleft())
-        self._completions.release()
+            self.completions.settle(self._boundaries.popleft())
+        self.completions.release()
 
     def complete(self, done: Done) -> None:
         """Call ``done`` when all RECEIPTs asked for so far have arrived.
@@ -454,34 +432,23 @@ class Receipts:
         Not before all earlier completions.
         """
         boundary = _Boundary(self, done, self._last)
-        self._completions.add(boundary)
+        self.completions.add(boundary)
         if boundary.upto <= self._low:
-            self._completions.settle(boundary)
+            self.completions.settle(boundary)
         else:
             self._boundaries.append(boundary)
         self._release_soon()
 
-    def ask(self, done: Done) -> Completion:
-        """Make a completion that :meth:`finish` finishes."""
-        return self._completions.ask(done)
-
-    def finish(self, completion: Completion, error: MessagingError | None) -> None:
-        """Finish it and tell it at once.
-
-        Not for calls that users of the seam make.
-        """
-        self._completions.finish(completion, error)
-
     def finish_soon(self, completion: Completion) -> None:
         """Finish it without error, and tell it in a later turn."""
-        self._completions.settle(completion)
+        self.completions.settle(completion)
         self._release_soon()
 
     def fail_all(self, error: MessagingError) -> None:
         """Nothing more arrives: from the first completion that waits on, all fail."""
-        self._completions.release()
+        self.completions.release()
         self._ended = error
-        self._completions.fail_all(error)
+        self.completions.fail_all(error)
 
     def failure(self, upto: int) -> MessagingError | None:
         """The first failure up to this number that no completion has told yet.
@@ -499,7 +466,7 @@ class Receipts:
 
     def _release(self) -> None:
         self._releasing = False
-        self._completions.release()
+        self.completions.release()
 
 
 class Sessions:
@@ -534,13 +501,10 @@ class Sessions:
         self._transacted = session
         return True
 
-    def release_transaction(self, session: StompSession) -> None:
-        """Undo :meth:`take_transaction`. Idempotent."""
-        if self._transacted is session:
-            self._transacted = None
-
     def forget(self, session: StompSession) -> None:
         """Drop a closed session; its pending completions are still told."""
+        if self._transacted is session:
+            self._transacted = None
         self.open.pop(session, None)
         self._closed = {each: None for each in [*self._closed, session] if each.waiting}
 

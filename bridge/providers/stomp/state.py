@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from twisted.internet.interfaces import IReactorTime
@@ -23,16 +23,6 @@ from gateway.stomp.brokers import Dialect
 
 #: Bytes of bodies that wait for the end of the turn from which on a session is not writable.
 _MOST_GATHERED: Final = 1_048_576
-
-
-class Delivering(Protocol):
-    def pump(self) -> None:
-        """Deliver what may be delivered, and ask the broker for more."""
-
-
-class Writing(Protocol):
-    def flush(self) -> None:
-        """Hand the gathered frames to the wire."""
 
 
 class Turn:
@@ -49,26 +39,27 @@ class Turn:
         self._ended = ended
         #: Bytes of bodies that wait for the end of the turn.
         self.gathered = 0
-        self._touched: dict[Delivering, None] = {}
-        self._to_flush: dict[Writing, None] = {}
+        #: What pumps a consumer, and what flushes a session, in the order asked for.
+        self._touched: dict[Callable[[], None], None] = {}
+        self._to_flush: dict[Callable[[], None], None] = {}
         self._due: list[Callable[[], None]] = []
         self._scheduled = False
         self._resumes: list[Callable[[], None]] = []
         wire.on_run = self.finish
         wire.on_relief = self._relieved
 
-    def touched(self, consumer: Delivering) -> None:
+    def touched(self, pump: Callable[[], None]) -> None:
         """Pump a consumer at the end of the run of frames that is being read."""
-        self._touched[consumer] = None
+        self._touched[pump] = None
 
-    def touch(self, consumer: Delivering) -> None:
+    def touch(self, pump: Callable[[], None]) -> None:
         """Pump a consumer at the end of this turn."""
-        self._touched[consumer] = None
+        self._touched[pump] = None
         self._schedule()
 
-    def flush_later(self, session: Writing) -> None:
+    def flush_later(self, flush: Callable[[], None]) -> None:
         """Flush a session at the end of this turn."""
-        self._to_flush[session] = None
+        self._to_flush[flush] = None
         self._schedule()
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -89,8 +80,8 @@ class Turn:
         """Deliver until nothing more can be delivered, then write."""
         while self._touched:
             touched, self._touched = self._touched, {}
-            for consumer in touched:
-                consumer.pump()
+            for pump in touched:
+                pump()
         self.flush()
         self._ended()
 
@@ -98,8 +89,8 @@ class Turn:
         """Write the gathered frames of all sessions."""
         to_flush, self._to_flush = self._to_flush, {}
         self.gathered = 0
-        for session in to_flush:
-            session.flush()
+        for flush in to_flush:
+            flush()
         self._wire.flush()
 
     def drop(self) -> None:
@@ -211,7 +202,6 @@ class ConnectionState:
             raise ProviderUnavailable("the connection is closed")
 
     def now_ms(self) -> int:
-        """The time in epoch milliseconds."""
         return wall_ms(self.clock)
 
     def new_id(self) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import uuid4
 
@@ -62,6 +63,7 @@ class Receiver(Protocol):
         """The broker refused or ended a subscription."""
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """A message that the broker sent for a subscription, until it is settled.
 
@@ -70,25 +72,14 @@ class Delivery:
         of memory that it takes, estimated.
     """
 
-    __slots__ = ("again", "attempts", "message", "name", "size", "subscription")
-
-    def __init__(
-        self,
-        subscription: WireSubscription,
-        name: str,
-        message: Message,
-        attempts: int,
-        size: int,
-    ) -> None:
-        self.subscription: Final = subscription
-        self.name: Final = name
-        self.message: Final = message
-        self.attempts = attempts
-        self.size: Final = size
-        self.again = False
+    subscription: WireSubscription
+    name: str
+    message: Message
+    attempts: int
+    size: int
+    again: bool = False
 
     def acknowledge(self) -> None:
-        """ACK it outside of a transaction."""
         subscription = self.subscription
         subscription.line.put("ACK", subscription.settling(self.name))
 

@@ -20,11 +20,13 @@ from gateway.stomp.brokers import Dialect
 
 
 class Outgoing(NamedTuple):
-    """A SEND to be written.
+    """A frame to be written.
 
-    :param alike: where the dialect allows it, one RECEIPT confirms all SENDs with an equal value.
+    :param alike: its RECEIPT confirms all earlier frames with an equal value; None needs no
+        RECEIPT.
     """
 
+    command: str
     headers: Pairs
     body: bytes
     asked: Asked
@@ -61,7 +63,7 @@ class SettlingConsumer(Protocol):
         """
 
 
-class _Settlement(NamedTuple):
+class Settlement(NamedTuple):
     """Deliveries acknowledged, or rejected as by ``Consumer.reject``."""
 
     consumer: SettlingConsumer
@@ -77,27 +79,11 @@ class Transaction:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self.sends: list[Outgoing] = []
-        self._settlements: list[_Settlement] = []
+        self.settlements: list[Settlement] = []
 
     @property
     def empty(self) -> bool:
-        return not self.sends and not self._settlements
-
-    def acknowledge(
-        self, consumer: SettlingConsumer, deliveries: list[tuple[int, Delivery]]
-    ) -> None:
-        """Deliveries are acknowledged in it."""
-        self._settlements.append(_Settlement(consumer, deliveries))
-
-    def reject(
-        self,
-        consumer: SettlingConsumer,
-        deliveries: list[tuple[int, Delivery]],
-        delay_ms: int | None,
-        dead: DeadReason | None,
-    ) -> None:
-        """Deliveries are rejected in it."""
-        self._settlements.append(_Settlement(consumer, deliveries, True, delay_ms, dead))
+        return not self.sends and not self.settlements
 
     def write(self, wire: Wire, name: str, opened: bool, done: Answer) -> None:
         """Have the broker carry it out.
@@ -129,7 +115,7 @@ class Transaction:
         if not opened:
             frames.append(("BEGIN", [transaction], b""))
         frames += [("SEND", [*send.headers, transaction], send.body) for send in self.sends]
-        for settlement in self._settlements:
+        for settlement in self.settlements:
             deliveries = [delivery for _, delivery in settlement.deliveries]
             if not dialect.acknowledges_within:
                 # Cumulative, so the last of each subscription is enough.
@@ -163,7 +149,7 @@ class Transaction:
 
     def committed(self) -> None:
         """The broker has carried it out."""
-        for settlement in self._settlements:
+        for settlement in self.settlements:
             deliveries = [delivery for _, delivery in settlement.deliveries]
             redeliver = settlement.rejected and settlement.dead is None
             if redeliver and self._dialect.acknowledges_within:
@@ -179,7 +165,7 @@ class Transaction:
         :param consumers: of the session.
         """
         own: dict[SettlingConsumer, list[tuple[int, Delivery]]] = {each: [] for each in consumers}
-        undone, self.sends, self._settlements = self._settlements, [], []
+        undone, self.sends, self.settlements = self.settlements, [], []
         for consumer, deliveries, *_ in undone:
             if consumer.session is session:
                 own.setdefault(consumer, []).extend(deliveries)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -41,15 +42,13 @@ _LINGER: Final = 1.0
 _QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
+@dataclass(slots=True)
 class _Waiting:
     """A frame whose RECEIPT is awaited."""
 
-    __slots__ = ("answer", "asked", "due")
-
-    def __init__(self, asked: Asked, answer: Answer, due: float) -> None:
-        self.asked = asked
-        self.answer = answer
-        self.due = due
+    asked: Asked
+    answer: Answer
+    due: float
 
 
 class _HeartBeats:
@@ -111,13 +110,13 @@ class Wire(Protocol):
         #: Fires with the headers of CONNECTED; fails if the connection ends before.
         self.opened: Deferred[dict[str, str]] = Deferred()
         #: Called with each MESSAGE.
-        self.on_message: Callable[[Received], None] = _no_message
+        self.on_message: Callable[[Received], None] = lambda frame: None
         #: Called when the frames that arrived together were passed on.
-        self.on_run: Callable[[], None] = _nothing
+        self.on_run: Callable[[], None] = lambda: None
         #: Told once if the connection ends without being closed.
-        self.on_lost: Callable[[MessagingError], None] = _no_loss
+        self.on_lost: Callable[[MessagingError], None] = lambda error: None
         #: Called each time that more can be written after :attr:`crowded`.
-        self.on_relief: Callable[[], None] = _nothing
+        self.on_relief: Callable[[], None] = lambda: None
         #: An ERROR that answers a frame leaves the connection open.
         self.survives_errors = False
         #: Why it ended; None while it is open.
@@ -208,10 +207,6 @@ class Wire(Protocol):
     def crowded(self) -> bool:
         """Whether as much waits to be written as should."""
         return self._choked or self._gathered > _CROWDED
-
-    @property
-    def awaits_receipts(self) -> bool:
-        return bool(self._waiting)
 
     def pauseProducing(self) -> None:
         """The transport's buffer is full."""
@@ -464,18 +459,6 @@ def _reason(reason: Failure) -> str:
     if isinstance(reason.value, ConnectionDone):
         return "it closed the connection"
     return f"the connection was lost: {reason.getErrorMessage() or reason.type}"
-
-
-def _nothing() -> None:
-    """The default of callbacks without arguments."""
-
-
-def _no_message(frame: Received) -> None:
-    """The default of :attr:`Wire.on_message`."""
-
-
-def _no_loss(error: MessagingError) -> None:
-    """The default of :attr:`Wire.on_lost`."""
 
 
 class _PromptSocket:
