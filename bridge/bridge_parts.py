@@ -23,6 +23,7 @@ from bridge.journal import BridgeLines
 from bridge.link.delivery.coordination import Coordination
 from bridge.link.link import JMSLink
 from bridge.link.refused_link import RefusedLink
+from bridge.waiting import deferred
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
 from gateway.messaging.clocks import wall_ms
@@ -65,14 +66,12 @@ class DeadMessages:
     def start(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._queues.start())
 
-    def stop_replaced(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._stop_replaced())
-
     def stop(self) -> Deferred[None]:
         self._replaced.append(self._queues)
-        return Deferred.fromCoroutine(self._stop_replaced())
+        return self.stop_replaced()
 
-    async def _stop_replaced(self) -> None:
+    @deferred
+    async def stop_replaced(self) -> None:
         replaced, self._replaced = self._replaced, []
         for queues in replaced:
             await queues.stop()

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 
 from bridge.config import model
 from bridge.config.secrets import secrets_in
+from bridge.waiting import deferred
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection, Credentials, Provider, Subscription, Waiting
@@ -180,7 +181,8 @@ class AdministeredFactory:
         self._product = connection.product
         return connection
 
-    def destination(self, destination: model.Destination) -> Deferred[Destination]:
+    @deferred
+    async def destination(self, destination: model.Destination) -> Destination:
         """Return the destination that an element means at this provider.
 
         The result of a look-up is kept.
@@ -188,13 +190,7 @@ class AdministeredFactory:
         :returns: fails with FactoryError if the provider has no look-up, else as the provider's
             look-up does: with ProviderUnavailable.
         """
-        by_name = destination.by_name
-        if by_name is not None:
-            return succeed(by_name)
-        return Deferred.fromCoroutine(self._destination(destination))
-
-    async def _destination(self, destination: model.Destination) -> Destination:
-        found = self._found.get(destination)
+        found = destination.by_name or self._found.get(destination)
         if found is not None:
             return found
         ref_name = self.config.ref_name

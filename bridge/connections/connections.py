@@ -22,7 +22,7 @@ from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool
-from bridge.waiting import timeout
+from bridge.waiting import deferred, timeout
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
 
@@ -272,7 +272,8 @@ class Connections:
     def _those(self, kind: ConnectionKind) -> list[Pool]:
         return [pool for pool in (*self._common.values(), *self._leaving) if pool.kind is kind]
 
-    def close(self) -> Deferred[None]:
+    @deferred
+    async def close(self) -> None:
         """Close every connection.
 
         Attempts to connect fail at once, and so does borrowing from now on.
@@ -282,9 +283,6 @@ class Connections:
 
         :returns: fires, never with an error, when all are closed.
         """
-        return Deferred.fromCoroutine(self._close())
-
-    async def _close(self) -> None:
         error = self._closed = self._closed or ProviderUnavailable(
             "the bridge has closed its connections"
         )

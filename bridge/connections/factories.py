@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUP", "AdministeredFactory", "Embedded", "Factories", "FactoryError", "installed"]
 
+#: The entry-point group of providers of other packages.
 GROUP: Final = "stomp_gateway.providers"
-"""The entry-point group of providers of other packages."""
 
 CLIENT_ID: Final = "imqConfiguredClientID"
 USERNAME: Final = "imqDefaultUsername"
@@ -242,9 +242,7 @@ class Factories:
         points = self._entry_points()
         point = points.get(name)
         if point is None:
-            near = nearest(name, points)
-            meant = f"; was {near} meant?" if near else ""
-            reason = f"no provider '{name}' is installed in entry-point group {GROUP}; {_listed(points)}{meant}"
+            reason = f"no provider '{name}' is installed in entry-point group {GROUP}; {_listed(points)}{_meant(name, points)}"
             raise FactoryError(config.ref_name, reason, where)
         try:
             make = point.load()
@@ -280,15 +278,19 @@ class Factories:
     ) -> None:
         for name in given:
             if name not in known:
-                near = nearest(name, known)
                 self._log.warn(
                     "connection-factory {ref_name}: property '{name}' means nothing to {whose}, which knows {known}{meant}",
                     ref_name=config.ref_name,
                     name=name,
                     whose=whose,
                     known=", ".join(known) + also,
-                    meant=f"; was {near} meant?" if near else "",
+                    meant=_meant(name, known),
                 )
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"; was {near} meant?" if near else ""
 
 
 def _missing(provider: Any) -> str:
@@ -348,17 +350,13 @@ def _mode(value: str) -> int:
     return int(text)
 
 
-def _options(value: str) -> tuple[str, ...]:
-    return tuple(value.split())
-
-
 #: The field of :class:`~bridge.providers.jms.connection.JMSFactory` that each property gives, and how
 #: its value is read.
 _JMS_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     # Jars and folders of the provider's client, before those of the setting of the same name.
     "imq.jms.classpath": ("class_path", str),
     # Options of its Java process, in place of those of the setting of the same name.
-    "imq.jms.jvmOptions": ("java_options", _options),
+    "imq.jms.jvmOptions": ("java_options", lambda value: tuple(value.split())),
     # A name for its Java process, which it then shares only with factories of the same name.
     "imq.jms.process": ("process", str.strip),
     # Seconds that calls of the provider's client may take.
@@ -371,10 +369,9 @@ _JMS_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     # The queue to which the provider's dead messages go; empty for no queue.
     "imq.jms.deadQueue": ("dead_queue", str.strip),
 }
+#: The properties of a JMS connection factory that are for the bridge. All others are JNDI's
+#: environment, and are passed on unread.
 JMS_PROPERTIES: Final = tuple(_JMS_FIELDS)
-"""The properties of a JMS connection factory that are for the bridge. All others are JNDI's
-environment, and are passed on unread.
-"""
 
 
 def _jms_properties(config: model.ConnectionFactory) -> tuple[dict[str, str], dict[str, Any]]:
@@ -391,9 +388,7 @@ def _jms_properties(config: model.ConnectionFactory) -> tuple[dict[str, str], di
             continue
         where = f"property '{name}'"
         if name not in _JMS_FIELDS:
-            near = nearest(name, JMS_PROPERTIES)
-            meant = f"; was {near} meant?" if near else ""
-            reason = f"there is no such property, but {', '.join(JMS_PROPERTIES)}{meant}"
+            reason = f"there is no such property, but {', '.join(JMS_PROPERTIES)}{_meant(name, JMS_PROPERTIES)}"
             raise FactoryError(config.ref_name, reason, where)
         field, read = _JMS_FIELDS[name]
         try:

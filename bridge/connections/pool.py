@@ -215,17 +215,14 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """Connections that are lent."""
         return sum(1 for opened in self._opened if opened.leases)
 
     @property
     def open(self) -> list[Connection]:
-        """The connections that are open."""
         return [opened.connection for opened in self._opened]
 
     @property
     def idle(self) -> int:
-        """Connections that are not lent."""
         return len(self._opened) - self.in_use
 
     @property
@@ -254,17 +251,12 @@ class Pool:
         found = self._available()
         if found is not None:
             return succeed(found.lend(lost))
-        taker: Deferred[Lease] = Deferred(self._given_up)
+        # If the taker is cancelled, the attempt goes on: cancelling it could leave an open connection
+        # behind.
+        taker: Deferred[Lease] = Deferred(lambda taker: self._takers.pop(taker, None) and None)
         self._takers[taker] = lost, source
         self._connect()
         return taker
-
-    def _given_up(self, taker: Deferred[Lease]) -> None:
-        """Forget one who was cancelled.
-
-        The attempt goes on: cancelling it could leave an open connection behind.
-        """
-        self._takers.pop(taker, None)
 
     def dismiss(self, source: object, error: MessagingError) -> None:
         """Fail those who wait for this source."""
@@ -355,7 +347,6 @@ class Pool:
         self._tell_all_back()
 
     def _rest(self, opened: Opened) -> Deferred[None]:
-        """It is idle."""
         # It may be idle already: a borrower may have returned it at once.
         opened.stop_timer()
         if not opened.sound or self._linger_s == 0:

@@ -305,7 +305,9 @@ class DeadMessageQueue:
         broken = True
         try:
             # Made anew, as a provider keeps what it was given.
-            message = Message(headers, body.octets, expires=self._expires())
+            lives_ms = self.config.time_to_live_ms
+            expires = self._now_ms() + lives_ms if lives_ms > 0 else 0
+            message = Message(headers, body.octets, expires=expires)
             await _durably(lease, message)
             broken = False
         except MessagingError as error:
@@ -373,11 +375,6 @@ class DeadMessageQueue:
                 what="no_transfer()" if result.no_transfer else "branch_to()",
             )
         return result.message
-
-    def _expires(self) -> int:
-        """Return when a message sent now expires, epoch milliseconds, or 0."""
-        lives_ms = self.config.time_to_live_ms
-        return self._now_ms() + lives_ms if lives_ms > 0 else 0
 
     async def _pause(self) -> None:
         if self._closed:

@@ -64,7 +64,6 @@ class Arrivals:
         return len(self._buffer)
 
     def times(self) -> list[int]:
-        """The timestamps of what is here."""
         return [received.message.timestamp for received in self._buffer]
 
     def put(

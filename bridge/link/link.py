@@ -43,6 +43,12 @@ from gateway.messaging.transformer import MessageTransformer
 STOP_S: Final = 4.0
 #: States of a transaction in which a resource manager is being asked.
 _COMPLETING: Final = ("PREPARING", "COMMITTING", "ROLLING_BACK")
+_NOT_RUNNING: Final = (
+    LinkState.UNINITIALIZED,
+    LinkState.STOPPED,
+    LinkState.STOPPING,
+    LinkState.FAILED,
+)
 _PASSING: Final = frozenset({LinkState.STARTING, LinkState.PAUSING, LinkState.STOPPING})
 
 
@@ -74,6 +80,7 @@ class JMSLink:
         lines: BridgeLines = NO_JOURNAL,
     ) -> None:
         self.config: Final = config
+        self.name: Final = config.name
         self.counters: Final = LinkCounters()
         self._reactor: Final = reactor
         self._factories: Final = (source, target)
@@ -96,14 +103,10 @@ class JMSLink:
         names = {
             "source": source.config.ref_name,
             "target": target.config.ref_name,
-            "destination": _place(config),
+            "destination": _place(config.target.destination),
         }
-        self._stall: Final = Stall(
-            reactor, config.name, names, log, self._progress, self._record_text
-        )
-        refusals = Refusals(
-            config.name, target.config.ref_name, log, reactor.seconds, self._record_text
-        )
+        self._stall: Final = Stall(reactor, config.name, names, log, self._progress, self._record)
+        refusals = Refusals(config.name, target.config.ref_name, log, reactor.seconds, self._record)
         self._guarantee: Final = DeliveryGuarantee(
             reactor,
             config,
@@ -140,10 +143,6 @@ class JMSLink:
     # --- what an operator does
 
     @property
-    def name(self) -> str:
-        return self.config.name
-
-    @property
     def state(self) -> LinkState:
         return self._state
 
@@ -167,7 +166,15 @@ class JMSLink:
             self._attempts.begin()
             self._lost = None
             self._told = {}
-            self._endpoints = self._new_endpoints()
+            self._endpoints = LinkEndpoints(
+                self._reactor,
+                self.config,
+                *self._factories,
+                self._connections,
+                partial(self._guarantee.new_pump, self._end_lost),
+                self._end_lost,
+                self._log,
+            )
             self._events.start()
         return self._when_settled()
 
@@ -185,12 +192,7 @@ class JMSLink:
 
         :returns: fails with WrongState if it is not running.
         """
-        if self._state in (
-            LinkState.UNINITIALIZED,
-            LinkState.STOPPED,
-            LinkState.STOPPING,
-            LinkState.FAILED,
-        ):
+        if self._state in _NOT_RUNNING:
             return self._refuse("pause")
         if self._state not in (LinkState.PAUSED, LinkState.PAUSING):
             self._events.pause()
@@ -201,12 +203,7 @@ class JMSLink:
 
         :returns: as that of :meth:`start`.
         """
-        if self._state in (
-            LinkState.UNINITIALIZED,
-            LinkState.STOPPED,
-            LinkState.STOPPING,
-            LinkState.FAILED,
-        ):
+        if self._state in _NOT_RUNNING:
             return self._refuse("resume")
         if self._state in (LinkState.PAUSED, LinkState.PAUSING):
             self._events.resume()
@@ -239,7 +236,6 @@ class JMSLink:
         kinds = (None, None) if endpoints is None else endpoints.kinds
         doing, doing_since_ms = (Doing.NOTHING, 0) if endpoints is None else endpoints.doing
         transaction, transaction_state = ("", "") if endpoints is None else endpoints.transaction
-        destination = config.target.destination
         return LinkStatus(
             bridge=self._bridge.name,
             name=config.name,
@@ -250,7 +246,9 @@ class JMSLink:
             source=_text(
                 config.source.connection_factory.ref_name, kinds[0], config.source.destination
             ),
-            target=_text(config.target.connection_factory.ref_name, kinds[1], destination),
+            target=_text(
+                config.target.connection_factory.ref_name, kinds[1], config.target.destination
+            ),
             since_ms=self._since_ms,
             last_error=self._error,
             last_error_ms=self._error_ms,
@@ -346,19 +344,6 @@ class JMSLink:
 
     # --- what becomes of it
 
-    def _new_endpoints(self) -> LinkEndpoints:
-        source, target = self._factories
-        return LinkEndpoints(
-            self._reactor,
-            self.config,
-            source,
-            target,
-            self._connections,
-            partial(self._guarantee.new_pump, self._end_lost),
-            self._end_lost,
-            self._log,
-        )
-
     def _begin(
         self, what: Callable[[LinkEndpoints], Deferred[None]], done: Callable[[], None]
     ) -> None:
@@ -393,7 +378,7 @@ class JMSLink:
         The pump notices when it needs it; if it is idle, now.
         """
         self._lost = lost
-        self._record(lost)
+        self._record(with_remedy(lost))
         self.halt()
 
     def _halted(self) -> None:
@@ -412,7 +397,7 @@ class JMSLink:
             error = ProviderUnavailable(
                 f"an unexpected error, which the log has: {type(error).__name__}"
             )
-        self._record(error)
+        self._record(with_remedy(error))
         self._go_on(error)
 
     def _go_on(self, error: MessagingError) -> None:
@@ -424,10 +409,7 @@ class JMSLink:
             )
         if isinstance(error, LinkStops) or not worth_a_retry(error, was_connected):
             self._events.give_up()
-        else:
-            self._try_later(error)
-
-    def _try_later(self, error: MessagingError) -> None:
+            return
         wait_s = self._attempts.wait_s(error)
         if wait_s is None:
             self._error = f"{self._error} (given up after {self._attempts.failed} attempts)"
@@ -456,10 +438,7 @@ class JMSLink:
             wait_s=wait_s,
         )
 
-    def _record(self, error: MessagingError) -> None:
-        self._record_text(with_remedy(error))
-
-    def _record_text(self, text: str) -> None:
+    def _record(self, text: str) -> None:
         self._error = text
         self._error_ms = self._now_ms()
 
@@ -496,14 +475,11 @@ class JMSLink:
         return wall_ms(self._reactor)
 
 
-def _place(config: Link) -> str:
-    """Where a link sends to."""
-    destination = config.target.destination
+def _place(destination: ConfiguredDestination | None) -> str:
     return AS_SOURCE if destination is None else destination.shown
 
 
 def _text(
     ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None
 ) -> str:
-    where = AS_SOURCE if destination is None else destination.shown
-    return f"{ref_name}:{'' if kind is None else kind.value}:{where}"
+    return f"{ref_name}:{'' if kind is None else kind.value}:{_place(destination)}"

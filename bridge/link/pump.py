@@ -262,7 +262,6 @@ class Pump:
         return sum([len(batch.received) for batch in self.under_way if not batch.acknowledged])
 
     def times(self) -> list[int]:
-        """The timestamps of those messages."""
         return [
             received.message.timestamp
             for batch in self.under_way
@@ -292,7 +291,6 @@ class Pump:
     # --- for the delivery
 
     def interrupt(self) -> None:
-        """End the wait for a batch."""
         if self._source is not None:
             self._source.interrupt()
 

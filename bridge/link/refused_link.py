@@ -26,6 +26,7 @@ class RefusedLink:
         self, config: model.Link, bridge: str, reason: str, now_ms: Callable[[], int]
     ) -> None:
         self.config: Final = config
+        self.name: Final = config.name
         self.reason: Final = reason
         self._bridge: Final = bridge
         self._now_ms: Final = now_ms
@@ -33,17 +34,13 @@ class RefusedLink:
         self._since_ms = self._failed_ms
         self._state = LinkState.FAILED if config.enabled else LinkState.UNINITIALIZED
 
-    @property
-    def name(self) -> str:
-        return self.config.name
-
     def start(self) -> Deferred[None]:
         """Fail with :class:`LinkRefused`.
 
         Where it is disabled with :class:`~bridge.status.WrongState`.
         """
         if not self.config.enabled:
-            return fail(WrongState(f"link {self.name}", "start", self._state.value, self.reason))
+            return self._refuse("start")
         self._enter(LinkState.FAILED)
         return fail(LinkRefused(self.name, self.reason))
 
@@ -53,18 +50,15 @@ class RefusedLink:
         return succeed(None)
 
     def pause(self) -> Deferred[None]:
-        """Fails with :class:`~bridge.status.WrongState`."""
-        return fail(WrongState(f"link {self.name}", "pause", self._state.value, self.reason))
+        return self._refuse("pause")
 
     def resume(self) -> Deferred[None]:
-        """Fails with :class:`~bridge.status.WrongState`."""
-        return fail(WrongState(f"link {self.name}", "resume", self._state.value, self.reason))
+        return self._refuse("resume")
 
     def configure(self, bridge: model.Bridge) -> None:
         """Do nothing: no setting matters to it."""
 
     def look(self) -> Deferred[None]:
-        """It has no source to look at."""
         return succeed(None)
 
     def status(self) -> LinkStatus:
@@ -98,3 +92,6 @@ class RefusedLink:
         if state is not self._state:
             self._state = state
             self._since_ms = self._now_ms()
+
+    def _refuse(self, operation: str) -> Deferred[None]:
+        return fail(WrongState(f"link {self.name}", operation, self._state.value, self.reason))

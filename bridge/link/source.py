@@ -18,6 +18,7 @@ from bridge.config.model import Link
 from bridge.connections.connections import ConnectionSource, Lease
 from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.link.errors import SourceLost
+from bridge.waiting import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -126,7 +127,6 @@ class LinkSource(ABC, Generic[S]):
         return len(self._arrivals)
 
     def times(self) -> list[int]:
-        """The timestamps of those messages."""
         return self._arrivals.times()
 
     def interrupt(self) -> None:
@@ -496,10 +496,8 @@ class XASource(LinkSource[XASession]):
             self.lose(error)
             raise SourceLost(error) from error
 
-    def close(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._close())
-
-    async def _close(self) -> None:
+    @deferred
+    async def close(self) -> None:
         broken = self._end()
         if not broken:
             await self._given_back()

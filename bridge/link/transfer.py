@@ -322,7 +322,9 @@ class Transfer:
 
         :param message: as transformed. :param before: as received.
         """
-        destination = branch or sides.destination or _lasting(before.headers.destination)
+        source = before.headers.destination
+        # At another provider it does not matter whose temporary one it was.
+        destination = branch or sides.destination or Destination(source.kind, source.name)
         # 5
         if self._link.loop_guard and self._identity in _listed(before.headers, HOPS):
             said = f"the message has been on this link before: {HOPS} is {', '.join(_listed(before.headers, HOPS))}"
@@ -452,14 +454,6 @@ class Transfer:
 def _listed(headers: Headers, name: str) -> list[str]:
     value = headers.properties.get(name)
     return value.split(",") if isinstance(value, str) and value else []
-
-
-def _lasting(destination: Destination) -> Destination:
-    """Return the destination of that kind and name at another provider.
-
-    There it does not matter whose temporary one it was.
-    """
-    return Destination(destination.kind, destination.name)
 
 
 def _with_headers(message: Message, **changes: object) -> Message:

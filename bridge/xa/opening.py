@@ -26,7 +26,6 @@ from gateway.instance.settings import (
     Boolean,
     Octets,
     Problem,
-    Setting,
     Settings,
     SettingsError,
     Severity,
@@ -83,10 +82,12 @@ class TransactionProperties:
             text = settings.named(setting, name) if name else settings[setting]
             for pair in filter(None, map(str.strip, text.split(","))):
                 key, said = _judged(pair, values)
-                if said and key in IGNORED:
-                    warnings.append(_problem(settings, setting, name, pair, said, Severity.WARNING))
-                elif said:
-                    wrong.append(_problem(settings, setting, name, pair, said, Severity.BRIDGE))
+                if said:
+                    severity = Severity.WARNING if key in IGNORED else Severity.BRIDGE
+                    problems = warnings if key in IGNORED else wrong
+                    problems.append(
+                        settings.problem(setting, said, name, severity=severity, value=pair)
+                    )
         if wrong:
             raise SettingsError(wrong)
         if not values.get(SYNC, True):
@@ -97,7 +98,9 @@ class TransactionProperties:
             )
             expected = "txlogSync=true: without it a crash of the machine may lose or double what is moved exactly once"
             warnings.append(
-                _problem(settings, setting, name, f"{SYNC}=false", expected, Severity.WARNING)
+                settings.problem(
+                    setting, expected, name, severity=Severity.WARNING, value=f"{SYNC}=false"
+                )
             )
         defaults = TransactionProperties()
         return TransactionProperties(
@@ -127,17 +130,6 @@ def _judged(pair: str, values: dict[str, Any]) -> tuple[str, str]:
     except ValueError as refused:
         return key, f"for {key} {refused}"
     return key, ""
-
-
-def _problem(
-    settings: Settings,
-    setting: Setting[Any],
-    name: str,
-    pair: str,
-    expected: str,
-    severity: Severity,
-) -> Problem:
-    return settings.problem(setting, expected, name, severity=severity, value=pair)
 
 
 _MACHINE: Final = Path("/etc/machine-id")

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from bridge.connections.administered import AdministeredFactory
 from bridge.link.attempts import FOR_EVER, Retries
 from bridge.link.delivery.unfinished import Undecided, Unfinished
-from bridge.waiting import shield
+from bridge.waiting import deferred, shield
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.status import BranchState, TransactionState, TransactionStatus
 from bridge.xa.transaction import UNFINISHED
@@ -140,7 +140,6 @@ class Coordination:
             self._again[ref_name] = self._reactor.callLater(AGAIN_S, self._ask, ref_name)
 
     def _left_something(self, ref_name: str) -> None:
-        """The coordinator says so."""
         # Not in no time, as it may have been tried just now; nor later, if it is tried often.
         if ref_name not in self._again:
             self.look_again(ref_name)
@@ -176,11 +175,9 @@ class Coordination:
             ref_name=ref_name,
         )
 
-    def stop(self) -> Deferred[None]:
+    @deferred
+    async def stop(self) -> None:
         """Complete nothing more, and let go of the log."""
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
         self._stopped = True
         for call in self._again.values():
             call.cancel()

@@ -21,18 +21,16 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message, Unreadable
 
+#: How often a message is tried alone. After as many refusals it is dead.
 MOST: Final = 6
-"""How often a message is tried alone. After as many refusals it is dead."""
 
+#: Of how many messages the refusals are counted, those refused last: a source may deliver them by
+#: turns.
 KEPT: Final = 1000
-"""Of how many messages the refusals are counted, those refused last: a source may deliver them by
-turns.
-"""
 
+#: How many ids of buried messages are kept. Some never come again: another consumer has the
+#: message, or its transaction ended otherwise than was decided.
 BURIED: Final = 10_000
-"""How many ids of buried messages are kept. Some never come again: another consumer has the
-message, or its transaction ended otherwise than was decided.
-"""
 
 
 class _Suspect(NamedTuple):

@@ -134,7 +134,7 @@ class Unfinished:
         return [one for one in self._begun if not one.over and one.state in _OPEN]
 
     @property
-    def shown(self) -> Transaction | None:
+    def latest(self) -> Transaction | None:
         """Return the oldest transaction with an open outcome, or the last begun.
 
         What is behind the oldest waits for it.

@@ -134,7 +134,7 @@ class XADelivery(Delivery):
 
     @property
     def transaction(self) -> Transaction | None:
-        return self._unfinished.shown
+        return self._unfinished.latest
 
     def source(self, destination: Destination, lost: Callable[[SourceLost], None]) -> XASource:
         rm = _rm(self._factories[0], "source")
@@ -282,7 +282,15 @@ class XADelivery(Delivery):
         try:
             await self._move(work)
         except Heuristic as heuristic:
-            await self._bury_undecided(work, heuristic)
+            # No broker delivers these again.
+            work.pump.log.error(
+                "link {link}: {count} messages of one transaction: {error}",
+                link=work.pump.link,
+                count=len(work.items),
+                error=heuristic,
+            )
+            lost = self._ended_otherwise(work, heuristic)
+            await self._undecided.bury(lost, work.pump.count_dead)
             raise SourceLost(heuristic) from heuristic
         except (Refused, RolledBack) as refused:
             await self._rolled_back(work, refused)
@@ -425,7 +433,10 @@ class XADelivery(Delivery):
                 raise why from error
             if isinstance(error.cause, LogFailed):
                 raise NotDecided(error.cause) from error
-            if _is_loss(error.cause):
+            if isinstance(error.cause, ProviderUnavailable | OutcomeUnknown) or (
+                isinstance(error.cause, XAError) and error.cause.code == xa.XAER_RMFAIL
+            ):
+                # The resource manager is gone, rather than unwilling.
                 raise self._lost(error.ref_name, error.cause) from error
             raise
         except OutcomeUnknown as error:
@@ -477,20 +488,6 @@ class XADelivery(Delivery):
         if self.target.ready:
             self.target.renew()
 
-    async def _bury_undecided(self, work: _Work, heuristic: Heuristic) -> None:
-        """Report each message of an outcome that is final and not clean.
-
-        No broker delivers these again.
-        """
-        work.pump.log.error(
-            "link {link}: {count} messages of one transaction: {error}",
-            link=work.pump.link,
-            count=len(work.items),
-            error=heuristic,
-        )
-        lost = self._ended_otherwise(work, heuristic)
-        await self._undecided.bury(lost, work.pump.count_dead)
-
     def _ended_otherwise(self, work: _Work, heuristic: Heuristic) -> Sequence[LostMessage]:
         """Return the messages of a transaction that did not end as decided."""
         sent = [item for item in work.items if item.to_be_sent]
@@ -528,10 +525,3 @@ def _messaging_error(failure: Failure) -> MessagingError:
 def _target_lost(error: MessagingError) -> TargetLost:
     """It was the target, whatever it said; nothing has arrived there."""
     return error if isinstance(error, TargetLost) else TargetLost(error, sent=False)
-
-
-def _is_loss(error: MessagingError) -> bool:
-    """Whether a resource manager is gone, rather than unwilling."""
-    return isinstance(error, ProviderUnavailable | OutcomeUnknown) or (
-        isinstance(error, XAError) and error.code == xa.XAER_RMFAIL
-    )

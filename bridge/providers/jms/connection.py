@@ -235,11 +235,9 @@ class JMSConnection:
         self.client_id = opened.client_id
         #: What the provider calls itself, else the class of its connection factory.
         self.product = opened.product or class_name
-        self._provider = provider
         self._factory = factory
         self._class_name = class_name
         self._individual = factory.individual_mode(class_name)
-        self._all_temporary = temporary
         self._link = link
         self._opened = opened
         self._lost = lost
@@ -296,7 +294,7 @@ class JMSConnection:
         self._scope.check_open()
         destination = Destination(kind, TEMPORARY_PREFIX + secrets.token_hex(16), True)
         self._scope.temporary.add(destination)
-        self._all_temporary.add(destination)
+        self._scope.all_temporary.add(destination)
         made = self._link.call(
             "making a temporary destination",
             self._factory.send_timeout_s,
@@ -367,11 +365,11 @@ class JMSConnection:
 
     def _close_link(self) -> Deferred[None]:
         """Close the connection in Java. Failures and timeouts are only logged."""
-        self._all_temporary -= self._scope.temporary
+        self._scope.all_temporary.difference_update(self._scope.temporary)
         if self._link.process.error is not None:
             return succeed(None)
         closed = self._link.close(self._factory.close_timeout_s)
-        closed.addErrback(lambda failure: log_close_failure(self._provider, failure.value))
+        closed.addErrback(lambda failure: log_close_failure(self._scope.provider, failure.value))
         return closed
 
 

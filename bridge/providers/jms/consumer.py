@@ -53,9 +53,6 @@ class ConsumerSession(Protocol):
 
     def send(self, messages: Sequence[Message]) -> None: ...
 
-    def soon(self, work: Callable[[], None]) -> None:
-        """Do something in the reactor's next pass."""
-
     def later(self, seconds: float, work: Callable[[], None]) -> IDelayedCall:
         """Do something after a number of seconds."""
 
@@ -136,7 +133,6 @@ class JMSConsumer:
             self._session.ask(batches.credit(self._number, len(deliveries), octets))
 
     def abandon(self) -> None:
-        """The session is closed."""
         self.closed = True
         self._clear()
 
@@ -187,7 +183,7 @@ class JMSConsumer:
             self._running = True
             self._session.ask(batches.switch(self._number, True))
             if self._waiting or self._due or self._shown:
-                self._session.soon(self._hand)
+                self._session.later(0, self._hand)
 
     def stop(self) -> None:
         if self._running:
@@ -203,7 +199,7 @@ class JMSConsumer:
         self._counts_octets |= octets > 0
         self._session.ask(batches.credit(self._number, messages, octets))
         if self._running and (self._waiting or self._due):
-            self._session.soon(self._hand)
+            self._session.later(0, self._hand)
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         self._session.check_within(within)

@@ -81,7 +81,7 @@ class ConnectionScope:
         self.open = True
         #: Why the connection was lost, if it was.
         self.error: MessagingError | None = None
-        self._all_temporary = temporary
+        self.all_temporary: Final = temporary
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: the connection is closed or was lost."""
@@ -93,16 +93,8 @@ class ConnectionScope:
         if not destination.name:
             raise InvalidDestination(destination, "it has no name")
         made_here = destination.temporary and destination.name.startswith(TEMPORARY_PREFIX)
-        if made_here and destination not in self._all_temporary:
+        if made_here and destination not in self.all_temporary:
             raise InvalidDestination(destination, "the temporary destination does not exist")
-
-    def check_consumable(self, destination: Destination) -> None:
-        """:raises InvalidDestination: this connection may not consume from it."""
-        if destination.temporary and destination not in self.temporary:
-            raise InvalidDestination(
-                destination,
-                "only the connection that created a temporary destination may consume from it",
-            )
 
     def has_durable(self, name: str) -> bool:
         """Whether an open consumer has this durable subscription."""
@@ -174,7 +166,7 @@ class JMSSession:
         if self._closed:
             return
         if self._unsent_octets < _HIGH:
-            self.soon(resume)
+            self.later(0, resume)
         else:
             self._resume.append(resume)
 
@@ -216,10 +208,13 @@ class JMSSession:
                 raise ClientIdRequired(spec.durable_name)
             if self._connection.has_durable(spec.durable_name):
                 raise DurableInUse(self._connection.client_id, spec.durable_name)
-        self._connection.check_consumable(destination)
+        if destination.temporary and destination not in self._connection.temporary:
+            raise InvalidDestination(
+                destination,
+                "only the connection that created a temporary destination may consume from it",
+            )
 
     def has_durable(self, name: str) -> bool:
-        """Whether an open consumer has this durable subscription."""
         return any(
             consumer.spec.durable_name == name and not consumer.closed
             for consumer in self._consumers.values()
@@ -277,10 +272,6 @@ class JMSSession:
         """Ask something of Java; nothing once it is closed."""
         if not self._closed:
             self.channel.ask(question)
-
-    def soon(self, work: Callable[[], None]) -> None:
-        """Do something in the reactor's next pass."""
-        self.later(0, work)
 
     def later(self, seconds: float, work: Callable[[], None]) -> IDelayedCall:
         """Do something after a number of seconds."""
@@ -385,7 +376,7 @@ class JMSSession:
         if self._resume and self._unsent_octets < _LOW:
             resumed, self._resume = self._resume, []
             for resume in resumed:
-                self.soon(resume)
+                self.later(0, resume)
 
     def _finished(self, tag: int, kind: int, index: int, reason: str) -> None:
         completion = self._completions.pop(tag, None)

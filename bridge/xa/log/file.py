@@ -270,7 +270,15 @@ class LogFile:
         for change in changes:
             self._apply(change)
         if sync and self._sync:
-            self._make_durable()
+            try:
+                self._storage.sync()
+            except OSError as failed:
+                raise self._fail(failed) from failed
+            self._synced = self._length
+            # Says that all before it was on the disk: without it a damage of the last frame could
+            # not be told from a torn one. If it cannot be written, the next sync says it.
+            with suppress(LogFailed):
+                self._append(frame((), self.header, self._length, self._synced))
         if self._length > self._rewrite_at:
             self._shrink()
 
@@ -306,17 +314,6 @@ class LogFile:
                 raise NotWritten(self._storage.name, _words(failed)) from failed
             raise self._fail(failed) from failed
         self._length += len(data)
-
-    def _make_durable(self) -> None:
-        try:
-            self._storage.sync()
-        except OSError as failed:
-            raise self._fail(failed) from failed
-        self._synced = self._length
-        # Says that all before it was on the disk: without it a damage of the last frame could not
-        # be told from a torn one. If it cannot be written, the next sync says it.
-        with suppress(LogFailed):
-            self._append(frame((), self.header, self._length, self._synced))
 
     def _shrink(self) -> None:
         try:
