@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.operator.commands import BrokerAdministration
+from gateway.messaging.provider import Connection, Session
 from tests.gateway.broker.administering import administration
 from tests.gateway.broker.branching import Branching
 from tests.gateway.broker.stepping import Stepped
@@ -16,6 +17,18 @@ from tests.gateway.broker.stepping import Stepped
 def stepped(tmp_path: Path) -> Stepped:
     """A broker with the options that :class:`Stepped` gives it, over an empty disk."""
     return Stepped(tmp_path)
+
+
+@pytest.fixture
+def session(stepped: Stepped) -> Session:
+    """A session of that broker."""
+    return stepped.session()
+
+
+@pytest.fixture
+def connection(stepped: Stepped) -> Connection:
+    """A connection without client identifier to that broker."""
+    return stepped.connect()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from gateway.messaging.errors import (
     MessageTooLarge,
     TooManyConsumers,
 )
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.administering import administration, destinations, outcome
 from tests.gateway.broker.brokers import Deployment, completed, settled_down, text
 from tests.gateway.broker.stepping import SlowClock, Stepped, Told, in_each_pass, texts
@@ -184,9 +184,8 @@ def test_properties_of_the_original_without_effect_are_said_and_not_kept(
 
 
 def test_an_update_takes_effect_at_once_and_survives(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, session: Session
 ) -> None:
-    session = stepped.session()
     outcome(stepped, admin.create("queue", "q", {"maxNumMsgs": "1"}))
     session.send(texts(Q, ["1"]))
     with pytest.raises(MessageRejected) as full:
@@ -310,9 +309,8 @@ def test_senders_who_were_held_back_go_on_when_the_limit_is_raised(
 
 
 def test_a_lower_number_of_consumers_holds_for_new_ones(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, session: Session
 ) -> None:
-    session = stepped.session()
     inboxes = [stepped.consume(session, Q) for _ in range(2)]
     outcome(stepped, admin.update("queue", "q", {"maxNumActiveConsumers": "1"}))
     assert [inbox.failures for inbox in inboxes] == [[], []]
@@ -374,8 +372,7 @@ def test_counts_of_a_queue(stepped: Stepped, admin: BrokerAdministration) -> Non
     )
     assert (found.peak_messages, found.peak_octets) == (10, 10 * size)
     assert (found.producers, found.consumers) == (1, 1)
-    session.close()
-    stepped.settle()
+    stepped.close(session)
     stepped.restart()
     found = administration(stepped).destination("queue", "q")
     assert (found.messages, found.messages_in, found.messages_out, found.peak_messages) == (
@@ -425,9 +422,8 @@ def test_messages_of_a_transaction_are_told_apart_until_its_commit(
 
 
 def test_the_list_has_queues_first_and_temporary_ones_if_wanted(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, connection: Connection
 ) -> None:
-    connection = stepped.connect()
     temporary = connection.temporary(Q.kind)
     connection.session(Mode.AUTO).send(
         [*texts(T, ["x"]), *texts(Queue("z"), ["x"]), *texts(Queue("a"), ["x"])]

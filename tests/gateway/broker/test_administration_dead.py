@@ -82,8 +82,7 @@ def test_what_consumers_have_and_what_comes_meanwhile_stays(
     stepped.session().send(texts(Q, ["later"]))
     assert outcome(stepped, asked) == 3
     assert bodies(dead(stepped)) == ["2", "3", "4"]
-    inbox.consumer.grant(100)
-    stepped.settle()
+    stepped.grant(inbox, 100)
     assert inbox.texts == ["0", "1", "later"]
 
 
@@ -94,8 +93,7 @@ def test_what_pauses_before_another_try_is_dead_too(
     session = stepped.session(Mode.INDIVIDUAL)
     inbox = stepped.receive(session, Q, credit=1)
     inbox.consumer.reject([1], delay_ms=60_000)
-    session.close()
-    stepped.settle()
+    stepped.close(session)
     assert outcome(stepped, admin.purge("queue", "q", use_dmq=True)) == 3
     assert sorted(bodies(dead(stepped))) == ["0", "1", "2"]
     assert stepped.empty
@@ -220,8 +218,7 @@ def test_a_destroyed_topic_leaves_everything_to_the_dead_message_queue(
     assert sorted(bodies(dead(stepped))) == sorted([*"01234" * 3, *"1234"])
     assert {each.name for each in destinations(admin)} == {"mq.sys.dmq", "t.b"}
     pattern.consumer.acknowledge_through(1)
-    pattern.consumer.grant(100)
-    stepped.settle()
+    stepped.grant(pattern, 100)
     assert pattern.texts == ["0", *[f"other {number}" for number in range(5)]]
 
 

@@ -21,7 +21,7 @@ from gateway.messaging.errors import (
     StorageFailed,
     UnknownSubscription,
 )
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from tests.gateway.broker.administering import administration, destinations, outcome
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -80,16 +80,13 @@ def test_an_acknowledgement_that_waits_for_its_commit_ends_well(
     stepped.send(texts(Q, ["x", "y"]))
     inbox.consumer.acknowledge_through(1)
     outcome(stepped, admin.destroy("queue", "q"))
-    told = Told()
-    session.commit(told)
-    stepped.settle()
+    told = stepped.commit(session)
     assert (told.well, stepped.empty) == (True, True)
 
 
 def test_it_is_gone_after_a_crash_in_the_middle(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, session: Session
 ) -> None:
-    session = stepped.session()
     for _ in range(3):
         session.send(texts(Q, range(1000)))
     stepped.settle()
@@ -171,8 +168,7 @@ def test_a_destroyed_topic_takes_its_subscriptions_along(
     assert admin.destination("queue", "mq.sys.dmq").messages == 0
     # The one message of it that a consumer has is still its.
     pattern.consumer.acknowledge_through(1)
-    pattern.consumer.grant(100)
-    stepped.settle()
+    stepped.grant(pattern, 100)
     assert pattern.texts == ["0", *[f"other {number}" for number in range(5)]]
     assert (len(stepped.disk.subscriptions), len(stepped.disk.owed)) == (1, 5)
     stepped.restart()
@@ -188,13 +184,10 @@ def test_a_topic_of_the_same_name_has_counts_of_its_own(
     outcome(stepped, admin.destroy("topic", "t.a"))
     session.send(texts(T, ["new"]))
     assert admin.destination("topic", "t.a").messages == 1
-    inbox.consumer.acknowledge_through(2)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 2)
     assert admin.destination("topic", "t.a").messages == 1
-    inbox.consumer.grant(10)
-    stepped.settle()
-    inbox.consumer.acknowledge_through(3)
-    stepped.settle()
+    stepped.grant(inbox, 10)
+    stepped.acknowledge_through(inbox, 3)
     assert (inbox.texts, admin.destination("topic", "t.a").messages) == (
         ["old 1", "old 2", "new"],
         0,

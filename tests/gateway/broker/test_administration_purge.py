@@ -16,7 +16,7 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from tests.gateway.broker.administering import administration, outcome, with_messages
 from tests.gateway.broker.brokers import Inbox, text, with_properties
 from tests.gateway.broker.stepping import Stepped, Told, texts
@@ -87,8 +87,7 @@ def test_a_selector_finds_what_pauses_too_also_after_a_restart(
     stepped.settle()
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'red' AND JMSPriority = 4")) == 2
     assert sorted(stepped.bodies) == ["1", "3", "4", "5", "6", "7"]
-    session.close()
-    stepped.settle()
+    stepped.close(session)
     stepped.restart()
     admin = administration(stepped)
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'blue'")) == 4
@@ -98,8 +97,9 @@ def test_a_selector_finds_what_pauses_too_also_after_a_restart(
     assert remaining(stepped, inbox) == ["4", "6"]
 
 
-def test_what_comes_after_it_began_stays(stepped: Stepped, admin: BrokerAdministration) -> None:
-    session = stepped.session()
+def test_what_comes_after_it_began_stays(
+    stepped: Stepped, admin: BrokerAdministration, session: Session
+) -> None:
     stepped.send(coloured(Q, 40), session)
     told: list[int] = []
     admin.purge("queue", "q", "colour = 'red'").addCallback(told.append)
@@ -137,9 +137,8 @@ def test_it_is_durable_when_it_is_said(stepped: Stepped, admin: BrokerAdministra
 
 
 def test_priorities_and_messages_that_are_not_persistent(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, session: Session
 ) -> None:
-    session = stepped.session()
     stepped.send_each(
         [
             text(Q, str(number), priority=number % 10, persistent=number % 3 > 0)

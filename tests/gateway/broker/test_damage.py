@@ -106,8 +106,7 @@ def test_what_the_store_finds_by_itself_stops_the_consumers(restarted: Stepped) 
     assert (len(all_of(inbox)), len(all_of(browser))) == (3, 3)
     assert restarted.store.on_damaged is not None
     restarted.store.on_damaged(error)
-    browser.consumer.grant(5)
-    restarted.settle()
+    restarted.grant(browser, 5)
     assert [type(error) for error in inbox.failures + browser.failures] == [DestinationStopped] * 2
     assert (inbox.texts, browser.texts, restarted.broker.queue(Q).count) == ([], [], 40)
 
@@ -259,8 +258,7 @@ def received(stepped: Stepped) -> Inbox:
     try:
         inbox = stepped.receive(connection.session(Mode.AUTO), Topic("t.*"), durable_name="w")
     finally:
-        connection.close()
-        stepped.settle()
+        stepped.close(connection)
     return inbox
 
 

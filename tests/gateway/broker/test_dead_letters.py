@@ -46,8 +46,7 @@ def kill(stepped: Stepped, message: Message, reason: DeadReason = DeadReason.UND
     inbox = stepped.consume(session, message.headers.destination)
     stepped.send([message], session)
     inbox.consumer.reject([1], dead=reason)
-    session.close()
-    stepped.settle()
+    stepped.close(session)
 
 
 def the_dead(stepped: Stepped) -> Inbox:

@@ -16,7 +16,7 @@ from gateway.broker.core.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.gateway.broker.brokers import text, with_properties
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
@@ -37,16 +37,14 @@ def small(tmp_path: Path) -> Stepped:
 # --- fairness
 
 
-def test_a_run_is_dealt_like_cards(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_run_is_dealt_like_cards(stepped: Stepped, session: Session) -> None:
     inboxes = [stepped.consume(session, Q) for _ in range(3)]
     session.send(texts(Q, range(9)))
     stepped.turns()
     assert [inbox.texts for inbox in inboxes] == [["0", "3", "6"], ["1", "4", "7"], ["2", "5", "8"]]
 
 
-def test_the_next_run_begins_with_whoever_is_next(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_the_next_run_begins_with_whoever_is_next(stepped: Stepped, session: Session) -> None:
     inboxes = [stepped.consume(session, Q) for _ in range(3)]
     for number in range(7):
         session.send(texts(Q, [f"{number}a", f"{number}b"]))
@@ -54,8 +52,9 @@ def test_the_next_run_begins_with_whoever_is_next(stepped: Stepped) -> None:
     assert [len(inbox.texts) for inbox in inboxes] == [5, 5, 4]
 
 
-def test_whoever_has_little_credit_gets_that_and_the_others_the_rest(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_whoever_has_little_credit_gets_that_and_the_others_the_rest(
+    stepped: Stepped, session: Session
+) -> None:
     credits = [1, 100, 7]
     inboxes = [stepped.consume(session, Q, credit=credit) for credit in credits]
     session.send(texts(Q, range(30)))
@@ -66,8 +65,9 @@ def test_whoever_has_little_credit_gets_that_and_the_others_the_rest(stepped: St
         assert [int(body) for body in inbox.texts] == sorted(int(body) for body in inbox.texts)
 
 
-def test_uneven_credit_does_not_starve_anyone_in_the_long_run(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_uneven_credit_does_not_starve_anyone_in_the_long_run(
+    stepped: Stepped, session: Session
+) -> None:
     inboxes = [stepped.consume(session, Q, credit=1) for _ in range(4)]
     for number in range(80):
         session.send(texts(Q, [number]))
@@ -81,8 +81,7 @@ def test_uneven_credit_does_not_starve_anyone_in_the_long_run(stepped: Stepped) 
     assert max(counts[:2]) - min(counts[:2]) <= 5, counts
 
 
-def test_octets_bound_what_each_gets(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_octets_bound_what_each_gets(stepped: Stepped, session: Session) -> None:
     tight = stepped.consume(session, Q, octets=25)
     wide = stepped.consume(session, Q, octets=45)
     session.send(texts(Q, ["x" * 10] * 20))
@@ -99,8 +98,9 @@ def test_octets_bound_what_each_gets(stepped: Stepped) -> None:
     assert sorted(tight.numbers + wide.numbers) == sorted([*range(1, 5), *range(1, 17)])
 
 
-def test_order_is_kept_when_a_hand_is_given_back_for_want_of_octets(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_order_is_kept_when_a_hand_is_given_back_for_want_of_octets(
+    stepped: Stepped, session: Session
+) -> None:
     one = stepped.consume(session, Q, octets=15)
     two = stepped.consume(session, Q, octets=15)
     session.send(texts(Q, [f"{number:010}" for number in range(10)]))
@@ -111,8 +111,7 @@ def test_order_is_kept_when_a_hand_is_given_back_for_want_of_octets(stepped: Ste
     assert [int(body) for body in one.texts] == [0, 2, *range(4, 10)]
 
 
-def test_one_destination_does_not_keep_another_waiting(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_one_destination_does_not_keep_another_waiting(stepped: Stepped, session: Session) -> None:
     session.send(texts(Q, range(3 * MOST_IN_A_TURN), persistent=False))
     order: list[str] = []
     busy = stepped.consume(session, Q, credit=10 * MOST_IN_A_TURN, start=False)
@@ -129,9 +128,8 @@ def test_one_destination_does_not_keep_another_waiting(stepped: Stepped) -> None
 
 
 def test_commits_and_writes_go_on_while_a_destination_dispatches_without_end(
-    stepped: Stepped,
+    stepped: Stepped, session: Session
 ) -> None:
-    session = stepped.session()
     inbox = stepped.consume(session, Q, credit=10**6)
     written: list[int] = []
     seen = 0
@@ -166,13 +164,13 @@ def test_a_consumer_that_anothers_delivery_closed_receives_nothing(stepped: Step
     session.send(texts(Q, range(4)))
     stepped.turns()
     assert (second.messages, sorted(first.texts)) == ([], ["0", "1", "2", "3"])
-    first.consumer.acknowledge_through(4)
-    stepped.settle()
+    stepped.acknowledge_through(first, 4)
     assert stepped.broker.queue(Q).count == 0
 
 
-def test_a_consumer_that_anothers_delivery_stopped_keeps_its_credit(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_consumer_that_anothers_delivery_stopped_keeps_its_credit(
+    stepped: Stepped, session: Session
+) -> None:
     first = stepped.consume(session, Q, credit=2)
     second = stepped.consume(session, Q, credit=2)
     first.until(lambda: bool(first.messages)).addCallback(lambda _: second.consumer.stop())
@@ -184,8 +182,9 @@ def test_a_consumer_that_anothers_delivery_stopped_keeps_its_credit(stepped: Ste
     assert (second.texts, second.attempts) == (["1", "3"], [1, 1])
 
 
-def test_one_who_fails_on_delivery_does_not_take_what_others_get(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_one_who_fails_on_delivery_does_not_take_what_others_get(
+    stepped: Stepped, session: Session
+) -> None:
 
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("on purpose")
@@ -238,8 +237,7 @@ def test_a_selector_finds_what_it_wants_behind_a_full_memory(
     red.consumer.acknowledge_through(40)
     plain = small.receive(session, Q)
     assert plain.texts == [str(number) for number in range(200) if number % 5]
-    plain.consumer.acknowledge_through(160)
-    small.settle()
+    small.acknowledge_through(plain, 160)
     assert small.empty
 
 
@@ -252,8 +250,7 @@ def test_a_selector_finds_it_after_a_restart_too(small: Stepped) -> None:
     blue = small.receive(session, Q, selector="colour = 'blue'")
     assert red.texts == [str(number) for number in range(0, 35, 5)]
     assert blue.texts == [str(number) for number in range(200) if number % 5]
-    red.consumer.grant(100)
-    small.settle()
+    small.grant(red, 100)
     assert red.texts == [str(number) for number in range(0, 200, 5)]
 
 
@@ -265,8 +262,7 @@ def test_a_plain_consumer_and_one_with_a_selector_share_a_queue_that_is_mostly_i
     red = small.consume(session, Q, selector="colour = 'red'")
     plain = small.receive(session, Q, credit=5)
     while small.broker.queue(Q).dispatch.backlog.waiting:
-        plain.consumer.grant(9)
-        small.settle()
+        small.grant(plain, 9)
     got = [int(body) for body in red.texts + plain.texts]
     assert sorted(got) == list(range(200))
     assert [int(body) for body in red.texts] == sorted(int(body) for body in red.texts)
@@ -283,8 +279,7 @@ def test_what_one_selector_gives_back_another_one_gets_in_order(small: Stepped) 
     assert [int(body) for body in other.texts] == [number for number in range(100) if number % 5][
         :30
     ]
-    giver.close()
-    small.settle()
+    small.close(giver)
     other.consumer.grant(1000)
     other.clear()
     small.settle()
@@ -299,8 +294,7 @@ def test_what_one_selector_gives_back_another_one_gets_in_order(small: Stepped) 
     } == {2}
 
 
-def test_a_selector_counts_octets(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_selector_counts_octets(stepped: Stepped, session: Session) -> None:
     inbox = stepped.consume(session, Q, selector="JMSPriority >= 0", octets=25)
     session.send(texts(Q, ["x" * 10] * 10))
     stepped.turns()
@@ -324,9 +318,8 @@ def test_a_selector_does_not_get_what_has_expired_in_the_store(small: Stepped) -
 
 
 def test_looking_through_a_large_queue_is_cut_into_rounds(
-    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch, session: Session
 ) -> None:
-    session = stepped.session()
     session.send(texts(Q, range(5_000), persistent=False))
     inbox = stepped.consume(session, Q, selector="JMSPriority = 9", start=False)
     looks = 0
@@ -360,8 +353,7 @@ def test_a_browser_sees_all_of_a_queue_that_is_mostly_in_the_store(small: Steppe
     browser = small.receive(small.session(), Q, browse=True, credit=10)
     assert not browser.ended
     for _ in range(20):
-        browser.consumer.grant(10)
-        small.settle()
+        small.grant(browser, 10)
     assert browser.ended
     inbox = small.receive(session, Q)
     assert (browser.texts, len(browser.texts)) == (inbox.texts, 150)
@@ -382,8 +374,7 @@ def test_a_browser_beside_a_consumer_sees_what_is_there_and_ends(small: Stepped)
     assert small.broker.queue(Q).count == 120
 
 
-def test_a_browser_does_not_see_what_has_expired(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_browser_does_not_see_what_has_expired(stepped: Stepped, session: Session) -> None:
     session.send(texts(Q, ["old"], expires=stepped.now_ms + 10) + texts(Q, ["good"]))
     stepped.turns()
     stepped.clock.advance(1)
@@ -414,8 +405,9 @@ def test_a_row_that_cannot_be_read_is_left_out_and_holds_nobody_up(small: Steppe
 # --- giving back
 
 
-def test_a_lot_that_is_given_back_is_counted_in_the_store_slice_by_slice(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_lot_that_is_given_back_is_counted_in_the_store_slice_by_slice(
+    stepped: Stepped, session: Session
+) -> None:
     session.send(texts(Q, range(9_000)))
     taker = stepped.session()
     inbox = stepped.receive(taker, Q, credit=10_000)
@@ -428,8 +420,7 @@ def test_a_lot_that_is_given_back_is_counted_in_the_store_slice_by_slice(stepped
     assert len(stepped.disk.redeliveries) == 9_000
     again = stepped.receive(session, Q, credit=10_000)
     assert (again.texts, set(again.attempts)) == ([str(number) for number in range(9_000)], {2})
-    again.consumer.acknowledge_through(9_000)
-    stepped.settle()
+    stepped.acknowledge_through(again, 9_000)
     assert stepped.empty
 
 
@@ -466,13 +457,11 @@ def test_rejected_messages_come_back_after_their_pause_in_their_old_places(
     stepped.turns()
     assert all_of(inbox) == ["1"]
     stepped.later(6)
-    inbox.consumer.grant(10)
-    stepped.settle()
+    stepped.grant(inbox, 10)
     assert (inbox.texts, inbox.attempts) == (["0", "2", "3", "4", "5"], [2, 2, 1, 1, 1])
 
 
-def test_deliveries_are_shared_by_whoever_has_credit(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_deliveries_are_shared_by_whoever_has_credit(stepped: Stepped, session: Session) -> None:
     inboxes = [stepped.consume(session, Q, credit=50) for _ in range(2)]
     session.send(texts(Q, range(100)))
     stepped.turns()
@@ -512,13 +501,11 @@ def test_a_purge_while_messages_are_being_read_back_is_a_purge_of_those_too(smal
     purge(small.broker.queue(Q), lambda count: None)
     small.send(texts(Q, ["new"]), session)
     assert inbox.texts == ["new"]
-    inbox.consumer.acknowledge_through(1)
-    small.settle()
+    small.acknowledge_through(inbox, 1)
     assert small.empty
 
 
-def test_a_large_purge_is_cut_into_slices(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_large_purge_is_cut_into_slices(stepped: Stepped, session: Session) -> None:
     for _ in range(5):
         session.send(texts(Q, range(2_000)))
     stepped.settle()

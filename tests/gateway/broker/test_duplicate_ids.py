@@ -15,7 +15,7 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Message
-from gateway.messaging.provider import DUPLICATE_ID, Mode
+from gateway.messaging.provider import DUPLICATE_ID, Mode, Session
 from tests.gateway.broker.bearing import Q, bearing, committed, rest, told
 from tests.gateway.broker.brokers import Deployment, completed, text
 from tests.gateway.broker.stepping import Stepped, Told, texts
@@ -27,8 +27,9 @@ DMQ = Queue("mq.sys.dmq")
 # --- at once
 
 
-def test_a_second_message_with_an_id_is_taken_and_dropped(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_second_message_with_an_id_is_taken_and_dropped(
+    stepped: Stepped, session: Session
+) -> None:
     session.send([bearing("a", "first")])
     first = told(session)
     stepped.settle()
@@ -42,8 +43,7 @@ def test_a_second_message_with_an_id_is_taken_and_dropped(stepped: Stepped) -> N
     assert rest(stepped) == ["first"]
 
 
-def test_those_between_stay_in_order(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_those_between_stay_in_order(stepped: Stepped, session: Session) -> None:
     session.send(
         [
             bearing("a"),
@@ -59,8 +59,7 @@ def test_those_between_stay_in_order(stepped: Stepped) -> None:
     assert rest(stepped) == ["a", "1", "b", "2", "c", "3", "d"]
 
 
-def test_the_id_stays_on_the_message(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_the_id_stays_on_the_message(stepped: Stepped, session: Session) -> None:
     session.send([bearing("a")])
     inbox = stepped.receive(session, Q)
     assert inbox.messages[0].headers.properties == {DUPLICATE_ID: "a"}
@@ -111,8 +110,7 @@ def test_a_repeat_needs_no_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("id", ["", 7, True, b"octets", "x" * 1025])
-def test_what_is_no_id_is_refused(stepped: Stepped, id: Any) -> None:
-    session = stepped.session()
+def test_what_is_no_id_is_refused(stepped: Stepped, id: Any, session: Session) -> None:
     with pytest.raises(MessageRejected) as refused:
         session.send([*texts(Q, ["before"]), text(Q, "x", properties={DUPLICATE_ID: id})])
     assert refused.value.index == 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.messaging.destination import Kind, Queue
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Connection, Mode
 from tests.gateway.broker.bearing import Q, bearing, rest, told
 from tests.gateway.broker.stepping import Stepped
 
@@ -58,8 +58,9 @@ def test_what_is_not_persistent_is_remembered_as_long_as_it_may_be_there(stepped
 
 
 @pytest.mark.parametrize("kind", [Kind.QUEUE, Kind.TOPIC])
-def test_temporary_destinations_remember_in_memory(stepped: Stepped, kind: Kind) -> None:
-    connection = stepped.connect()
+def test_temporary_destinations_remember_in_memory(
+    stepped: Stepped, kind: Kind, connection: Connection
+) -> None:
     session, temporary = connection.session(Mode.AUTO), connection.temporary(kind)
     inbox = stepped.consume(session, temporary)
     stepped.send(
@@ -67,6 +68,5 @@ def test_temporary_destinations_remember_in_memory(stepped: Stepped, kind: Kind)
     )
     assert inbox.texts == ["a"]
     assert not stepped.disk.duplicates
-    connection.close()
-    stepped.settle()
+    stepped.close(connection)
     assert stepped.broker.duplicates.count == 0

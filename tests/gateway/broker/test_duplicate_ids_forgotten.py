@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.broker.core.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue
+from gateway.messaging.provider import Session
 from tests.gateway.broker.bearing import Q, bearing, rest
 from tests.gateway.broker.stepping import Stepped
 
@@ -130,8 +131,9 @@ def test_many_are_forgotten_in_slices(tmp_path: Path) -> None:
     assert not stepped.disk.duplicates
 
 
-def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(
+    stepped: Stepped, session: Session
+) -> None:
     stepped.send([bearing("a"), bearing("b")], session)
     purge(stepped.broker.queue(Q), lambda count: None)
     stepped.settle()

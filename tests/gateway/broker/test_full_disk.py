@@ -16,7 +16,7 @@ from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, StorageFailed, XAError
 from gateway.messaging.message import OVERHEAD
-from gateway.messaging.provider import Mode, Session
+from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.administering import administration
 from tests.gateway.broker.bearing import bearing, committed, told
 from tests.gateway.broker.branching import RBROLLBACK, Branching, waiting, xid
@@ -233,9 +233,8 @@ def test_without_any_room_acknowledgements_are_tried_again_once_a_second(stepped
 
 @pytest.mark.parametrize("no_room", [False, True])
 def test_what_was_acknowledged_is_written_before_the_end_or_the_exit_tells(
-    stepped: Stepped, no_room: bool
+    stepped: Stepped, no_room: bool, session: Session
 ) -> None:
-    session = stepped.session()
     inbox = outstanding(stepped, session, "a", "b")
     inbox.consumer.acknowledge_through(2)
     send(stepped, "never confirmed")
@@ -261,8 +260,9 @@ def test_what_was_acknowledged_is_written_before_the_end_or_the_exit_tells(
 
 
 @pytest.mark.parametrize("then", ["crash", "room", "close"])
-def test_a_transaction_waits_as_a_whole(stepped: Stepped, then: str) -> None:
-    connection = stepped.connect()
+def test_a_transaction_waits_as_a_whole(
+    stepped: Stepped, then: str, connection: Connection
+) -> None:
     session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
     inbox = outstanding(stepped, session, "in", "other")
     inbox.consumer.acknowledge([1], within=transacted)
@@ -526,8 +526,9 @@ def ask(asked: Any) -> Told:
 
 
 @pytest.mark.parametrize("how", ["prepare", "commit"])
-def test_a_branch_that_was_asked_for_before_waits(stepped: Stepped, how: str) -> None:
-    xa = Branching(stepped)
+def test_a_branch_that_was_asked_for_before_waits(
+    stepped: Stepped, how: str, xa: Branching
+) -> None:
     outstanding(stepped, stepped.session(), "elsewhere", destination=OUT)
     xa.sends(xid(1), Q, ["x"])
     asked = ask(
@@ -543,8 +544,9 @@ def test_a_branch_that_was_asked_for_before_waits(stepped: Stepped, how: str) ->
     assert waiting(stepped, Q) == ["x"]
 
 
-def test_while_the_disk_is_full_a_branch_that_sends_is_not_prepared(stepped: Stepped) -> None:
-    xa = Branching(stepped)
+def test_while_the_disk_is_full_a_branch_that_sends_is_not_prepared(
+    stepped: Stepped, xa: Branching
+) -> None:
     stepped.store.fill()
     xa.sends(xid(1), Q, ["x"])
     refused = ask(xa.resource.prepare(xid(1)))
@@ -683,8 +685,9 @@ def test_who_takes_the_copy_of_a_dead_message_is_told_when_the_original_is_gone(
     assert not (confirmed and waiting(stepped, Q)), "it is delivered again, and will die again"
 
 
-def test_a_branch_that_sends_to_a_temporary_queue_needs_no_room(stepped: Stepped) -> None:
-    xa = Branching(stepped)
+def test_a_branch_that_sends_to_a_temporary_queue_needs_no_room(
+    stepped: Stepped, xa: Branching
+) -> None:
     reply = xa.connection.temporary(Kind.QUEUE)
     stepped.store.fill()
     xa.sends(xid(1), reply, ["x"])

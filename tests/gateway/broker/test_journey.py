@@ -91,8 +91,7 @@ def test_what_is_not_stored_is_produced_delivered_acknowledged_and_deleted(
     inbox = stepped.consume(stepped.session(), Q, name="s1")
     messages = sent(stepped, Q, 1000, persistent=False)
     stepped.settle()
-    inbox.consumer.acknowledge_through(1000)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 1000)
     assert [line["steps"] for line in journal.lines] == [
         ["produced"],
         ["routed", "delivered"],
@@ -184,10 +183,7 @@ def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: R
     more = texts(Queue("r"), "xy")
     stepped.send(more, session)
     assert journal.lines == []
-    told = Told()
-    session.commit(told)
-    stepped.settle()
-    assert told.well
+    assert stepped.commit(session).well
     assert journal.steps == {
         **each(more, "produced", "stored", "confirmed"),
         **each(inbox.messages, "acknowledged", "deleted", "acknowledgement confirmed"),
@@ -269,8 +265,7 @@ def test_what_is_sent_after_one_with_an_id_of_its_own_is_numbers_again(
     later = sent(stepped, Q, 2, persistent=False)
     inbox = stepped.receive(stepped.session(), Q, credit=3)
     assert journal.steps[foreign.message_id] == ["produced", "routed", "delivered"]
-    inbox.consumer.grant(10)
-    stepped.settle()
+    stepped.grant(inbox, 10)
     assert journal.lines[-1]["runs"] == [[later[0].seq, 2, 1]]
     assert journal.steps == each(run + later, "produced", "routed", "delivered")
 
@@ -285,8 +280,7 @@ def test_after_a_restart_ids_are_those_that_messages_have(stepped: Stepped) -> N
     journal = record(stepped)
     new = sent(stepped, Q, 1)
     inbox = stepped.receive(stepped.session(), Q)
-    inbox.consumer.acknowledge_through(4)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 4)
     assert list(journal.steps) == [new[0].message_id, *ids(run)]
     assert journal.steps[foreign.message_id] == ["routed", "delivered", "acknowledged", "deleted"]
 
@@ -315,8 +309,7 @@ def test_each_subscription_of_a_topic_has_its_own(stepped: Stepped, journal: Rec
     stepped.settle()
     mine = [event for event in journal.events if event.line.get("subscription") == "n"]
     assert journeys(mine) == each(messages, "routed", "delivered", "acknowledged", "deleted")
-    first.consumer.acknowledge_through(2)
-    stepped.settle()
+    stepped.acknowledge_through(first, 2)
     mine = [event for event in journal.events if event.line.get("subscription") == "d"]
     assert journeys(mine) == each(messages, "routed", "delivered", "acknowledged", "deleted")
     assert [event.id for event in journal.events if event.step == "stored"] == ids(messages)
@@ -390,8 +383,7 @@ def test_a_pattern_has_messages_of_several_topics(stepped: Stepped, journal: Rec
     for name in "aba":
         sent(stepped, Topic(f"t.{name}"), 1)
     stepped.settle()
-    inbox.consumer.acknowledge_through(3)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 3)
     truth = {message.message_id: str(message.headers.destination) for message in inbox.messages}
     assert {event.id: event.line["destination"] for event in journal.events} == truth
     assert all(

@@ -21,7 +21,7 @@ from gateway.broker.store.interface import (
     SubscriptionRow,
 )
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Connection, Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.gateway.broker.brokers import text
 from tests.gateway.broker.step_store import Disk
@@ -49,8 +49,7 @@ def test_order_and_priorities_are_as_they_were(stepped: Stepped) -> None:
     assert queue.octets == sum(message.size for message in inbox.messages)
 
 
-def test_messages_are_what_they_were(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_messages_are_what_they_were(stepped: Stepped, session: Session) -> None:
     sent = texts(
         Q,
         ["body"],
@@ -106,8 +105,7 @@ def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
     assert len(inbox.messages) == 2
     stepped.later(2)
     assert (inbox.texts, inbox.attempts) == (["given back", "fresh", "paused"], [2, 1, 2])
-    inbox.consumer.acknowledge_through(3)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 3)
     assert stepped.empty
 
 
@@ -137,8 +135,7 @@ def test_a_paused_message_that_cannot_be_read_does_not_count_any_more(stepped: S
     assert (stepped.broker.queue(Q).count, stepped.broker.queue(Q).octets) == (0, 0)
 
 
-def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped, session: Session) -> None:
     session.send(texts(Q, range(0, 1_000), expires=stepped.now_ms + 30_000))
     session.send(texts(Q, range(1_000, 1_010)))
     stepped.send(texts(Q, range(1_010, 1_020), expires=stepped.now_ms + 10**7), session)
@@ -173,21 +170,18 @@ def test_a_seq_is_never_used_again(stepped: Stepped) -> None:
         assert len(seqs) >= 6
         used |= seqs
         assert stepped.disk.next_seq > max(used)
-        inbox.consumer.acknowledge_through(len(inbox.messages))
-        stepped.settle()
+        stepped.acknowledge_through(inbox, len(inbox.messages))
         stepped.restart()
 
 
-def test_seqs_are_reserved_ahead_of_their_use(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_seqs_are_reserved_ahead_of_their_use(stepped: Stepped, session: Session) -> None:
     stepped.settle()
     stepped.broker.numbering.last = stepped.disk.next_seq - RESERVE // 2
     stepped.send(texts(Q, ["x"]), session)
     assert stepped.disk.next_seq > stepped.broker.numbering.last + RESERVE // 2
 
 
-def test_what_belongs_to_nothing_is_removed(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_what_belongs_to_nothing_is_removed(stepped: Stepped, session: Session) -> None:
     connection = stepped.connect("me")
     stepped.consume(connection.session(Mode.CLIENT), Topic("t"), durable_name="d")
     stepped.send(texts(Topic("t"), ["owed"]) + texts(Q, ["waits"]), session)
@@ -282,8 +276,7 @@ def test_an_empty_auto_created_destination_is_reaped_after_a_restart(tmp_path: P
     session = stepped.session()
     inbox = stepped.consume(session, Q)
     stepped.send(texts(Q, ["x"]), session)
-    inbox.consumer.acknowledge_through(1)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 1)
     stepped.restart()
     assert Q in stepped.broker.destinations
     stepped.later(11)
@@ -321,9 +314,8 @@ def test_rows_that_make_no_sense_are_refused_by_name(
 
 
 def test_what_was_being_committed_when_the_process_died_is_there_whole_or_not_at_all(
-    stepped: Stepped,
+    stepped: Stepped, connection: Connection
 ) -> None:
-    connection = stepped.connect()
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
     stepped.send(texts(Q, ["taken"]), session)

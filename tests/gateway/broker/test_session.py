@@ -24,7 +24,7 @@ from gateway.messaging.errors import (
     TransactionTooLarge,
     UnknownDelivery,
 )
-from gateway.messaging.provider import Mode, Session
+from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
 Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")
@@ -91,8 +91,7 @@ def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have
     inbox.consumer.reject([2], within=transacted)
     with pytest.raises(TransactionTooLarge, match=r"imq\.transaction\.consumer\.maxNumMsgs is 2"):
         inbox.consumer.acknowledge([3], transacted)
-    connection.close()
-    stepped.settle()
+    stepped.close(connection)
     again = stepped.receive(stepped.session(), Q)
     assert again.texts == ["0", "1", "2", "3", "4"]
 
@@ -110,15 +109,10 @@ def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
         with pytest.raises(MessageRejected) as refused:
             transacted.send(run)
         assert isinstance(refused.value.cause, TransactionTooLarge)
-    told = Told()
-    transacted.commit(told)
-    stepped.settle()
-    assert told.well
+    assert stepped.commit(transacted).well
     inbox = stepped.receive(transacted, Q)
     inbox.consumer.acknowledge_through(3)
-    too_many = Told()
-    transacted.commit(too_many)
-    stepped.settle()
+    too_many = stepped.commit(transacted)
     assert isinstance(too_many.results[0], TransactionTooLarge)
     assert inbox.attempts == [1, 1, 1, 2, 2, 2]
 
@@ -146,8 +140,9 @@ def test_rejections_in_a_transaction_take_effect_with_its_commit(stepped: Steppe
 # --- destinations that are removed
 
 
-def test_a_queue_that_is_removed_takes_everything_with_it(stepped: Stepped) -> None:
-    connection = stepped.connect()
+def test_a_queue_that_is_removed_takes_everything_with_it(
+    stepped: Stepped, connection: Connection
+) -> None:
     session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q, credit=5)
     stepped.send(texts(Q, range(10)), session)
@@ -192,8 +187,7 @@ def test_a_temporary_queue_is_never_stored_and_goes_with_its_connection(tmp_path
     assert not any(row.persistent for row in stepped.disk.rows.values())
     inbox = stepped.receive(connection.session(Mode.CLIENT), temporary, credit=8)
     assert len(inbox.messages) == 8
-    connection.close()
-    stepped.settle()
+    stepped.close(connection)
     assert (stepped.empty, stepped.disk.destinations) == (True, {})
     assert temporary not in stepped.broker.destinations
     assert stepped.broker.memory.used == 0
@@ -221,14 +215,12 @@ def test_senders_are_let_go_together_and_held_again_if_one_fills_it(tmp_path: Pa
 
     senders[0].on_writable(fill_again)
     senders[1].on_writable(lambda: resumed.append(1))
-    inbox.consumer.acknowledge_through(7)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 7)
     # Two are there, and the first who was let go made it four.
     assert told[0].well
     assert 0 in resumed
     assert not senders[0].writable()
-    inbox.consumer.acknowledge_through(len(inbox.messages))
-    stepped.settle()
+    stepped.acknowledge_through(inbox, len(inbox.messages))
     assert ([one.well for one in told], resumed) == ([True] * 3, [0, 1])
     assert all(sender.writable() for sender in senders)
     assert stepped.broker.queue(LIMITED).waiting_senders == []
@@ -244,12 +236,10 @@ def test_a_sender_that_closes_while_it_is_held_is_told_and_forgotten(tmp_path: P
         session.completion(one)
     sender.on_writable(lambda: resumed.append(1))
     stepped.settle()
-    sender.close()
-    stepped.settle()
+    stepped.close(sender)
     assert isinstance(told.results[0], ProviderUnavailable)
     inbox = stepped.receive(other, LIMITED)
-    inbox.consumer.acknowledge_through(6)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 6)
     assert (others.well, len(told.results), resumed) == (True, 1, [])
     assert stepped.broker.queue(LIMITED).waiting_senders == []
 
@@ -283,8 +273,7 @@ def test_a_transaction_holds_its_sender_back_too(tmp_path: Path) -> None:
     stepped.settle()
     assert (told.well, transacted.writable()) == (True, False)
     inbox = stepped.receive(stepped.session(), LIMITED)
-    inbox.consumer.acknowledge_through(5)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 5)
     assert transacted.writable()
 
 
@@ -309,16 +298,14 @@ def test_limits_leave_no_room_twice_for_what_is_being_committed(tmp_path: Path) 
 
 
 def test_a_sender_whose_session_is_closed_is_not_called_when_the_disk_has_caught_up(
-    stepped: Stepped,
+    stepped: Stepped, session: Session
 ) -> None:
-    session = stepped.session()
     resumed: list[int] = []
     for _ in range(6):
         session.send(texts(Q, ["x" * 4_000_000]))
     assert not session.writable()
     session.on_writable(lambda: resumed.append(1))
-    session.close()
-    stepped.settle()
+    stepped.close(session)
     assert resumed == []
 
 
@@ -338,9 +325,8 @@ def test_a_consumer_that_is_over_is_forgotten_with_its_last_settlement(stepped: 
 
 
 def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_queue(
-    stepped: Stepped,
+    stepped: Stepped, connection: Connection
 ) -> None:
-    connection = stepped.connect()
     session, transacted = connection.session(Mode.INDIVIDUAL), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, Q)
     stepped.send(texts(Q, ["a", "b"]), session)
@@ -386,8 +372,7 @@ def test_a_failure_that_is_final_is_told_to_everyone(stepped: Stepped) -> None:
         sender.send(texts(Q, ["more"]))
 
 
-def test_a_closed_session_takes_nothing(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_a_closed_session_takes_nothing(session: Session) -> None:
     session.close()
     with pytest.raises(MessagingError):
         session.send(texts(Q, ["x"]))

@@ -125,8 +125,7 @@ def test_consumers_of_a_queue_get_what_they_want_in_order(slow: Slow) -> None:
     slow.send(coloured(Q, 40))
     assert (red.texts, blue.texts) == (reds(40), blues(40))
     red.consumer.acknowledge_through(14)
-    blue.consumer.acknowledge_through(26)
-    slow.settle()
+    slow.acknowledge_through(blue, 26)
     assert slow.empty
 
 
@@ -163,8 +162,7 @@ def test_what_comes_back_is_found_again(slow: Slow) -> None:
     assert first.texts == reds(40)[:5]
     other = slow.receive(slow.session(), Q, selector=RED)
     assert other.texts == reds(40)[5:]
-    giver.close()
-    slow.settle()
+    slow.close(giver)
     assert other.texts == reds(40)[5:] + reds(40)[:5]
 
 
@@ -203,8 +201,7 @@ def test_a_transaction_reaches_subscriptions_whole(slow: Slow) -> None:
 def test_what_nobody_wants_does_not_stay_though_nobody_reads(slow: Slow) -> None:
     connection = slow.connect("r")
     slow.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector=RED)
-    connection.close()
-    slow.settle()
+    slow.close(connection)
     slow.send(coloured(T, 40))
     assert (slow.bodies, slow.broker.topic(T).count) == (reds(40), 14)
 
@@ -215,8 +212,7 @@ def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else
     slow = Slow(tmp_path)
     connection = slow.connect("r")
     slow.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector=RED)
-    connection.close()
-    slow.settle()
+    slow.close(connection)
     session = slow.session()
     told = Told()
     slow.turn.begin()
@@ -230,8 +226,7 @@ def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else
     slow.settle()
     inbox = slow.receive(slow.session(client_id="r"), T, durable_name="d", selector=RED)
     assert (inbox.texts, slow.bodies) == (reds(40), reds(40))
-    inbox.consumer.acknowledge_through(14)
-    slow.settle()
+    slow.acknowledge_through(inbox, 14)
     assert slow.empty
 
 

@@ -12,7 +12,7 @@ from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessagingError
-from gateway.messaging.provider import Connection, Mode
+from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.brokers import Inbox, with_properties
 from tests.gateway.broker.stepping import Stepped, Told, texts
 
@@ -36,8 +36,7 @@ def leave_durable(
     """Make a durable subscription, and leave it alone."""
     connection = stepped.connect(client_id)
     stepped.consume(connection.session(Mode.CLIENT), destination, durable_name="d", **spec)
-    connection.close()
-    stepped.settle()
+    stepped.close(connection)
 
 
 def take_up(
@@ -60,19 +59,18 @@ def test_a_message_for_many_has_one_row_until_the_last_has_taken_it(stepped: Ste
     assert stepped.broker.rows.shared == 2
     for left, client_id in ((2, "b"), (2, "a"), (0, "c")):
         _, inbox = take_up(stepped, client_id)
-        inbox.consumer.acknowledge_through(2)
-        stepped.settle()
+        stepped.acknowledge_through(inbox, 2)
         assert len(stepped.disk.rows) == left
     assert (stepped.empty, stepped.broker.topic(T).count) == (True, 0)
 
 
-def test_one_who_is_not_durable_needs_no_row_while_there_is_memory(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_one_who_is_not_durable_needs_no_row_while_there_is_memory(
+    stepped: Stepped, session: Session
+) -> None:
     inbox = stepped.consume(session, T, credit=0)
     stepped.send(texts(T, range(20)), session)
     assert stepped.empty
-    inbox.consumer.grant(20)
-    stepped.settle()
+    stepped.grant(inbox, 20)
     inbox.consumer.acknowledge_through(20)
     assert stepped.broker.topic(T).count == 0
 
@@ -124,16 +122,14 @@ def test_those_who_are_behind_share_rows_with_those_who_are_durable(
         assert len(small.disk.rows) == 60
     assert small.broker.rows.shared > 30
     for inbox in slow:
-        inbox.consumer.grant(60)
-        small.settle()
+        small.grant(inbox, 60)
         assert inbox.texts == [str(number) for number in range(60)]
         inbox.consumer.acknowledge_through(60)
     small.settle()
     assert small.broker.rows.shared == 0
     connection, inbox = take_up(small, "a")
     assert inbox.texts == [str(number) for number in range(60)]
-    inbox.consumer.acknowledge_through(60)
-    small.settle()
+    small.acknowledge_through(inbox, 60)
     assert (small.empty, small.broker.topic(T).count, small.broker.memory.used) == (True, 0, 0)
     assert connection
 
@@ -144,13 +140,13 @@ def test_a_subscription_that_ends_while_it_is_behind_leaves_nothing(small: Stepp
     small.consume(slow, T, credit=3)
     small.send_each(texts(T, range(60)), session)
     assert small.disk.rows
-    slow.close()
-    small.settle()
+    small.close(slow)
     assert (small.empty, small.broker.topic(T).count, small.broker.memory.used) == (True, 0, 0)
 
 
-def test_deliveries_may_be_settled_after_the_subscription_has_ended(stepped: Stepped) -> None:
-    session = stepped.session()
+def test_deliveries_may_be_settled_after_the_subscription_has_ended(
+    stepped: Stepped, session: Session
+) -> None:
     inbox = stepped.consume(session, T, credit=3)
     stepped.send(texts(T, range(5)))
     inbox.consumer.close(requeue=False)
@@ -158,15 +154,13 @@ def test_deliveries_may_be_settled_after_the_subscription_has_ended(stepped: Ste
     assert stepped.broker.topic(T).count == 3
     inbox.consumer.acknowledge_through(1)
     assert stepped.broker.topic(T).count == 2
-    session.close()
-    stepped.settle()
+    stepped.close(session)
     assert stepped.broker.topic(T).count == 0
 
 
 def test_what_a_transaction_took_of_an_ended_subscription_is_settled_by_its_rollback(
-    stepped: Stepped,
+    stepped: Stepped, connection: Connection
 ) -> None:
-    connection = stepped.connect()
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, T)
     stepped.send(texts(T, range(3)), session)
@@ -333,19 +327,16 @@ def test_what_durable_subscriptions_give_back_is_counted_for_each(stepped: Stepp
     stepped.send(texts(T, ["x"]))
     for _ in range(2):
         connection, _ = take_up(stepped, "a")
-        connection.close()
-        stepped.settle()
+        stepped.close(connection)
     assert [row.attempts for row in stepped.disk.redeliveries.values()] == [2]
     stepped.restart()
     _, inbox = take_up(stepped, "a")
     assert inbox.attempts == [3]
     _, other = take_up(stepped, "b")
     assert other.attempts == [1]
-    inbox.consumer.acknowledge_through(1)
-    stepped.settle()
+    stepped.acknowledge_through(inbox, 1)
     assert stepped.disk.redeliveries == {}
-    other.consumer.acknowledge_through(1)
-    stepped.settle()
+    stepped.acknowledge_through(other, 1)
     assert stepped.empty
 
 
@@ -381,9 +372,8 @@ def test_a_temporary_topic_has_no_durable_subscriptions(stepped: Stepped) -> Non
 
 
 def test_a_temporary_topic_does_not_come_back_when_what_was_sent_to_it_is_settled(
-    stepped: Stepped,
+    stepped: Stepped, connection: Connection
 ) -> None:
-    connection = stepped.connect()
     temporary = connection.temporary(Kind.TOPIC)
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, temporary)
@@ -392,8 +382,7 @@ def test_a_temporary_topic_does_not_come_back_when_what_was_sent_to_it_is_settle
     inbox.consumer.acknowledge([1], within=transacted)
     told: list[MessagingError | None] = []
     transacted.commit(told.append)
-    connection.close()
-    stepped.settle()
+    stepped.close(connection)
     assert told == [None]
     assert temporary not in stepped.broker.destinations
 

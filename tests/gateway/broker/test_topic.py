@@ -54,8 +54,7 @@ def test_a_limit_falls_on_the_messages_of_its_own_topic(
     session.send(texts(FREE, [f"free {number}" for number in range(20)], priority=0))
     for number in range(10):
         session.send(texts(LIMITED, [number]))
-    everything.consumer.grant(100)
-    stepped.settle()
+    stepped.grant(everything, 100)
     assert [body for body in everything.texts if body.startswith("free")] == [
         f"free {number}" for number in range(20)
     ]
@@ -77,8 +76,7 @@ def test_a_limit_falls_on_whoever_is_furthest_behind(tmp_path: Path) -> None:
     for number in range(10):
         stepped.send(texts(LIMITED, [number]), session)
         quick.consumer.acknowledge_through(number + 1)
-    slow.consumer.grant(100)
-    stepped.settle()
+    stepped.grant(slow, 100)
     assert quick.texts == [str(number) for number in range(10)]
     # The fourth is the one that the quick one is about to take.
     assert slow.texts == ["7", "8", "9"]

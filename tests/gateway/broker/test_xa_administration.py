@@ -150,8 +150,9 @@ def test_a_destination_that_a_branch_holds_messages_of_is_not_destroyed(stepped:
     assert stepped.empty
 
 
-def test_a_topic_that_a_branch_has_sent_to_is_not_destroyed(stepped: Stepped) -> None:
-    xa = Branching(stepped)
+def test_a_topic_that_a_branch_has_sent_to_is_not_destroyed(
+    stepped: Stepped, xa: Branching
+) -> None:
     xa.sends(xid(1), TOPIC, ["held"])
     xa.prepare(xid(1))
     with pytest.raises(AdministrationRefused, match="prepared transactions"):

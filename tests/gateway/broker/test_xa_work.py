@@ -12,7 +12,7 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import DuplicateInDoubt, MessageRejected, XAError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import DUPLICATE_ID, Flags, Mode, Subscription, Vote
+from gateway.messaging.provider import DUPLICATE_ID, Flags, Mode, Session, Subscription, Vote
 from tests.gateway.broker.branching import (
     NOTA,
     OTHER,
@@ -111,8 +111,7 @@ def test_a_prepared_branch_rolled_back_gives_back_in_order_and_counts(
     xa.prepare(xid(1))
     inbox.clear()
     xa.rollback(xid(1))
-    inbox.consumer.grant(5)
-    stepped.settle()
+    stepped.grant(inbox, 5)
     assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "3", "4"], [2, 2, 2, 1, 1])
     assert stepped.broker.queue(Q).dispatch.locked == 0
 
@@ -134,8 +133,7 @@ def test_a_rollback_leaves_alone_what_a_session_does_in_another_branch(
     inbox = xa.consume(Q, credit=2)
     xa.acknowledges(xid(1), inbox)
     xa.start(xid(2))
-    inbox.consumer.grant(2)
-    stepped.settle()
+    stepped.grant(inbox, 2)
     xa.rollback(xid(1))
     inbox.consumer.acknowledge_through(4)
     xa.end(xid(2))
@@ -227,9 +225,8 @@ def test_a_topic_that_nobody_subscribes_to_keeps_nothing(stepped: Stepped, xa: B
 
 
 def test_what_is_not_persistent_is_the_branch_s_as_long_as_the_process_lives(
-    stepped: Stepped, xa: Branching
+    stepped: Stepped, xa: Branching, session: Session
 ) -> None:
-    session = stepped.session()
     session.send(texts(Q, ["fleeting"], persistent=False))
     inbox = xa.consume(Q)
     xa.start(xid(1))
@@ -298,8 +295,9 @@ def test_a_preparation_under_way_does_not_end_with_its_session(
     assert waiting(stepped, Q) == ["x"]
 
 
-def test_what_is_locked_expires_when_it_is_given_back(stepped: Stepped, xa: Branching) -> None:
-    session = stepped.session()
+def test_what_is_locked_expires_when_it_is_given_back(
+    stepped: Stepped, xa: Branching, session: Session
+) -> None:
     mortal = texts(Q, ["mortal"])
     mortal[0].expires = stepped.now_ms + 30_000
     session.send(mortal)
@@ -352,9 +350,8 @@ def prepared(stepped: Stepped, body: str, id: str, restart: bool) -> Branching:
 
 
 def test_a_message_that_came_before_is_left_out_of_a_branch(
-    stepped: Stepped, xa: Branching
+    stepped: Stepped, xa: Branching, session: Session
 ) -> None:
-    session = stepped.session()
     stepped.send(identified(Q, "first", "one"), session)
     for number, one_phase in ((1, True), (2, False)):
         xa.start(xid(number))
