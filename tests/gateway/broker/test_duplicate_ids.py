@@ -18,29 +18,13 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Mode, Session
 from tests.gateway.broker.bearing import Q, bearing, committed, rest, told
 from tests.gateway.broker.brokers import Deployment, completed, text
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepping import Stepped, texts
 
 OTHER = Queue("other")
 DMQ = Queue("mq.sys.dmq")
 
 
 # --- at once
-
-
-def test_a_second_message_with_an_id_is_taken_and_dropped(
-    stepped: Stepped, session: Session
-) -> None:
-    session.send([bearing("a", "first")])
-    first = told(session)
-    stepped.settle()
-    again = bearing("a", "second")
-    session.send([again])
-    second = told(session)
-    stepped.settle()
-    assert (first.well, second.well) == (True, True)
-    assert again.message_id
-    assert again.timestamp
-    assert rest(stepped) == ["first"]
 
 
 def test_those_between_stay_in_order(stepped: Stepped, session: Session) -> None:
@@ -59,24 +43,6 @@ def test_those_between_stay_in_order(stepped: Stepped, session: Session) -> None
     assert rest(stepped) == ["a", "1", "b", "2", "c", "3", "d"]
 
 
-def test_the_id_stays_on_the_message(stepped: Stepped, session: Session) -> None:
-    session.send([bearing("a")])
-    inbox = stepped.receive(session, Q)
-    assert inbox.messages[0].headers.properties == {DUPLICATE_ID: "a"}
-
-
-def test_each_destination_has_its_own(stepped: Stepped) -> None:
-    stepped.send(
-        [
-            bearing("a"),
-            bearing("a", destination=OTHER),
-            bearing("a", destination=Topic("q")),
-            bearing("a"),
-        ]
-    )
-    assert [rest(stepped), rest(stepped, OTHER)] == [["a"], ["a"]]
-
-
 def test_a_topic_remembers_though_nobody_subscribes(stepped: Stepped) -> None:
     topic = Topic("t")
     session = stepped.session()
@@ -84,14 +50,6 @@ def test_a_topic_remembers_though_nobody_subscribes(stepped: Stepped) -> None:
     inbox = stepped.consume(session, topic)
     stepped.send([bearing("a", destination=topic), bearing("b", destination=topic)], session)
     assert inbox.texts == ["b"]
-
-
-def test_an_id_outlives_its_message(stepped: Stepped) -> None:
-    stepped.session().send([bearing("a")])
-    assert rest(stepped) == ["a"]
-    stepped.send([bearing("a")])
-    assert rest(stepped) == []
-    assert stepped.empty
 
 
 def test_a_repeat_needs_no_room(tmp_path: Path) -> None:
@@ -165,17 +123,6 @@ def test_one_that_is_only_of_repeats_is_committed(stepped: Stepped) -> None:
     again = committed(transacted)
     stepped.settle()
     assert again.well
-    assert rest(stepped) == ["a"]
-
-
-def test_what_is_rolled_back_was_never_sent(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
-    transacted.send([bearing("a", "no")])
-    transacted.rollback(Told())
-    transacted.send([bearing("a")])
-    done = committed(transacted)
-    stepped.settle()
-    assert done.well
     assert rest(stepped) == ["a"]
 
 

@@ -63,20 +63,6 @@ def test_many_arrivals_behind_a_commit_are_not_moved_one_by_one(stepped: Stepped
     assert inbox.texts == ["first", *(str(number) for number in range(3_000))]
 
 
-def test_completions_commits_and_rollbacks_are_told_in_the_order_asked(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
-    fired: list[str] = []
-    transacted.send(texts(Q, ["1"]))
-    transacted.commit(lambda error: fired.append("commit"))
-    transacted.send(texts(Q, ["2"]))
-    transacted.rollback(lambda error: fired.append("rollback"))
-    transacted.completion(lambda error: fired.append("completion"))
-    stepped.turns()
-    assert fired == []
-    stepped.settle()
-    assert (fired, stepped.bodies) == (["commit", "rollback", "completion"], ["1"])
-
-
 def test_a_transaction_takes_no_more_of_others_acknowledgements_than_it_may_have(
     tmp_path: Path,
 ) -> None:
