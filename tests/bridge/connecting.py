@@ -112,6 +112,12 @@ class Bench:
     ) -> Lease:
         return await way.borrow(lost).addTimeout(10, clock)
 
+    async def used(self, way: ConnectionSource) -> Lease:
+        """A lease that was given back at once."""
+        lease = await self.take(way)
+        await lease.give_back()
+        return lease
+
     async def lose(self) -> None:
         """Every connection to the broker is lost; returns when that is known."""
         lost: list[MessagingError] = []

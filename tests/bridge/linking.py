@@ -7,7 +7,7 @@ have tests of their own, is replaced.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -299,6 +299,19 @@ class Rig:
         assert made.state is LinkState.STARTED, made.status().last_error
         return made
 
+    async def moves(self, *bodies: str, of: Destination = SOURCE) -> None:
+        """Messages that are sent to the source arrive at the target."""
+        await self.source.send(*bodies, to=of)
+        assert await self.target.texts(len(bodies)) == list(bodies)
+
+    async def acknowledges(self, link: JMSLink, count: int) -> None:
+        await until(lambda: link.status().counters.acknowledged == count)
+
+    async def finishes(self, link: JMSLink, count: int) -> None:
+        """The link acknowledges that many messages; then it is stopped."""
+        await self.acknowledges(link, count)
+        await link.stop()
+
     async def reaches(self, link: JMSLink, state: LinkState) -> None:
         await until(
             lambda: link.state is state, lambda: f"{link.state}: {link.status().last_error}"
@@ -313,12 +326,30 @@ class Rig:
             await side.seam.close()
 
 
+class Cuts:
+    """Loses connections at some of the times that a link passes a point.
+
+    :ivar seen: how often it was passed.
+    """
+
+    def __init__(self, rig: Rig, point: str, times: Collection[int], *sides: Side) -> None:
+        self._rig, self._point, self._times, self._sides = rig, point, times, sides
+        self.seen = 0
+
+    def __call__(self, point: str) -> None:
+        self._rig.points.append(point)
+        if point == self._point:
+            self.seen += 1
+            if self.seen in self._times:
+                for side in self._sides:
+                    side.provider.cut()
+
+
 def _configured(ref_name: str, destination: Destination) -> Configured:
     return Configured(ref_name, destination.name, Kind(destination.kind))
 
 
 def in_state(link: JMSLink, state: LinkState) -> None:
-    """It is in this state."""
     assert link.state is state, link.status()
 
 
@@ -346,6 +377,7 @@ __all__ = [
     "TARGET",
     "Away",
     "Client",
+    "Cuts",
     "Graves",
     "Rig",
     "close",

@@ -15,6 +15,7 @@ from bridge.connections.connections import (
     GIVE_BACK_S,
     ConnectionKind,
     Connections,
+    ConnectionSource,
     Lease,
     PoolStatus,
     SharedStatus,
@@ -39,6 +40,13 @@ def outcome(deferred: Deferred[Any]) -> list[Any]:
     return found
 
 
+async def replaced(bench: Bench, way: ConnectionSource, lease: Lease) -> None:
+    """Who takes a connection then has another, which is open."""
+    again = await bench.take(way)
+    assert again.connection is not lease.connection
+    assert is_open(again.connection)
+
+
 async def closed(bench: Bench, lease: Lease) -> None:
     """Wait until the connection is closed."""
     await until(lambda: not is_open(lease.connection), lambda: "it is still open")
@@ -52,11 +60,10 @@ async def test_the_kind_is_that_of_the_guide(bench: Bench) -> None:
     plain, named = bench.factory("plain"), bench.factory("named", client_id="c1")
     of = bench.connections.for_sending
     for factory in (plain, named):
-        assert bench.connections.dedicated(factory, None).kind is ConnectionKind.DEDICATED
-        assert bench.connections.dedicated(factory, "c2").kind is ConnectionKind.DEDICATED
-        assert of(factory, True, None).kind is ConnectionKind.DEDICATED
-        assert of(factory, True, "c2").kind is ConnectionKind.DEDICATED
-        assert of(factory, False, "c2").kind is ConnectionKind.DEDICATED
+        dedicated = [bench.connections.dedicated(factory, client_id) for client_id in (None, "c2")]
+        for stays, client_id in ((True, None), (True, "c2"), (False, "c2")):
+            dedicated.append(of(factory, stays, client_id))
+        assert {way.kind for way in dedicated} == {ConnectionKind.DEDICATED}
     assert of(plain, False, None).kind is ConnectionKind.POOLED
     assert of(named, False, None).kind is ConnectionKind.SHARED
     assert [kind.value for kind in ConnectionKind] == ["D", "P", "S"]
@@ -107,12 +114,9 @@ async def test_a_dedicated_connection_has_the_factorys_client_identifier_unless_
     bench: Bench,
 ) -> None:
     factory = bench.factory(client_id="f")
-    assert (
-        await bench.take(bench.connections.dedicated(factory, None))
-    ).connection.client_id == "f"
-    assert (
-        await bench.take(bench.connections.dedicated(factory, "own"))
-    ).connection.client_id == "own"
+    for given, client_id in ((None, "f"), ("own", "own")):
+        lease = await bench.take(bench.connections.dedicated(factory, given))
+        assert lease.connection.client_id == client_id
 
 
 @benched
@@ -235,16 +239,13 @@ async def test_the_first_connection_tells_that_the_factory_has_a_client_identifi
         bench.connections.for_sending(factory, False, None),
         bench.connections.for_sending(factory, False, None),
     )
-    assert way.kind is None
-    assert other.kind is None
-    assert bench.connections.pools() == []
-    assert bench.connections.shared() == []
+    assert (way.kind, other.kind) == (None, None)
+    assert (bench.connections.pools(), bench.connections.shared()) == ([], [])
     bench.provider.hold()
     takes = [outcome(way.borrow(ignored)), outcome(other.borrow(ignored))]
     bench.provider.release()
     await until(lambda: all(takes))
-    assert way.kind is ConnectionKind.SHARED
-    assert other.kind is ConnectionKind.SHARED
+    assert (way.kind, other.kind) == (ConnectionKind.SHARED, ConnectionKind.SHARED)
     assert takes[0][0].connection is takes[1][0].connection
     assert len(bench.provider.asked) == 1
     assert factory.client_id == "theirs"
@@ -420,8 +421,7 @@ async def test_a_lease_given_back_twice_is_given_back_once(bench: Bench) -> None
     three = await bench.take(shared)
     assert three.connection is one.connection, "the second time said nothing"
     pooled = bench.connections.for_sending(bench.factory("pooled"), False, None)
-    first = await bench.take(pooled)
-    await first.give_back()
+    first = await bench.used(pooled)
     await first.give_back()
     second, third = await bench.take(pooled), await bench.take(pooled)
     assert second.connection is not third.connection
@@ -478,9 +478,7 @@ async def test_a_loss_is_told_once_to_each_who_has_the_connection(bench: Bench) 
     await until(lambda: len(losses) >= 2)
     assert [name for name, _ in losses] == ["one", "two"]
     assert all(isinstance(error, ProviderUnavailable) for _, error in losses)
-    again = await bench.take(way)
-    assert again.connection is not returned.connection
-    assert is_open(again.connection)
+    await replaced(bench, way, returned)
 
 
 @benched
@@ -517,9 +515,7 @@ async def test_giving_a_lost_connection_back_is_well(bench: Bench, kind: Connect
     await until(lambda: given_back)
     assert given_back == [[None]]
     await lease.give_back()
-    again = await bench.take(way)
-    assert again.connection is not lease.connection
-    assert is_open(again.connection)
+    await replaced(bench, way, lease)
 
 
 @benched
@@ -535,16 +531,13 @@ async def test_a_pooled_connection_lost_while_idle_is_dropped(bench: Bench) -> N
     assert losses == [], "it was given back"
     assert any("while it was not in use" in event["log_format"] for event in events)
     await until(lambda: not bench.clock.getDelayedCalls())
-    again = await bench.take(way)
-    assert again.connection is not lease.connection
-    assert is_open(again.connection)
+    await replaced(bench, way, lease)
 
 
 @benched
 async def test_a_dedicated_connection_lost_between_leases_is_dropped(bench: Bench) -> None:
     way = bench.connections.for_sending(bench.factory(), True, None)
-    lease = await bench.take(way)
-    await lease.give_back()
+    lease = await bench.used(way)
     await bench.lose()
     await until(lambda: not is_open(lease.connection))
     again = await bench.take(way)
@@ -710,8 +703,7 @@ async def test_closing_one_way_to_a_pool_disturbs_no_other(bench: Bench) -> None
 async def test_pooled_connections_stay_for_the_next_who_comes(bench: Bench) -> None:
     factory = bench.factory(idle_timeout_s=30)
     way = bench.connections.for_sending(factory, False, None)
-    lease = await bench.take(way)
-    await lease.give_back()
+    lease = await bench.used(way)
     await way.close()
     next_way = bench.connections.for_sending(factory, False, None)
     assert (await bench.take(next_way)).connection is lease.connection
@@ -726,18 +718,14 @@ async def test_close_waits_for_leases_and_then_closes(bench: Bench) -> None:
     )
     losses: list[MessagingError] = []
     leases = [await bench.take(way, losses.append) for way in ways]
-    idle = await bench.take(ways[1])
-    await idle.give_back()
+    idle = await bench.used(ways[1])
     closing, again = outcome(bench.connections.close()), outcome(bench.connections.close())
     await closed(bench, idle)
     for lease in leases:
-        assert is_open(lease.connection)
-        assert closing == []
+        assert (is_open(lease.connection), closing) == (True, [])
         await lease.give_back()
     await until(lambda: closing and again)
-    assert bench.alive() == 0
-    assert losses == []
-    assert bench.clock.seconds() == 0
+    assert (bench.alive(), losses, bench.clock.seconds()) == (0, [], 0)
     for way in ways:
         with pytest.raises(ProviderUnavailable, match="the bridge has closed its connections"):
             await bench.take(way)
@@ -752,8 +740,7 @@ async def test_close_does_not_wait_for_ever_for_leases(bench: Bench) -> None:
     with capturedLogs() as events:
         closing = outcome(bench.connections.close())
         bench.clock.advance(GIVE_BACK_S - 0.001)
-        assert is_open(lease.connection)
-        assert closing == []
+        assert (is_open(lease.connection), closing) == (True, [])
         bench.clock.advance(0.001)
         await until(lambda: closing)
     assert not is_open(lease.connection)
@@ -872,15 +859,13 @@ async def test_invalid_connections_are_closed_when_given_back_and_lent_no_more(
         assert is_open(idle.connection), "it is another factory's"
         await used.give_back()
         assert not is_open(used.connection)
-        again = await bench.take(way)
-        assert again.connection is not used.connection
+        await replaced(bench, way, used)
 
 
 @benched
 async def test_idle_connections_that_become_invalid_are_closed_at_once(bench: Bench) -> None:
     way = bench.connections.for_sending(bench.factory(), False, None)
-    lease = await bench.take(way)
-    await lease.give_back()
+    lease = await bench.used(way)
     bench.connections.invalidate("here")
     await closed(bench, lease)
 
@@ -907,8 +892,7 @@ async def test_a_reload_leaves_nothing_of_the_old_factory_behind(bench: Bench) -
     assert new is not old
     bench.connections.invalidate("here")
     after = bench.connections.for_sending(new, False, None)
-    late = await bench.take(way)
-    await late.give_back()
+    late = await bench.used(way)
     await way.close()
     assert not is_open(late.connection), "nobody will ever want it again"
     assert [(status.in_use, status.idle_timeout_s) for status in bench.connections.pools()] == [
@@ -932,8 +916,7 @@ async def test_a_factory_that_is_wanted_after_it_became_invalid_is_as_good_as_be
     way = bench.connections.for_sending(factory, False, None)
     bench.connections.invalidate("here")
     again = bench.connections.for_sending(factory, False, None)
-    lease = await bench.take(again)
-    await lease.give_back()
+    lease = await bench.used(again)
     await way.close()
     await again.close()
     assert is_open(lease.connection)

@@ -46,14 +46,21 @@ def factories(points: Mapping[str, Any] | None = None, class_path: str = "") -> 
     return Factories(clock, Embedded(nobody, GUEST), lambda: JavaOptions(class_path), lambda: given)
 
 
-def refused(config: ConnectionFactory, points: Mapping[str, Any] | None = None) -> FactoryError:
-    """What is said of an element that cannot work."""
+def refused(
+    config: ConnectionFactory,
+    where: str,
+    *reasons: str,
+    points: Mapping[str, Any] | None = None,
+) -> str:
+    """What is said of an element that cannot work, with its place and these reasons."""
     with pytest.raises(FactoryError) as raised:
         factories(points).get(config)
-    assert isinstance(raised.value, MessagingError)
-    assert raised.value.ref_name == config.ref_name
-    assert str(raised.value).startswith(f"connection-factory '{config.ref_name}'")
-    return raised.value
+    error = raised.value
+    assert isinstance(error, MessagingError)
+    assert (error.ref_name, error.where) == (config.ref_name, where)
+    assert str(error).startswith(f"connection-factory '{config.ref_name}'")
+    assert [reason for reason in reasons if reason not in error.reason] == [], error.reason
+    return str(error)
 
 
 def warnings(config: ConnectionFactory) -> list[str]:
@@ -209,12 +216,9 @@ def test_known_properties_are_not_warned_of() -> None:
 
 
 def test_a_blank_client_identifier_is_an_error() -> None:
-    error = refused(of(properties={"imqConfiguredClientID": " "}))
-    assert error.where == "property 'imqConfiguredClientID'"
-    assert "expected a client identifier" in error.reason
-    assert (
-        refused(of("s", "stomp://x", properties={"client-id": ""})).where == "property 'client-id'"
-    )
+    blank = of(properties={"imqConfiguredClientID": " "})
+    refused(blank, "property 'imqConfiguredClientID'", "expected a client identifier")
+    refused(of("s", "stomp://x", properties={"client-id": ""}), "property 'client-id'")
 
 
 @benched
@@ -292,27 +296,23 @@ async def test_a_stomp_broker_that_is_not_there() -> None:
     ],
 )
 def test_what_is_no_address_of_a_stomp_broker(lookup_name: str, reason: str) -> None:
-    error = refused(of("there", lookup_name))
-    assert error.where == "lookup-name"
-    assert reason in error.reason
-    assert "expected stomp://HOST:PORT or stomp+tls://HOST:PORT" in error.reason
+    expected = "expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
+    refused(of("there", lookup_name), "lookup-name", reason, expected)
 
 
 @pytest.mark.parametrize(
     "lookup_name", ["stomp://u:{}@h", "stomp://u:{}@h:bad", "stomp://h/v?passcode={}"]
 )
 def test_an_address_with_a_passcode_in_it_is_not_shown(lookup_name: str) -> None:
-    assert SECRET not in str(refused(of("there", lookup_name.format(SECRET))))
+    assert SECRET not in refused(of("there", lookup_name.format(SECRET)), "lookup-name")
 
 
 def test_unknown_properties_of_a_stomp_broker_are_errors() -> None:
-    error = refused(of("there", "stomp://h", properties={"stomp.conect-timeout": "5"}))
-    assert error.where == "property 'stomp.conect-timeout'"
-    assert "unknown property" in error.reason
-    assert "stomp.connect-timeout" in error.reason
-    error = refused(of("there", "stomp://h", properties={"stomp.heart-beat-ms": "often"}))
-    assert error.where == "property 'stomp.heart-beat-ms'"
-    assert "'often': expected a number from 0" in error.reason
+    for name, value, *reasons in (
+        ("stomp.conect-timeout", "5", "unknown property", "stomp.connect-timeout"),
+        ("stomp.heart-beat-ms", "often", "'often': expected a number from 0"),
+    ):
+        refused(of("there", "stomp://h", properties={name: value}), f"property '{name}'", *reasons)
 
 
 def test_other_properties_are_warned_of() -> None:
@@ -364,9 +364,7 @@ def test_properties_go_to_jndi_but_for_those_that_are_ours() -> None:
     factory = factories(class_path="/b.jar").get(of("there", "cf", properties={**ours, **theirs}))
     assert isinstance(factory.provider, JMSProvider)
     found = factory.provider.factory
-    assert found.lookup_name == "cf"
-    assert found.environment == theirs
-    assert found.class_path == "/a.jar"
+    assert (found.lookup_name, found.environment, found.class_path) == ("cf", theirs, "/a.jar")
     assert (found.java_options, found.process) == (("-Xmx1g", "-Dkey=value"), "apart")
     assert (
         found.lookup_timeout_s,
@@ -404,9 +402,7 @@ def test_properties_go_to_jndi_but_for_those_that_are_ours() -> None:
     ],
 )
 def test_what_our_properties_cannot_be(name: str, value: str, reason: str) -> None:
-    error = refused(of("there", "cf", properties={name: value}))
-    assert error.where == f"property '{name}'"
-    assert reason in error.reason
+    refused(of("there", "cf", properties={name: value}), f"property '{name}'", reason)
 
 
 @on_reactor
@@ -591,8 +587,7 @@ async def test_a_provider_of_another_package() -> None:
     factory = factories(POINTS).get(config)
     provider: Any = factory.provider
     assert isinstance(provider, Theirs)
-    assert provider.config is config
-    assert provider.reactor is clock
+    assert (provider.config, provider.reactor) == (config, clock)
     assert (factory.client_id, factory.client_id_known, factory.embedded) == (None, False, False)
     assert factory.product == f"{__name__}.Theirs"
     provider.connecting = lambda: fail(ProviderUnavailable("away"))
@@ -674,15 +669,13 @@ async def test_whatever_it_raises_is_a_provider_that_is_not_there() -> None:
 )
 def test_what_can_be_wrong_with_a_provider_of_another_package(name: str, reason: str) -> None:
     properties = {"provider": name, "api.password": f"{SECRET}2"}
-    error = refused(of("theirs", username="u", password=SECRET, properties=properties), POINTS)
-    assert error.where == "property 'provider'"
-    assert reason in error.reason
-    assert f"installed: {', '.join(sorted(POINTS))}" in error.reason
-    assert SECRET not in str(error)
+    config = of("theirs", username="u", password=SECRET, properties=properties)
+    listed = f"installed: {', '.join(sorted(POINTS))}"
+    assert SECRET not in refused(config, "property 'provider'", reason, listed, points=POINTS)
 
 
 def test_none_may_be_installed() -> None:
-    assert "installed: none" in refused(of(properties={"provider": "Theirs"})).reason
+    refused(of(properties={"provider": "Theirs"}), "property 'provider'", "installed: none")
 
 
 def test_what_is_installed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from gateway.messaging.digest import digest_of_body, digest_of_headers
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.journaled import Journaled, steps
-from tests.bridge.linking import SOURCE, TARGET, clock, until
+from tests.bridge.linking import SOURCE, TARGET, Cuts, clock, until
 from tests.gateway.journal.reading import Event, events_of, ids_of
 from tests.on_reactor import on_reactor
 
@@ -66,8 +66,7 @@ async def test_each_message_that_is_moved_has_its_steps(
         quality_of_service=quality, max_batch_size=size, max_batch_time_ms=20
     )
     arrived = {message.text: message for message in await brokers.target.arrived(30)}
-    await until(lambda: link.status().counters.acknowledged == 30)
-    await link.stop()
+    await brokers.finishes(link, 30)
     transfers = await journaled.transfers()
     # They rise with the messages, without a gap.
     assert list(transfers) == list(range(1, 31))
@@ -77,12 +76,14 @@ async def test_each_message_that_is_moved_has_its_steps(
         by_step = {event.step: event for event in events}
         at_target = arrived[str(number - 1)]
         received, sent, came = by_step["received"], by_step["sent"], by_step["arrived"]
-        assert len({event.id for event in events}) == 1
         ids.add(received.id)
-        assert {event.line["link"] for event in events} == {"bridge/link"}
-        assert (received.line["destination"], received.line["provider"]) == (str(SOURCE), "source")
-        assert (sent.line["destination"], sent.line["provider"]) == (str(TARGET), "target")
-        assert (came.line["destination"], came.line["provider"]) == (str(TARGET), "target")
+        assert {(event.id, event.line["link"]) for event in events} == {
+            (received.id, "bridge/link")
+        }
+        assert [(at.line["destination"], at.line["provider"]) for at in (received, sent, came)] == [
+            (str(SOURCE), "source"),
+            *[(str(TARGET), "target")] * 2,
+        ]
         assert by_step["settled"].line["provider"] == ("target" if quality is ONCE else "source")
         assert of(came, "target_ids") == at_target.message_id != received.id
         assert (
@@ -95,8 +96,7 @@ async def test_each_message_that_is_moved_has_its_steps(
             == of(sent, "headers_hash")
             == digest_of_headers(at_target.headers)
         )
-        size_of = received.line.get("size") or of(received, "sizes")
-        assert size_of == len(at_target.body)
+        assert (received.line.get("size") or of(received, "sizes")) == len(at_target.body)
         assert "attempts" not in received.line
         times = [event.line["time"] for event in events]
         assert times == sorted(times)
@@ -115,8 +115,7 @@ async def test_a_batch_is_a_line_for_each_step(
         quality_of_service=quality, max_batch_size=30, max_batch_time_ms=-1
     )
     await brokers.target.arrived(30)
-    await until(lambda: link.status().counters.acknowledged == 30)
-    await link.stop()
+    await brokers.finishes(link, 30)
     lines = await journaled.lines()
     assert len(lines) == (3 if quality is ONCE else 4)
     assert all(len(ids_of(line)) == 30 for line in lines)
@@ -152,8 +151,7 @@ async def test_what_a_transformer_does_is_told(
         max_batch_time_ms=-1,
     )
     changed = (await brokers.target.arrived(2))[1]
-    await until(lambda: link.status().counters.acknowledged == 5)
-    await link.stop()
+    await brokers.finishes(link, 5)
     assert changed.text == "changed"
     transfers = await journaled.transfers()
     kept, dropped, elsewhere, altered, failed = transfers.values()
@@ -186,16 +184,13 @@ async def test_what_expires_is_told(journaled: Journaled, quality: QualityOfServ
     expires = int(clock.seconds() * 1000) + 500
     await brokers.source.send("late", expires=expires)
     await until(lambda: clock.seconds() * 1000 > expires)
-    await brokers.source.send("in time")
-    assert await brokers.target.texts(1) == ["in time"]
-    await until(lambda: link.status().counters.acknowledged == 2)
-    await link.stop()
+    await brokers.moves("in time")
+    await brokers.finishes(link, 2)
     late, in_time = (await journaled.transfers()).values()
     assert tuple(steps(in_time)) == MOVED[quality]
     assert Counter(steps(late)) == Counter(("received", "expired", "buried", "settled"))
     (line,) = [event.line for event in late if event.step == "buried"]
-    assert line["steps"] == ["expired", "buried"]
-    assert line["reason"] == "MESSAGE_EXPIRED"
+    assert (line["steps"], line["reason"]) == (["expired", "buried"], "MESSAGE_EXPIRED")
 
 
 # --- what goes wrong
@@ -222,8 +217,7 @@ async def test_what_the_target_refuses_is_told_as_rolled_back_and_buried(
         max_batch_time_ms=-1,
     )
     await brokers.target.arrived(3)
-    await until(lambda: link.status().counters.acknowledged == 4)
-    await link.stop()
+    await brokers.finishes(link, 4)
     courses = [
         [step for step in steps(events) if step != "transformed"]
         for events in (await journaled.transfers()).values()
@@ -250,8 +244,7 @@ async def test_a_transacted_link_tells_of_each_attempt(journaled: Journaled) -> 
         failure_retry_interval_ms=1,
     )
     await brokers.target.arrived(3)
-    await until(lambda: link.status().counters.acknowledged == 4)
-    await link.stop()
+    await brokers.finishes(link, 4)
     found: dict[str, list[list[str]]] = {}
     attempts: dict[str, list[int]] = {}
     for events in (await journaled.transfers()).values():
@@ -276,19 +269,11 @@ async def test_a_transacted_link_tells_of_each_attempt(journaled: Journaled) -> 
 @on_reactor
 async def test_what_arrived_and_comes_again_has_two_transfers(journaled: Journaled) -> None:
     brokers = journaled.rig
-    lost: list[str] = []
-
-    def passed(point: str) -> None:
-        if point == "link.before-acknowledge" and not lost:
-            lost.append(point)
-            brokers.source.provider.cut()
-
-    link = brokers.link(passed=passed)
-    await link.start()
+    passed = Cuts(brokers, "link.before-acknowledge", (1,), brokers.source)
+    link = await brokers.started(passed=passed)
     await brokers.source.send("a")
     assert await brokers.target.texts(2) == ["a", "a"]
-    await until(lambda: link.status().counters.acknowledged == 1)
-    await link.stop()
+    await brokers.finishes(link, 1)
     first, second = (await journaled.transfers()).values()
     assert first[0].id == second[0].id
     assert steps(first) == ["received", "sent", "arrived", "buried"]
@@ -346,8 +331,7 @@ async def test_a_source_forgets_only_what_the_journal_has(
     journaled.journal.written = written  # type: ignore[method-assign]
     for waiting in held:
         waiting.callback(None)
-    await until(lambda: link.status().counters.acknowledged == 2)
-    await link.stop()
+    await brokers.finishes(link, 2)
 
 
 @ALL
@@ -385,8 +369,7 @@ async def test_below_level_links_only_the_dead_are_told(
         transformer=transforming(act), target=TOLERANT, quality_of_service=quality
     )
     await brokers.target.arrived(2)
-    await until(lambda: link.status().counters.acknowledged == 3)
-    await link.stop()
+    await brokers.finishes(link, 3)
     events = events_of(await journaled.lines())
     assert steps(events) == (["buried"] if level is Level.DEAD else [])
     if events:
@@ -402,8 +385,7 @@ async def test_headers_and_bodies_are_told_where_they_are_wanted(journaled: Jour
     await brokers.source.send("1", properties={"kind": "x"})
     link = await brokers.started()
     await brokers.target.arrived(1)
-    await until(lambda: link.status().counters.acknowledged == 1)
-    await link.stop()
+    await brokers.finishes(link, 1)
     received, *others = await journaled.lines()
     assert received["headers"][0]["kind"] == "x"
     assert (received["bodies"], received["body_types"]) == (["MQ=="], ["TEXT"])
@@ -426,9 +408,7 @@ async def test_a_target_that_keeps_one_of_several_is_told(journaled: Journaled) 
     brokers = journaled.rig
     brokers.target.provider.pretends = {"xa": False}
     link = await brokers.started(quality_of_service=ONCE)
-    await brokers.source.send("a")
-    assert await brokers.target.texts(1) == ["a"]
-    await until(lambda: link.status().counters.acknowledged == 1)
-    await link.stop()
+    await brokers.moves("a")
+    await brokers.finishes(link, 1)
     (events,) = (await journaled.transfers()).values()
     assert [event.line.get("reason") for event in events] == [None, None, "duplicate id", None]

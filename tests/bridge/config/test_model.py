@@ -1,4 +1,4 @@
-"""The model's defaults are the DTD's; secrets stay out of texts."""
+"""The model's defaults are the DTD's; secrets stay out of texts; and what a change means."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from bridge.config.changes import Changes, changes
 from bridge.config.document import declarations
 from bridge.config.model import (
     BUILT_IN_DMQ,
@@ -19,8 +20,9 @@ from bridge.config.model import (
     Source,
     Target,
 )
+from bridge.config.secrets import secrets_in, usernames_in
 from gateway.messaging.destination import Kind, Queue, Topic
-from tests.bridge.config.documents import bridge, document, link
+from tests.bridge.config.documents import DESTINATIONS, bridge, document, link
 
 FACTORY = ConnectionFactory("here")
 PLACE = Destination("in", "orders", Kind.QUEUE)
@@ -195,3 +197,180 @@ def test_a_model_stays_as_it_is() -> None:
     with pytest.raises(FrozenInstanceError):
         found.links[0].enabled = False  # type: ignore[misc]
     assert hash(found) == hash(bridge(document(link())))
+
+
+# --- secrets
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("java.naming.security.credentials", "hunter2", ["hunter2"]),
+        ("java.naming.provider.url", "tcp://user:hunter2@host:61616", ["hunter2"]),
+        (
+            "java.naming.provider.url",
+            "failover:(tcp://a:1,tcp://b:2)?jms.userName=u&jms.password=hunter2",
+            ["hunter2"],
+        ),
+        (
+            "java.naming.provider.url",
+            "failover:(tcp://a:1?x.password=hunter2)?jms.password=hunter3",
+            ["hunter2", "hunter3"],
+        ),
+        ("java.naming.provider.url", "tcp://host:61616?wireFormat.maxInactivityDuration=0", []),
+        ("queue.orders", "orders", []),
+    ],
+)
+def test_passwords_of_urls_are_secrets_too(name: str, value: str, secret: list[str]) -> None:
+    assert secrets_in(name, value) == secret
+    bridge = Bridge(
+        "b",
+        connection_factories=(ConnectionFactory("f", lookup_name="x", properties={name: value}),),
+    )
+    assert bridge.secrets() == frozenset(secret)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "names"),
+    [
+        ("imqDefaultUsername", "ann", ["ann"]),
+        ("java.naming.security.principal", "cn=ann", ["cn=ann"]),
+        ("java.naming.provider.url", "tcp://ann:hunter2@host:61616", ["ann"]),
+        (
+            "java.naming.provider.url",
+            "failover:(tcp://a:1,tcp://b:2)?jms.userName=ann&jms.password=hunter2",
+            ["ann"],
+        ),
+        ("java.naming.security.credentials", "hunter2", []),
+        ("queue.orders", "orders", []),
+    ],
+)
+def test_names_of_users_are_known_where_their_passwords_are(
+    name: str, value: str, names: list[str]
+) -> None:
+    assert usernames_in(name, value) == names
+    factory = ConnectionFactory(
+        "f", lookup_name="x", username="bob", password="b", properties={name: value}
+    )
+    assert Bridge("b", connection_factories=(factory,)).usernames() == {"bob", *names}
+
+
+# --- changes
+
+
+TRANSFORMED = (
+    '<target connection-factory-ref="here" destination-ref="out" message-transformer-class="a.B"/>'
+)
+NEWS = '<source connection-factory-ref="there" destination-ref="news"/>'
+BEFORE = document(
+    link(name="a")
+    + link(name="b", source=NEWS, target=TRANSFORMED)
+    + link(name="c", target=TRANSFORMED.replace("message-", 'clientid="x" message-')),
+    '<dmq name="dead" connection-factory-ref="here" destination-ref="out"/>',
+)
+
+
+def after(*replaced: tuple[str, str]) -> Changes:
+    text = BEFORE
+    for old, new in replaced:
+        assert old in text
+        text = text.replace(old, new)
+    return changes(bridge(BEFORE), bridge(text))
+
+
+def test_nothing_has_changed() -> None:
+    found = after()
+    assert found == Changes(unchanged=("a", "b", "c"))
+    assert not found
+
+
+def test_descriptions_and_order_make_no_difference() -> None:
+    described = after(
+        ("<source", "<description>new</description>\n\n<source"), ("<jmsbridge", "\n<jmsbridge")
+    )
+    assert described == Changes(unchanged=("a", "b", "c"))
+    turned = document(link(name="b") + link(name="a"))
+    assert changes(bridge(document(link(name="a") + link(name="b"))), bridge(turned)) == Changes(
+        unchanged=("b", "a")
+    )
+
+
+def test_links_that_come_and_go() -> None:
+    found = after(('name="b"', 'name="d"'))
+    assert found == Changes(added=("d",), removed=("b",), unchanged=("a", "c"))
+    assert found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('<link name="b"', '<link name="b" enabled="false"'),
+        ('<link name="b"', '<link name="b" max-batch-size="2"'),
+        (NEWS, NEWS.replace("/>", ' selector="x"/>')),
+    ],
+)
+def test_an_attribute_of_a_link(old: str, new: str) -> None:
+    assert after((old, new)) == Changes(changed=("b",), unchanged=("a", "c"))
+
+
+def test_a_transformers_properties() -> None:
+    found = after(
+        (
+            'clientid="x" message-transformer-class="a.B"/>',
+            'clientid="x" message-transformer-class="a.B"><property name="a" value="b"/></target>',
+        )
+    )
+    assert found == Changes(changed=("c",), unchanged=("a", "b"))
+
+
+def test_a_connection_factory_changes_the_links_that_use_it() -> None:
+    found = after(
+        (
+            'lookup-name="ConnectionFactory"',
+            'lookup-name="ConnectionFactory" username="u" password="p"',
+        )
+    )
+    assert found == Changes(changed=("a", "b"), unchanged=("c",), connection_factories=("there",))
+
+
+def test_a_destination_changes_the_links_that_use_it_or_could_by_their_transformer() -> None:
+    found = after(('name="orders"', 'name="orders.new"'))
+    assert found == Changes(changed=("a", "b", "c"), destinations=("in",))
+    plain = document(link(name="a"))
+    other = plain.replace(
+        DESTINATIONS,
+        DESTINATIONS.replace('name="news" type', 'name="new" type')
+        + '<destination ref-name="x" name="x"/>',
+    )
+    assert changes(bridge(plain), bridge(other)) == Changes(
+        unchanged=("a",), destinations=("news", "x")
+    )
+    assert changes(bridge(other), bridge(plain)) == Changes(
+        unchanged=("a",), destinations=("news", "x")
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('<dmq name="dead"', '<dmq send-attempts="1" name="dead"'),
+        ("<dmq", '<dmq name="built-in-dmq" send-attempts="1"/><dmq'),
+        ('<dmq name="dead"', '<dmq name="dead2"'),
+    ],
+)
+def test_dead_message_queues(old: str, new: str) -> None:
+    assert after((old, new)) == Changes(unchanged=("a", "b", "c"), dmqs=True)
+
+
+def test_attributes_of_the_bridge() -> None:
+    assert after(
+        ('<jmsbridge name="mq"', '<jmsbridge name="mq" log-message-transfer="false"')
+    ) == Changes(unchanged=("a", "b", "c"), log_message_transfer=True)
+    assert after(
+        ('<jmsbridge name="mq"', '<jmsbridge name="mq" message-transfer-tag-bridge-name="true"')
+    ) == Changes(unchanged=("a", "b", "c"), message_transfer_tag_bridge_name=True)
+
+
+def test_two_bridges_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="the bridges a and b cannot be compared"):
+        changes(Bridge("a"), Bridge("b"))

@@ -25,8 +25,8 @@ from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.provider import DUPLICATE_ID, Flags, Xid
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.delivery.transacted import NUMBERS, Cuts, link, nothing_is_left, started
-from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, in_state, rig, until
+from tests.bridge.delivery.transacted import NUMBERS, link, nothing_is_left, started
+from tests.bridge.linking import SOURCE, TARGET, Cuts, Rig, clock, close, in_state, rig, until
 from tests.contract.driving import text
 from tests.on_reactor import on_reactor
 

@@ -48,8 +48,7 @@ async def test_the_next_is_received_and_sent_while_one_is_committed_and_decided_
     await brokers.source.send(*NUMBERS)
     link = await started(brokers, max_batch_size=5)
     assert await brokers.target.texts(60) == NUMBERS
-    await until(lambda: link.status().counters.acknowledged == 60)
-    await link.stop()
+    await brokers.finishes(link, 60)
     assert ahead(brokers.points) >= 6
     decisions = [point for point in brokers.points if point in ("xa.before-decision", COMMITTED)]
     assert decisions == ["xa.before-decision", COMMITTED] * 12

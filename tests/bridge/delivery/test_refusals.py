@@ -15,8 +15,8 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.delivery import transacted
-from tests.bridge.delivery.transacted import TOPIC, Cuts, Refusing, Silent, started
-from tests.bridge.linking import SOURCE, TARGET, Rig, clock, close, until
+from tests.bridge.delivery.transacted import TOPIC, Refusing, Silent, started
+from tests.bridge.linking import SOURCE, TARGET, Cuts, Rig, clock, close, until
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.backends.jms_xa import JMSXA
 from tests.on_reactor import on_reactor
@@ -61,8 +61,7 @@ async def test_of_a_topic_without_durable_sub_nothing_is_lost_while_the_target_i
     brokers: Rig,
 ) -> None:
     link = await started(brokers, of=TOPIC)
-    await brokers.source.send("before", to=TOPIC)
-    assert await brokers.target.texts(1) == ["before"]
+    await brokers.moves("before", of=TOPIC)
     brokers.target.provider.error = ProviderUnavailable("it is away")
     brokers.target.provider.cut()
     await brokers.reaches(link, LinkState.RETRYING)

@@ -100,8 +100,7 @@ async def test_messages_of_a_heuristic_end_are_kept_until_a_dead_message_queue_t
     for body in "abc":
         [told] = [line for line in brokers.warned if f"\n\n{body}\n" in line]
         assert "JMSMessageID" in told
-    await brokers.source.send("later")
-    assert await brokers.target.texts(1) == ["later"]
+    await brokers.moves("later")
     assert link.status().counters.dead == {BridgeDeadReason.COMMIT_FAILURE: 3}
 
 
@@ -207,8 +206,7 @@ async def test_what_waits_for_its_target_is_told_to_have_arrived_when_it_has(
         await other.stop()
     else:
         assert await brokers.target.texts(3) == ["a", "b", "c"]
-        await until(lambda: link.status().counters.acknowledged == 3)
-        await link.stop()
+        await brokers.finishes(link, 3)
     assert (counters.sent, counters.acknowledged) == (0, 0)
     assert (link.status().counters.sent, link.status().counters.acknowledged) == (3, 3)
     for events in (await journaled.transfers()).values():
@@ -235,8 +233,7 @@ async def test_what_an_operator_rolls_back_against_the_decision_is_in_a_dead_mes
     ]
     assert f"transaction {transaction.id} ended heuristically" in brokers.graves.dead[0].exception
     assert link.status().counters.dead == {BridgeDeadReason.COMMIT_FAILURE: 2}
-    await brokers.source.send("c")
-    assert await brokers.target.texts(1) == ["c"]
+    await brokers.moves("c")
 
 
 @on_reactor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -39,25 +39,6 @@ async def nothing_is_left(rig: Rig) -> None:
         assert list(await client.connection.xa_session().resource().recover()) == []
         await client.close()
     assert list(rig.coordinator().transactions()) == []
-
-
-class Cuts:
-    """Loses connections at some of the times that a link passes a point.
-
-    :ivar seen: how often it was passed.
-    """
-
-    def __init__(self, rig: Rig, point: str, times: Collection[int], *sides: Side) -> None:
-        self._rig, self._point, self._times, self._sides = rig, point, times, sides
-        self.seen = 0
-
-    def __call__(self, point: str) -> None:
-        self._rig.points.append(point)
-        if point == self._point:
-            self.seen += 1
-            if self.seen in self._times:
-                for side in self._sides:
-                    side.provider.cut()
 
 
 class Behind:
