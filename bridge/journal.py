@@ -1,6 +1,7 @@
 """The journal's lines about messages on links, for each step of a batch.
 
-The pump and its delivery report each step of a batch, and this makes lines of them. Owns what a line contains and the numbers of transfers.
+The pump and its delivery report each step of a batch, and this makes lines of them. Owns what a
+line contains and the numbers of transfers.
 
 Nothing here waits. Slow work (hashes, lists of what each message contains) runs on the journal's
 thread, so whatever a provider may change by then is captured at once.
@@ -29,7 +30,9 @@ except in *sent* and *arrived*. A line has one destination and one reason.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -76,21 +79,6 @@ _OCTETS: Final = 200
 Places: TypeAlias = Sequence[int]
 
 
-class _Numbers:
-    """Numbers of transfers, from 1."""
-
-    __slots__ = ("_next",)
-
-    def __init__(self) -> None:
-        self._next = 1
-
-    def take(self, count: int) -> int:
-        """Reserve that many numbers, and return the first."""
-        first = self._next
-        self._next += count
-        return first
-
-
 class BridgeLines:
     """The lines of all links of a gateway.
 
@@ -99,8 +87,8 @@ class BridgeLines:
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal: Final = journal
-        #: By link: they go on when a link is made anew.
-        self._numbers: Final[dict[str, _Numbers]] = {}
+        #: The next number of a transfer, by link: they go on when a link is made anew.
+        self._numbers: Final[defaultdict[str, int]] = defaultdict(lambda: 1)
 
     def of_link(
         self,
@@ -117,7 +105,6 @@ class BridgeLines:
         :param transforms: whether it has a transformer.
         """
         name = f"{bridge}/{link}"
-        numbers = self._numbers.setdefault(name, _Numbers())
         # A STOMP broker does not say which id it gives a message.
         tells_ids = target.kind != "stomp"
         return LinkLines(
@@ -127,30 +114,21 @@ class BridgeLines:
             target.config.ref_name,
             transforms,
             tells_ids,
-            numbers,
+            self._numbers,
         )
 
 
+@dataclass(frozen=True, slots=True)
 class LinkLines:
     """The lines of one link. Made by :meth:`BridgeLines.of_link`."""
 
-    def __init__(
-        self,
-        journal: Journal | None,
-        link: str,
-        source: str,
-        target: str,
-        transforms: bool,
-        tells_ids: bool,
-        numbers: _Numbers,
-    ) -> None:
-        self.journal: Final = journal
-        self.link: Final = link
-        self.source: Final = source
-        self.target: Final = target
-        self.transforms: Final = transforms
-        self.tells_ids: Final = tells_ids
-        self.numbers: Final = numbers
+    journal: Journal | None
+    link: str
+    source: str
+    target: str
+    transforms: bool
+    tells_ids: bool
+    numbers: defaultdict[str, int]
 
     def received(self, received: Sequence[Received]) -> BatchLines:
         """A batch was received: tell that, and what becomes of it."""
@@ -184,7 +162,8 @@ class BatchLines:
         self._journal = journal
         self.everything = journal.level is not Level.DEAD
         messages = self._messages = [arrived.message for arrived in received]
-        self._first = lines.numbers.take(len(messages))
+        self._first = lines.numbers[lines.link]
+        lines.numbers[lines.link] += len(messages)
         self._told = BatchContents(messages)
         #: How many are judged.
         self._judged = 0
@@ -421,7 +400,7 @@ class _Silent(BatchLines):
 
 #: Where there is no journal, or it is off.
 SILENT: Final = _Silent()
-NO_LINES: Final = LinkLines(None, "", "", "", False, False, _Numbers())
+NO_LINES: Final = LinkLines(None, "", "", "", False, False, defaultdict(int))
 NO_JOURNAL: Final = BridgeLines(None)
 
 
@@ -485,7 +464,6 @@ class BatchContents:
         return [len(octets[place]) for place in places]
 
     def timestamps(self, places: Places) -> list[int]:
-        """JMSTimestamps."""
         messages = self._messages
         return [messages[place].timestamp for place in places]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -18,7 +19,7 @@ from twisted.logger import Logger
 from bridge.config import model
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
-from bridge.link.delivery.guarantee import DeliveryGuarantee
+from bridge.link.delivery.guarantee import new_pump
 from bridge.link.errors import NotOnce
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import JMSFactory
@@ -91,7 +92,8 @@ def decided(source: str, target: str) -> tuple[str, str]:
         coordinator=lambda: nobody, unfinished=lambda *_: SimpleNamespace(undecided=nobody)
     )
     log = Logger()
-    guarantee = DeliveryGuarantee(
+    make = partial(
+        new_pump,
         Clock(),
         link,
         *factories,
@@ -104,9 +106,10 @@ def decided(source: str, target: str) -> tuple[str, str]:
         log,
         nobody,
         nobody,
+        lambda lost: None,
     )
     try:
-        delivery = guarantee.new_pump(lambda lost: None).delivery
+        delivery = make().delivery
         if delivery.once_by is OnceBy.DUPLICATE_IDS:
             assert transfer.marks_duplicates
             refused: list[Any] = []

@@ -233,7 +233,6 @@ class Connections:
                 self.left(pool)
 
     def pools(self) -> Sequence[PoolStatus]:
-        """Return the pooled connections of each factory."""
         return [
             PoolStatus(
                 pool.factory.config.ref_name,
@@ -248,7 +247,6 @@ class Connections:
         ]
 
     def shared(self) -> Sequence[SharedStatus]:
-        """Return the shared connection of each factory."""
         return [
             SharedStatus(
                 pool.factory.config.ref_name,

@@ -52,7 +52,6 @@ class NotBuried(MessagingError):
         super().__init__(
             f"message {message_id} is dead, and no dead message queue has taken it for good: {reasons}"
         )
-        self.message_id = message_id
         self.failures = tuple(failures)
         self.taken_by = tuple(taken_by)
 

@@ -12,13 +12,7 @@ class LinkRefused(Exception):
     """The link cannot be started as configured.
 
     ``str`` says why, and the remedy.
-
-    :param link: its name.
     """
-
-    def __init__(self, link: str, reason: str) -> None:
-        super().__init__(reason)
-        self.link = link
 
 
 class LinkFailed(Exception):
@@ -29,8 +23,6 @@ class LinkFailed(Exception):
 
     def __init__(self, link: str, reason: str) -> None:
         super().__init__(f"link {link} has failed: {reason}")
-        self.link = link
-        self.reason = reason
 
 
 class SourceLost(MessagingError):

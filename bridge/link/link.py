@@ -24,7 +24,7 @@ from bridge.connections.connections import ConnectionKind, Connections
 from bridge.journal import NO_JOURNAL, BridgeLines
 from bridge.link.attempts import Attempts, Retries
 from bridge.link.delivery.coordination import Coordination
-from bridge.link.delivery.guarantee import DeliveryGuarantee
+from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
 from bridge.link.machine import Events, machine
@@ -107,7 +107,8 @@ class JMSLink:
         }
         self._stall: Final = Stall(reactor, config.name, names, log, self._progress, self._record)
         refusals = Refusals(config.name, target.config.ref_name, log, reactor.seconds, self._record)
-        self._guarantee: Final = DeliveryGuarantee(
+        self._make_pump: Final = partial(
+            new_pump,
             reactor,
             config,
             source,
@@ -121,6 +122,7 @@ class JMSLink:
             log,
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
             refusals,
+            self._end_lost,
         )
         self._endpoints: LinkEndpoints | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any
@@ -171,7 +173,7 @@ class JMSLink:
                 self.config,
                 *self._factories,
                 self._connections,
-                partial(self._guarantee.new_pump, self._end_lost),
+                self._make_pump,
                 self._end_lost,
                 self._log,
             )

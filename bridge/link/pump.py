@@ -379,7 +379,6 @@ class Pump:
         crashpoints.hit("link.after-bury")
 
     def count_dead(self, dead: DeadMessage) -> None:
-        """A message is dead for good."""
         self.counters.dead[dead.reason] = self.counters.dead.get(dead.reason, 0) + 1
 
     def report(self, batch: Batch) -> None:

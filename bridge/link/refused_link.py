@@ -42,7 +42,7 @@ class RefusedLink:
         if not self.config.enabled:
             return self._refuse("start")
         self._enter(LinkState.FAILED)
-        return fail(LinkRefused(self.name, self.reason))
+        return fail(LinkRefused(self.reason))
 
     def stop(self) -> Deferred[None]:
         if self.config.enabled:

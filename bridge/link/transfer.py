@@ -65,7 +65,6 @@ class UnknownBranch(MessagingError):
         super().__init__(
             f"it branched to {ref_name!r}, which is no ref-name of a destination of the bridge"
         )
-        self.ref_name = ref_name
 
 
 class CannotBeRead(MessagingError):

@@ -47,7 +47,6 @@ class Heuristic(TransactionError):
     def __init__(self, id: str, outcomes: Mapping[str, str]) -> None:
         told = ", ".join(f"'{ref_name}' {outcome}" for ref_name, outcome in outcomes.items())
         super().__init__(f"transaction {id} ended heuristically: {told}")
-        self.id = id
         self.outcomes = dict(outcomes)
 
 
@@ -88,9 +87,7 @@ class LogDamaged(TransactionError):
             f"the transaction log {file} is damaged at octet {offset}: {reason}; restore it, or move it away and complete the branches "
             "that are in doubt at their brokers by hand"
         )
-        self.file = Path(file)
         self.offset = offset
-        self.reason = reason
 
 
 class UnknownTransaction(TransactionError):
@@ -98,7 +95,6 @@ class UnknownTransaction(TransactionError):
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no transaction '{id[:80]}'")
-        self.id = id
 
 
 class WrongState(TransactionError):
@@ -109,10 +105,6 @@ class WrongState(TransactionError):
 
     def __init__(self, id: str, operation: str, state: str, expected: str) -> None:
         super().__init__(f"cannot {operation} transaction {id}, which is {state}: {expected}")
-        self.id = id
-        self.operation = operation
-        self.state = state
-        self.expected = expected
 
 
 class TooManyBranches(TransactionError):
@@ -120,8 +112,6 @@ class TooManyBranches(TransactionError):
 
     def __init__(self, id: str, most: int) -> None:
         super().__init__(f"transaction {id} has {most} branches, and can have no more")
-        self.id = id
-        self.most = most
 
 
 class Misuse(TransactionError):

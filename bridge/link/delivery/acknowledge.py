@@ -182,7 +182,6 @@ class Acknowledge(Delivery):
         await self._bury_or_lose(pump, batch)
 
     def _give_up_rest(self, pump: Pump, batch: Batch, error: MessagingError, sides: Sides) -> None:
-        """What has not been sent is dead, as it cannot be tried again."""
         give_up(pump, [item for item in batch.items if item.to_be_sent], error, sides)
 
     async def _bury_or_lose(self, pump: Pump, batch: Batch) -> None:

@@ -14,7 +14,7 @@ link that needs that finds it out then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twisted.logger import Logger
@@ -37,122 +37,86 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryGuarantee:
-    """What one link guarantees, and the pump that keeps it.
+def new_pump(
+    reactor: Any,
+    link: Link,
+    source: AdministeredFactory,
+    target: AdministeredFactory,
+    connections: Connections,
+    coordination: Coordination,
+    transfer: Transfer,
+    dead_queues: Buries,
+    counters: LinkCounters,
+    transferred: Callable[[Sequence[tuple[Message, Message]]], None],
+    log: Logger,
+    lines: LinkLines,
+    refused: Callable[[MessagingError, int], None],
+    lost: Callable[[EndLost], None],
+) -> Pump:
+    """Return the pump that keeps what a link guarantees, for one run of it.
 
     :param source: the source's factory. :param target: likewise. :param connections: the bridge's.
         :param coordination: likewise.
     :param transferred: is given each batch that is done on both sides: its messages, as received
         and as sent. :param lines: the link's lines in the journal.
     :param refused: is told why the target refuses how many messages, which are dead.
+    :param lost: called if the target's connection ends.
+    :raises NotOnce: see there.
+    :raises TransactionError: the coordinator's log cannot be opened.
     """
-
-    reactor: Any
-    link: Link
-    source: AdministeredFactory
-    target: AdministeredFactory
-    connections: Connections
-    coordination: Coordination
-    transfer: Transfer
-    dead_queues: Buries
-    counters: LinkCounters
-    transferred: Callable[[Sequence[tuple[Message, Message]]], None]
-    log: Logger
-    lines: LinkLines
-    refused: Callable[[MessagingError, int], None]
-
-    def new_pump(self, lost: Callable[[EndLost], None]) -> Pump:
-        """Return the pump for one run of the link with its factories.
-
-        :param lost: called if the target's connection ends.
-        :raises NotOnce: see there.
-        :raises TransactionError: the coordinator's log cannot be opened.
-        """
-        return Pump(
-            self.reactor,
-            self.link.name,
-            self._delivery(lost),
-            self.transfer,
-            self.dead_queues,
-            self.counters,
-            self.transferred,
-            self.log,
-            self.lines,
+    name, stays = link.name, link.target.stay_connected
+    once = link.quality_of_service is QualityOfService.ONCE_AND_ONLY_ONCE
+    by_xa = once and source.provider.capabilities.xa and target.provider.capabilities.xa
+    # It may have been delivered otherwise before.
+    transfer.marks_duplicates = False
+    delivery: Delivery
+    if by_xa:
+        unfinished = coordination.unfinished(name, lambda: Undecided(name, dead_queues, log))
+        delivery = XADelivery(
+            reactor, link, source, target, connections, coordination, unfinished, lost
         )
-
-    def _delivery(self, lost: Callable[[EndLost], None]) -> Delivery:
-        # It may have been delivered otherwise before.
-        self.transfer.marks_duplicates = False
-        if self.link.quality_of_service is not QualityOfService.ONCE_AND_ONLY_ONCE:
-            return self._acknowledge(lost, None, lambda: None)
-        if self.source.provider.capabilities.xa and self.target.provider.capabilities.xa:
-            return self._xa(lost)
-        if self.source.embedded or self.target.embedded:
+    else:
+        check = partial(_check_duplicate_ids, name, source, target)
+        if once and (source.embedded or target.embedded):
             # What is known already need not wait for a connection.
-            self._check_duplicate_ids(connected=False)
-        self.transfer.marks_duplicates = True
-        return self._acknowledge(
-            lost, OnceBy.DUPLICATE_IDS, lambda: self._check_duplicate_ids(connected=True)
-        )
-
-    def _acknowledge(
-        self,
-        lost: Callable[[EndLost], None],
-        once_by: OnceBy | None,
-        check_connected: Callable[[], None],
-    ) -> Acknowledge:
-        link, factory = self.link, self.target
-        stays = link.target.stay_connected
-        target = Target(
-            self.connections.for_sending(
-                factory, stays, link.target.clientid, f"link {link.name}, target"
-            ),
-            factory.provider,
+            check(connected=False)
+        transfer.marks_duplicates = once
+        end = Target(
+            connections.for_sending(target, stays, link.target.clientid, f"link {name}, target"),
+            target.provider,
             stays,
             # The embedded broker makes a run durable at once in any case.
-            link.batch_size > 1 and not factory.embedded,
+            link.batch_size > 1 and not target.embedded,
             lost,
             lambda: crashpoints.hit("link.after-send"),
         )
-        return Acknowledge(self.reactor, link, target, once_by, self.refused, check_connected)
+        once_by = OnceBy.DUPLICATE_IDS if once else None
+        check_connected = partial(check, connected=True) if once else lambda: None
+        delivery = Acknowledge(reactor, link, end, once_by, refused, check_connected)
+    return Pump(reactor, name, delivery, transfer, dead_queues, counters, transferred, log, lines)
 
-    def _xa(self, lost: Callable[[EndLost], None]) -> XADelivery:
-        name = self.link.name
-        unfinished = self.coordination.unfinished(
-            name, lambda: Undecided(name, self.dead_queues, self.log)
+
+def _check_duplicate_ids(
+    link: str, source: AdministeredFactory, target: AdministeredFactory, connected: bool
+) -> None:
+    """Check that duplicate ids can be relied on.
+
+    :raises NotOnce: the target forgets what it has, or the source gives no lasting ids.
+    """
+    lacks = []
+    if not target.provider.capabilities.duplicate_ids and (connected or target.kind != "stomp"):
+        lacks.append(
+            f"its target, connection-factory '{target.config.ref_name}' ({target.product}), neither takes part in XA transactions "
+            "nor remembers duplicate ids"
         )
-        return XADelivery(
-            self.reactor,
-            self.link,
-            self.source,
-            self.target,
-            self.connections,
-            self.coordination,
-            unfinished,
-            lost,
+    if not source.provider.capabilities.stable_ids and (connected or source.kind != "stomp"):
+        lacks.append(
+            f"its source, connection-factory '{source.config.ref_name}' ({source.product}), neither takes part in XA transactions "
+            "nor gives a message the same id each time"
         )
-
-    def _check_duplicate_ids(self, connected: bool) -> None:
-        """Check that duplicate ids can be relied on.
-
-        :raises NotOnce: the target forgets what it has, or the source gives no lasting ids.
-        """
-        source, target = self.source, self.target
-        lacks = []
-        if not target.provider.capabilities.duplicate_ids and (connected or target.kind != "stomp"):
-            lacks.append(
-                f"its target, connection-factory '{target.config.ref_name}' ({target.product}), neither takes part in XA transactions "
-                "nor remembers duplicate ids"
-            )
-        if not source.provider.capabilities.stable_ids and (connected or source.kind != "stomp"):
-            lacks.append(
-                f"its source, connection-factory '{source.config.ref_name}' ({source.product}), neither takes part in XA transactions "
-                "nor gives a message the same id each time"
-            )
-        if lacks:
-            raise NotOnce(
-                self.link.name,
-                f"{'; '.join(lacks)}. Expected XA on both sides (for JMS: a lookup-name that finds an XAConnectionFactory), "
-                'or a target that remembers, or else quality-of-service="DUPLICATES_OK"',
-            )
+    if lacks:
+        raise NotOnce(
+            link,
+            f"{'; '.join(lacks)}. Expected XA on both sides (for JMS: a lookup-name that finds an XAConnectionFactory), "
+            'or a target that remembers, or else quality-of-service="DUPLICATES_OK"',
+        )

@@ -67,7 +67,6 @@ class Undecided:
         return len(self._kept)
 
     def keep(self, lost: Sequence[LostMessage]) -> None:
-        """Keep these for the next :meth:`bury`."""
         self._kept.extend(lost)
 
     async def bury(

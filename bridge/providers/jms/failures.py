@@ -69,7 +69,6 @@ class Refused(MessagingError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the provider refuses: {reason}")
-        self.reason = reason
 
 
 class NoXAFactory(NotSupported):

@@ -44,7 +44,6 @@ class InvalidAddress(ValueError):
         super().__init__(
             f"'{text}' is not the address of a STOMP broker: {reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
         )
-        self.text = text
         self.reason = reason
 
 

@@ -205,7 +205,6 @@ class ConnectionState:
         return wall_ms(self.clock)
 
     def new_id(self) -> str:
-        """An identifier for a subscription or transaction."""
         return f"b{next(self._ids)}"
 
     def new_message_id(self) -> str:
