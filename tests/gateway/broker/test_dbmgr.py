@@ -14,7 +14,14 @@ from gateway.broker.store.integrity import opening, wal
 from gateway.broker.store.interface import Batch, DestinationRow, StoreDamaged, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.instance.layout import Layout
-from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
+from tests.gateway.broker.store.harness import (
+    History,
+    QueueReactor,
+    batch_of,
+    contents,
+    insert,
+    row,
+)
 
 FRAME = wal.FRAME_HEADER + opening.PAGE_SIZE
 BATCHES = 12
@@ -167,8 +174,7 @@ def test_many_commits_are_given_up(tool: Tool, history: History, batch: int) -> 
 
 
 def test_messages_are_counted(tool: Tool, killed: Killed) -> None:
-    second = insert(Batch(2), *(row(seq) for seq in range(11, 18)))
-    second.deletes.update(dict.fromkeys((1, 2, 3)))
+    second = batch_of(2, *(row(seq) for seq in range(11, 18)), deletes=(1, 2, 3))
     killed([insert(Batch(1), *(row(seq) for seq in range(1, 11))), second])
     tool.flip(at(tool.ends()[-1] - 1) + 3)
     _, said, _ = tool("recover", "-f")
@@ -257,9 +263,12 @@ def closed(tool: Tool) -> list[int]:
     reactor = QueueReactor()
     store = SqliteStore(str(tool.database), reactor.reactor, reserve_octets=0, idle_seconds=600)
     store.open()
-    batch = insert(Batch(1), *(row(seq, body=b"body of %d." % seq) for seq in range(1, 50)))
-    batch.destinations[1] = DestinationRow(1, 1, "t", "")
-    batch.subscriptions[1] = SubscriptionRow(1, 1, "client", "name", "", 0)
+    batch = batch_of(
+        1,
+        *(row(seq, body=b"body of %d." % seq) for seq in range(1, 50)),
+        destinations=[DestinationRow(1, 1, "t", "")],
+        subscriptions=[SubscriptionRow(1, 1, "client", "name", "", 0)],
+    )
     batch.owed = {(1, seq): None for seq in range(1, 50)}
     assert reactor.commit(store, batch) is None
     reactor.close(store)
@@ -279,8 +288,9 @@ def test_check_of_a_whole_store(tool: Tool) -> None:
 
 @pytest.mark.process
 def test_check_of_a_store_that_was_killed_changes_nothing(tool: Tool, killed: Killed) -> None:
-    batch = insert(Batch(1), *(row(seq) for seq in range(1, 50)))
-    batch.destinations[1] = DestinationRow(1, 0, "q", "")
+    batch = batch_of(
+        1, *(row(seq) for seq in range(1, 50)), destinations=[DestinationRow(1, 0, "q", "")]
+    )
     killed([batch])
     files = tool.files()
     code, said, error = tool("check")
@@ -348,8 +358,9 @@ def test_a_destination_changed_in_the_database_is_not_repaired(tool: Tool) -> No
 
 
 def test_a_missing_log_is_given_up_when_asked(tool: Tool, killed: Killed, tmp_path: Path) -> None:
-    batch = insert(Batch(1), *(row(seq) for seq in range(1, 109)))
-    batch.destinations[1] = DestinationRow(1, 0, "q", "")
+    batch = batch_of(
+        1, *(row(seq) for seq in range(1, 109)), destinations=[DestinationRow(1, 0, "q", "")]
+    )
     killed([batch])
     tool.log.unlink()
     code, said, _ = tool("check")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import Queue
 from typing import Any, cast
 
@@ -192,6 +192,42 @@ def insert(batch: Batch, *rows: Row) -> Batch:
         batch.inserts[each.seq] = each
         batch.octets += len(each.head) + len(each.body)
         batch.operations += 1
+    return batch
+
+
+def batch_of(
+    number: int,
+    *rows: Row,
+    destinations: Iterable[DestinationRow] = (),
+    subscriptions: Iterable[SubscriptionRow] = (),
+    owed: Iterable[tuple[int, int]] = (),
+    redeliveries: Iterable[RedeliveryRow] = (),
+    settled: Iterable[tuple[int, int]] = (),
+    deletes: Iterable[int] = (),
+    duplicates: Iterable[DuplicateRow] = (),
+    forgotten: Iterable[int] = (),
+    branches: Iterable[BranchRow] = (),
+    removed_destinations: Iterable[int] = (),
+    removed_subscriptions: Iterable[int] = (),
+    reserved: int = 0,
+) -> Batch:
+    """A batch that inserts these rows and has these changes, each under its key."""
+    batch = insert(Batch(number), *rows)
+    batch.destinations.update({each.id: each for each in destinations})
+    batch.subscriptions.update({each.id: each for each in subscriptions})
+    batch.duplicates.update({each.seq: each for each in duplicates})
+    batch.branches.update({each.id: each for each in branches})
+    batch.redeliveries.update({(each.owner, each.seq): each for each in redeliveries})
+    batch.owed.update(dict.fromkeys(owed))
+    batch.settled.update(dict.fromkeys(settled))
+    for keys, gone in (
+        (batch.deletes, deletes),
+        (batch.forgotten, forgotten),
+        (batch.removed_destinations, removed_destinations),
+        (batch.removed_subscriptions, removed_subscriptions),
+    ):
+        keys.update(dict.fromkeys(gone))
+    batch.reserved = reserved
     return batch
 
 

@@ -26,7 +26,7 @@ from gateway.broker.store.interface import (
 )
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
-from tests.gateway.broker.store.harness import insert, row
+from tests.gateway.broker.store.harness import batch_of, insert, row
 
 if TYPE_CHECKING:
     # The plugin has no types of its own.
@@ -48,10 +48,15 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     )
 
 
-@pytest.fixture
-def store(make: Make) -> Iterator[Store]:
+def opened(make: Make) -> Store:
     store = make()
     store.open()
+    return store
+
+
+@pytest.fixture
+def store(make: Make) -> Iterator[Store]:
+    store = opened(make)
     yield store
     blockon(close(store))
 
@@ -91,6 +96,11 @@ def close(store: Store) -> Deferred[None]:
     return done
 
 
+async def reopened(make: Make, store: Store) -> Store:
+    await close(store)
+    return opened(make)
+
+
 @ensureDeferred
 async def test_a_new_store_is_empty_and_has_an_id(make: Make) -> None:
     store = make()
@@ -125,13 +135,11 @@ async def test_what_was_inserted_is_fetched_in_the_order_asked(store: Store) -> 
 @ensureDeferred
 async def test_messages_that_are_gone_are_left_out(store: Store) -> None:
     await commit(store, insert(Batch(1), *(row(seq) for seq in range(1, 11))))
-    batch = Batch(2)
-    batch.deletes.update({2: None, 5: None, 6: None, 4711: None})
+    batch = batch_of(2, deletes=[2, 5, 6, 4711])
     assert await commit(store, batch) is None
     found = await fetch(store, [6, 10, 5, 2, 1, 4711])
     assert found == [row(10), row(1)]
-    contiguous = Batch(3)
-    contiguous.deletes.update({8: None, 7: None, 9: None})
+    contiguous = batch_of(3, deletes=[8, 7, 9])
     assert await commit(store, contiguous) is None
     assert [each.seq for each in cast(Sequence[Row], await fetch(store, range(1, 11)))] == [
         1,
@@ -160,8 +168,7 @@ async def test_more_rows_than_a_statement_takes(store: Store) -> None:
     rows = [row(seq, body=b"%d" % seq) for seq in range(1, 2500)]
     await commit(store, insert(Batch(1), *rows))
     assert await fetch(store, range(2499, 0, -1)) == rows[::-1]
-    batch = Batch(2)
-    batch.deletes.update(dict.fromkeys(range(1, 2500, 2)))
+    batch = batch_of(2, deletes=range(1, 2500, 2))
     await commit(store, batch)
     assert await fetch(store, range(1, 2500)) == rows[1::2]
 
@@ -224,8 +231,7 @@ async def test_a_callback_may_submit_again(store: Store) -> None:
 
 @ensureDeferred
 async def test_close_waits_for_what_was_submitted_and_refuses_what_comes_after(make: Make) -> None:
-    store = make()
-    store.open()
+    store = opened(make)
     order: list[object] = []
     for number in range(1, 11):
         store.submit(
@@ -268,21 +274,26 @@ async def test_a_seq_used_twice_is_final(store: Store) -> None:
 async def test_everything_is_there_after_reopening(make: Make) -> None:
     store = make()
     first = store.open()
-    batch = insert(Batch(1), *(row(seq) for seq in range(1, 1202)), row(2000, persistent=0))
-    batch.destinations.update(
-        {7: DestinationRow(7, 0, "orders", "a=b\n"), 8: DestinationRow(8, 1, "prices.*", "")}
+    batch = batch_of(
+        1,
+        *(row(seq) for seq in range(1, 1202)),
+        row(2000, persistent=0),
+        destinations=[
+            DestinationRow(7, 0, "orders", "a=b\n"),
+            DestinationRow(8, 1, "prices.*", ""),
+        ],
+        subscriptions=[SubscriptionRow(3, 8, "client", "dürable", "price > 5", 1)],
+        owed=[(3, 1), (4, 1), (3, 2), (3, 2000)],
+        redeliveries=[RedeliveryRow(0, 5, 2, 17), RedeliveryRow(3, 1, 1, 0)],
+        reserved=100_000,
     )
-    batch.subscriptions[3] = SubscriptionRow(3, 8, "client", "dürable", "price > 5", 1)
-    batch.owed.update({(3, 1): None, (4, 1): None, (3, 2): None, (3, 2000): None})
-    batch.redeliveries.update(
-        {(0, 5): RedeliveryRow(0, 5, 2, 17), (3, 1): RedeliveryRow(3, 1, 1, 0)}
-    )
-    batch.reserved = 100_000
     await commit(store, batch)
-    change = Batch(2)
-    change.destinations[7] = DestinationRow(7, 0, "orders", "a=c\n")
-    change.settled[4, 1] = None
-    change.redeliveries[0, 5] = RedeliveryRow(0, 5, 3, 18)
+    change = batch_of(
+        2,
+        destinations=[DestinationRow(7, 0, "orders", "a=c\n")],
+        settled=[(4, 1)],
+        redeliveries=[RedeliveryRow(0, 5, 3, 18)],
+    )
     await commit(store, change)
     await close(store)
 
@@ -311,22 +322,19 @@ async def test_everything_is_there_after_reopening(make: Make) -> None:
 @pytest.mark.parametrize("make", ["sqlite"], indirect=True)
 @ensureDeferred
 async def test_redelivery_counts_go_with_what_is_deleted_or_settled(make: Make) -> None:
-    store = make()
-    store.open()
-    batch = insert(Batch(1), row(1), row(2), row(3))
-    batch.owed.update({(9, 3): None, (8, 3): None})
-    batch.redeliveries.update(
-        {key: RedeliveryRow(*key, 1, 0) for key in [(0, 1), (0, 2), (9, 3), (8, 3)]}
+    store = opened(make)
+    batch = batch_of(
+        1,
+        row(1),
+        row(2),
+        row(3),
+        owed=[(9, 3), (8, 3)],
+        redeliveries=[RedeliveryRow(*key, 1, 0) for key in [(0, 1), (0, 2), (9, 3), (8, 3)]],
     )
     await commit(store, batch)
-    change = Batch(2)
-    change.deletes[1] = None
-    change.redeliveries[9, 3] = RedeliveryRow(9, 3, 2, 0)
-    change.settled[9, 3] = None
+    change = batch_of(2, deletes=[1], redeliveries=[RedeliveryRow(9, 3, 2, 0)], settled=[(9, 3)])
     await commit(store, change)
-    await close(store)
-    store = make()
-    store.open()
+    store = await reopened(make, store)
     found = {(each.owner, each.seq) for block in store.scan_redeliveries() for each in block}
     assert found == {(0, 2), (8, 3)}
     await close(store)
@@ -337,8 +345,7 @@ async def test_redelivery_counts_go_with_what_is_deleted_or_settled(make: Make) 
 async def test_duplicate_ids_stay_until_they_are_forgotten_whatever_becomes_of_their_messages(
     make: Make,
 ) -> None:
-    store = make()
-    store.open()
+    store = opened(make)
     remembered = {
         seq: DuplicateRow(seq, 1 + seq % 3, seq * 1000, b"id \0\xff %d" % seq)
         for seq in range(1, 1302)
@@ -346,16 +353,12 @@ async def test_duplicate_ids_stay_until_they_are_forgotten_whatever_becomes_of_t
     batch = insert(Batch(1), row(1), row(2, persistent=0))
     batch.duplicates.update(remembered)
     assert await commit(store, batch) is None
-    change = Batch(2)
-    change.deletes[1] = None
-    change.duplicates[5000] = DuplicateRow(5000, 1, 7, b"")
+    change = batch_of(2, deletes=[1], duplicates=[DuplicateRow(5000, 1, 7, b"")])
     # What is remembered and forgotten in one batch is forgotten; so is what never was.
     change.duplicates[5001] = DuplicateRow(5001, 1, 7, b"x")
     change.forgotten.update(dict.fromkeys((2, 3, 1300, 5001, 9999)))
     assert await commit(store, change) is None
-    await close(store)
-    store = make()
-    store.open()
+    store = await reopened(make, store)
     found = [each for block in store.scan_duplicates() for each in block]
     await close(store)
     assert found == [row for seq, row in remembered.items() if seq not in (2, 3, 1300)] + [
@@ -365,17 +368,20 @@ async def test_duplicate_ids_stay_until_they_are_forgotten_whatever_becomes_of_t
 
 @ensureDeferred
 async def test_an_id_may_be_removed_while_its_name_comes_back(make: Make) -> None:
-    store = make()
-    store.open()
-    batch = Batch(1)
-    batch.destinations[1] = DestinationRow(1, 0, "orders", "")
-    batch.subscriptions[1] = SubscriptionRow(1, 1, "client", "durable", "", 0)
+    store = opened(make)
+    batch = batch_of(
+        1,
+        destinations=[DestinationRow(1, 0, "orders", "")],
+        subscriptions=[SubscriptionRow(1, 1, "client", "durable", "", 0)],
+    )
     await commit(store, batch)
-    change = Batch(2)
-    change.destinations[2] = DestinationRow(2, 0, "orders", "")
-    change.subscriptions[2] = SubscriptionRow(2, 2, "client", "durable", "x = 1", 0)
-    change.removed_destinations[1] = None
-    change.removed_subscriptions[1] = None
+    change = batch_of(
+        2,
+        destinations=[DestinationRow(2, 0, "orders", "")],
+        subscriptions=[SubscriptionRow(2, 2, "client", "durable", "x = 1", 0)],
+        removed_destinations=[1],
+        removed_subscriptions=[1],
+    )
     assert await commit(store, change) is None
     await close(store)
     if isinstance(store, SqliteStore):
@@ -391,8 +397,7 @@ async def test_an_id_may_be_removed_while_its_name_comes_back(make: Make) -> Non
 async def test_the_memory_store_keeps_nothing(make: Make) -> None:
     store = make()
     first = store.open()
-    batch = insert(Batch(1), row(1), row(2))
-    batch.owed[1, 2] = None
+    batch = batch_of(1, row(1), row(2), owed=[(1, 2)])
     await commit(store, batch)
     await close(store)
     second = store.open()
@@ -404,8 +409,7 @@ async def test_the_memory_store_keeps_nothing(make: Make) -> None:
 @pytest.mark.parametrize("make", ["memory"], indirect=True)
 @ensureDeferred
 async def test_a_callback_that_raises_does_not_stop_the_others(make: Make) -> None:
-    store = make()
-    store.open()
+    store = opened(make)
 
     def defective(error: StoreError | None) -> None:
         raise ZeroDivisionError

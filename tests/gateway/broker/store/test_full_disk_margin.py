@@ -11,7 +11,7 @@ import pytest
 from gateway.broker.store.interface import Batch, DestinationRow, Row, StoreFull
 from gateway.broker.store.sqlite import SqliteStore
 from tests.crash.test_disk import of_size
-from tests.gateway.broker.store.harness import QueueReactor
+from tests.gateway.broker.store.harness import QueueReactor, batch_of
 
 pytestmark = pytest.mark.process
 
@@ -38,8 +38,7 @@ def opened(folder: Path, reactor: QueueReactor) -> SqliteStore:
 
 
 def insert(number: int, seq: int, octets: int) -> Batch:
-    batch = Batch(number)
-    batch.destinations[1] = DestinationRow(1, 0, "q", "")
+    batch = batch_of(number, destinations=[DestinationRow(1, 0, "q", "")])
     batch.inserts[seq] = Row(seq, 1, 4, 0, octets, 1, b"head", bytes(octets))
     batch.octets = octets
     return batch
@@ -79,8 +78,7 @@ def test_a_batch_that_fits_into_the_log_only_does_not_take_what_deletes_need(
     reactor.commit(store, insert(2, 2, 5 * MIB))
     reactor.close(store)
     again = opened(folder, reactor)
-    batch = Batch(1)
-    batch.deletes[1] = None
+    batch = batch_of(1, deletes=[1])
     try:
         assert reactor.commit(again, batch) is None
     finally:

@@ -33,7 +33,14 @@ from gateway.broker.store.interface import (
 )
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.instance import crashpoints
-from tests.gateway.broker.store.harness import History, QueueReactor, contents, insert, row
+from tests.gateway.broker.store.harness import (
+    History,
+    QueueReactor,
+    batch_of,
+    contents,
+    insert,
+    row,
+)
 
 PAGE = opening.PAGE_SIZE
 #: Leaves the file as an earlier version closed it.
@@ -335,9 +342,12 @@ def test_what_changed_since_the_store_was_closed_is_refused(
     path: Path, reactor: QueueReactor, statement: str, place: str
 ) -> None:
     store = opened(path, reactor)
-    batch = insert(Batch(1), *(row(seq) for seq in range(1, 6)))
-    batch.destinations[1] = DestinationRow(1, 1, "orders", "")
-    batch.subscriptions[1] = SubscriptionRow(1, 1, "client", "name", "", 0)
+    batch = batch_of(
+        1,
+        *(row(seq) for seq in range(1, 6)),
+        destinations=[DestinationRow(1, 1, "orders", "")],
+        subscriptions=[SubscriptionRow(1, 1, "client", "name", "", 0)],
+    )
     batch.owed = {(1, seq): None for seq in range(1, 6)}
     batch.redeliveries[1, 2] = RedeliveryRow(1, 2, 3, 0)
     batch.duplicates[2] = DuplicateRow(2, 1, 5, b"id")
@@ -359,8 +369,7 @@ def test_a_row_as_it_was_before_its_last_change_is_refused_without_the_seal(
     """
     store = opened(path, reactor)
     for number, properties in enumerate(("maxNumMsgs=1", "maxNumMsgs=2")):
-        batch = Batch(number)
-        batch.destinations[1] = DestinationRow(1, 0, "orders", properties)
+        batch = batch_of(number, destinations=[DestinationRow(1, 0, "orders", properties)])
         assert reactor.commit(store, batch) is None
     reactor.close(store)
     before = destination_crc(DestinationRow(1, 0, "orders", "maxNumMsgs=1"))
@@ -569,8 +578,8 @@ def test_the_next_seq_is_above_all_that_were_reserved_or_stored(
 ) -> None:
     for batch, expected in (
         (insert(Batch(1), row(41)), 42),
-        (reserve(1000), 1000),
-        (reserve(500), 1000),
+        (batch_of(1, reserved=1000), 1000),
+        (batch_of(1, reserved=500), 1000),
         (insert(Batch(1), row(2000)), 2001),
     ):
         store = opened(path, reactor)
@@ -579,12 +588,6 @@ def test_the_next_seq_is_above_all_that_were_reserved_or_stored(
         store = store_at(path, reactor)
         assert store.open().next_seq == expected
         reactor.close(store)
-
-
-def reserve(seq: int) -> Batch:
-    batch = Batch(1)
-    batch.reserved = seq
-    return batch
 
 
 # Messages that are not persistent.
@@ -601,14 +604,12 @@ def test_what_is_not_persistent_goes_with_all_that_names_it(
     monkeypatch.setattr(opening, "_DELETED_AT_ONCE", at_once)
     monkeypatch.setattr(opening, "_SWEPT_AT_ONCE", 100)
     store = opened(path, reactor)
-    batch = insert(
-        Batch(1),
+    batch = batch_of(
+        1,
         *(row(seq, persistent=seq % 3 == 0) for seq in range(1, 1501)),
         row(50_000, persistent=0),
-    )
-    batch.owed.update({(1, 3): None, (1, 4): None})
-    batch.redeliveries.update(
-        {(0, 6): RedeliveryRow(0, 6, 1, 0), (0, 7): RedeliveryRow(0, 7, 1, 0)}
+        owed=[(1, 3), (1, 4)],
+        redeliveries=[RedeliveryRow(0, 6, 1, 0), RedeliveryRow(0, 7, 1, 0)],
     )
     reactor.commit(store, batch)
     reactor.close(store)
@@ -665,8 +666,7 @@ def test_free_pages_are_given_back_when_idle(
         pass
     full = path.stat().st_size
     assert full > 3_000_000
-    batch = Batch(2)
-    batch.deletes.update(dict.fromkeys(range(1, 1001)))
+    batch = batch_of(2, deletes=range(1, 1001))
     reactor.commit(store, batch)
     while path.stat().st_size > full / 10:
         points.get(timeout=60)
@@ -674,9 +674,8 @@ def test_free_pages_are_given_back_when_idle(
 
 def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> None:
     store = opened(path, reactor)
-    batch = Batch(1)
-    batch.duplicates.update(
-        {seq: DuplicateRow(seq, 1, 2, b"damaged %d" % seq) for seq in (7, 8, 9)}
+    batch = batch_of(
+        1, duplicates=[DuplicateRow(seq, 1, 2, b"damaged %d" % seq) for seq in (7, 8, 9)]
     )
     reactor.commit(store, batch)
     reactor.close(store)

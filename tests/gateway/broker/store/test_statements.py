@@ -17,7 +17,7 @@ from gateway.broker.store import changes, reading
 from gateway.broker.store.changes import SIZES, Keys, Rows
 from gateway.broker.store.interface import Batch, DestinationRow, RedeliveryRow, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore
-from tests.gateway.broker.store.harness import QueueReactor, insert, row
+from tests.gateway.broker.store.harness import QueueReactor, batch_of, insert, row
 
 
 class Traced:
@@ -54,8 +54,7 @@ def inserts(count: int) -> Batch:
 
 
 def deletes(count: int) -> Batch:
-    batch = Batch(2)
-    batch.deletes.update(dict.fromkeys(range(1, 2 * count, 2)))
+    batch = batch_of(2, deletes=range(1, 2 * count, 2))
     return batch
 
 
@@ -112,8 +111,7 @@ def test_deletes_look_for_redeliveries_only_while_there_are_some(traced: Traced)
     counted = inserts(3)
     counted.redeliveries[0, 3] = RedeliveryRow(0, 3, 1, 0)
     traced.cost(counted)
-    batch = Batch(2)
-    batch.deletes[3] = None
+    batch = batch_of(2, deletes=[3])
     assert "DELETE FROM redelivery" in traced.cost(batch)
 
 

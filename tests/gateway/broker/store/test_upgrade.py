@@ -25,7 +25,7 @@ from gateway.broker.store.interface import (
 )
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.broker.xa.branch import restored
-from tests.gateway.broker.store.harness import History, Model, QueueReactor, contents
+from tests.gateway.broker.store.harness import History, Model, QueueReactor, batch_of, contents
 
 #: The tables of earlier versions.
 TABLES = ("meta", "destination", "subscription", "message", "content", "owed", "redelivery")
@@ -169,8 +169,7 @@ def test_rows_are_checked_after_the_upgrade_and_a_crash(
     path, _ = old
     store = store_at(path, reactor)
     store.open()
-    batch = Batch(1)
-    batch.destinations[4711] = DestinationRow(4711, 0, "made", "", 0)
+    batch = batch_of(1, destinations=[DestinationRow(4711, 0, "made", "", 0)])
     assert reactor.commit(store, batch) is None
     reactor.close(store)
     _change(path, "UPDATE meta SET value = 0 WHERE key = 'clean'")
