@@ -15,6 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -109,6 +110,7 @@ class Client:
 
     def __init__(self, port: int, *, tls: ssl.SSLContext | None = None, host: str = HOST) -> None:
         self.version = "1.0"
+        self._port = port
         self._socket: socket.socket = socket.create_connection((host, port), timeout=PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
@@ -194,10 +196,17 @@ class Client:
         """The next ``count`` frames, which must be MESSAGEs."""
         return [self.message() for _ in range(count)]
 
-    def error(self) -> Frame:
-        """Return the next frame, an ERROR, behind which the connection ends."""
+    def error(self, *words: str, **headers: str) -> Frame:
+        """Return the next frame, an ERROR, behind which the connection ends.
+
+        :param words: parts of its message.
+        :param headers: what it must have; in names ``_`` stands for ``-``.
+        """
         error = self.expect("ERROR")
         assert error["message"]
+        assert [word for word in words if word not in error["message"]] == [], error
+        for name, value in headers.items():
+            assert error[name.replace("_", "-")] == value
         assert self.rest() == []
         return error
 
@@ -263,6 +272,29 @@ class Client:
         It comes before the first MESSAGE.
         """
         assert self.ask("SUBSCRIBE", {"destination": destination, "id": id}, **headers) == []
+
+    def hold(self, queue: str, *bodies: str, **headers: str) -> list[Frame]:
+        """Put texts into a queue, and subscribe to receive them.
+
+        :param headers: of the SUBSCRIBE; its transaction is begun.
+        """
+        self.put(queue, *bodies)
+        if "transaction" in headers:
+            self.send("BEGIN", transaction=headers["transaction"])
+        self.subscribe(queue, **headers)
+        return self.messages(len(bodies))
+
+    def left(self, queue: str) -> list[str]:
+        """Disconnect, and have another client take the texts that are left in a queue."""
+        self.disconnect()
+        with closing(Client(self._port)) as other:
+            other.connect(self.version)
+            other.put(queue, "marker")
+            other.subscribe(queue)
+            texts: list[str] = []
+            while (text := other.message().text) != "marker":
+                texts.append(text)
+            return texts
 
     def settle(self, command: str, message: Frame, **headers: str) -> None:
         """Send ACK or NACK as the version spoken has it, without a receipt."""

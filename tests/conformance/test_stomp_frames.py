@@ -23,8 +23,7 @@ def listening(connect: Connect, queue: str, version: str) -> Client:
 def test_a_frame_is_command_headers_blank_line_body_nul(listening: Client, queue: str) -> None:
     listening.write(b"SEND\ndestination:%s\ncolour:red\n\nthe body\0" % queue.encode())
     message = listening.message()
-    assert message.body == b"the body"
-    assert message["colour"] == "red"
+    assert (message.body, message["colour"]) == (b"the body", "red")
 
 
 def test_a_line_may_end_in_cr_lf(listening: Client, queue: str) -> None:
@@ -33,8 +32,7 @@ def test_a_line_may_end_in_cr_lf(listening: Client, queue: str) -> None:
         b"SEND\r\ndestination:%s\r\ncolour:red\r\n\r\n\r\nthe body\r\n\0" % queue.encode()
     )
     message = listening.message()
-    assert message.body == b"\r\nthe body\r\n"
-    assert message["colour"] == "red"
+    assert (message.body, message["colour"]) == (b"\r\nthe body\r\n", "red")
 
 
 def test_end_of_lines_may_stand_between_frames(listening: Client, queue: str) -> None:
@@ -68,22 +66,27 @@ def test_frames_are_carried_out_in_their_order(listening: Client, queue: str) ->
     assert [int(message.body) for message in listening.messages(500)] == list(range(500))
 
 
-def test_commands_are_case_sensitive(connect: Connect, version: str) -> None:
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        pytest.param(b"send\ndestination:/queue/q\n\n", "", id="commands are case-sensitive"),
+        pytest.param(b"SENDX\ndestination:/queue/q\n\n", "SENDX", id="an unknown command"),
+        pytest.param(b"SEND\nDestination:/queue/q\n\n", "destination", id="so are headers"),
+        pytest.param(b"SEND\ndestination:/queue/q\ncolour\n\n", "", id="no colon"),
+        pytest.param(b"SEND\ndestination:/queue/q\ncolour:\xff\n\n", "", id="not UTF-8"),
+        pytest.param(
+            b"SEND\ndestination:/queue/q\ncontent-length:2\n\nabc",
+            "",
+            id="a body that does not end where content-length says",
+        ),
+    ],
+)
+def test_a_malformed_frame_is_an_error(
+    connect: Connect, version: str, frame: bytes, words: str
+) -> None:
     client = connect(version)
-    client.write(b"send\ndestination:/queue/q\n\n\0")
-    client.error()
-
-
-def test_header_names_are_case_sensitive(connect: Connect, version: str) -> None:
-    client = connect(version)
-    client.write(b"SEND\nDestination:/queue/q\n\n\0")
-    assert "destination" in client.error()["message"]
-
-
-def test_an_unknown_command_is_an_error(connect: Connect, version: str) -> None:
-    client = connect(version)
-    client.write(b"SENDX\ndestination:/queue/q\n\n\0")
-    assert "SENDX" in client.error()["message"]
+    client.write(frame + b"\0")
+    client.error(words)
 
 
 @pytest.mark.parametrize("command", ["CONNECTED", "MESSAGE", "RECEIPT", "ERROR"])
@@ -98,24 +101,11 @@ def test_a_frame_that_only_servers_send_is_an_error(
     client.error()
 
 
-def test_a_header_without_colon_is_an_error(connect: Connect, version: str) -> None:
-    client = connect(version)
-    client.write(b"SEND\ndestination:/queue/q\ncolour\n\n\0")
-    client.error()
-
-
 def test_headers_are_utf_8(listening: Client, queue: str) -> None:
     """1.1 and 1.2 "Value Encoding"."""
     listening.send("SEND", {"destination": queue, "ort": "Größe €𝄞", "größe": "x"})
     message = listening.message()
-    assert message["ort"] == "Größe €𝄞"
-    assert message["größe"] == "x"
-
-
-def test_headers_that_are_not_utf_8_are_an_error(connect: Connect, version: str) -> None:
-    client = connect(version)
-    client.write(b"SEND\ndestination:/queue/q\ncolour:\xff\n\n\0")
-    client.error()
+    assert (message["ort"], message["größe"]) == ("Größe €𝄞", "x")
 
 
 @pytest.mark.parametrize(
@@ -130,8 +120,7 @@ def test_names_and_values_are_escaped_both_ways(
     client.subscribe(queue)
     client.send("SEND", {"destination": queue, "plain": value, f"name{value}.": "odd"})
     message = client.message()
-    assert message["plain"] == value
-    assert message[f"name{value}."] == "odd"
+    assert (message["plain"], message[f"name{value}."]) == (value, "odd")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +131,7 @@ def test_an_undefined_escape_is_an_error(connect: Connect, version: str, escape:
     """1.2 "Value Encoding": "MUST be treated as a fatal protocol error"."""
     client = connect(version)
     client.write(b"SEND\ndestination:/queue/q\nreceipt:7\ncolour:re%sd\n\n\0" % escape.encode())
-    assert client.error()["receipt-id"] == "7"
+    client.error(receipt_id="7")
 
 
 def test_1_0_has_no_escapes(connect: Connect, queue: str) -> None:
@@ -172,8 +161,7 @@ def test_headers_are_never_trimmed(connect: Connect, queue: str, version: str) -
     client.subscribe(queue)
     client.write(b"SEND\ndestination:%s\ncolour: red \n spaced :\t\n\n\0" % queue.encode())
     message = client.message()
-    assert message["colour"] == " red "
-    assert message["_spaced_"] == "\t"
+    assert (message["colour"], message["_spaced_"]) == (" red ", "\t")
 
 
 def test_the_first_of_repeated_headers_counts(listening: Client, queue: str) -> None:
@@ -183,16 +171,14 @@ def test_the_first_of_repeated_headers_counts(listening: Client, queue: str) -> 
         % queue.encode()
     )
     message = listening.message()
-    assert message["colour"] == "red"
-    assert message["destination"] == queue
+    assert (message["colour"], message["destination"]) == ("red", queue)
 
 
 def test_with_content_length_the_body_may_have_any_octets(listening: Client, queue: str) -> None:
     body = bytes(range(256)) * 40
     listening.send("SEND", {"destination": queue, "content-length": str(len(body))}, body)
     message = listening.message()
-    assert message.body == body
-    assert message["content-length"] == str(len(body))
+    assert (message.body, message["content-length"]) == (body, str(len(body)))
 
 
 def test_without_content_length_the_body_ends_at_the_first_nul(
@@ -211,14 +197,6 @@ def test_a_content_length_that_is_no_number_is_an_error(
 ) -> None:
     client = connect(version)
     client.write(b"SEND\ndestination:/queue/q\ncontent-length:%s\n\nab\0" % length.encode())
-    client.error()
-
-
-def test_a_body_that_does_not_end_where_content_length_says_is_an_error(
-    connect: Connect, version: str
-) -> None:
-    client = connect(version)
-    client.write(b"SEND\ndestination:/queue/q\ncontent-length:2\n\nabc\0")
     client.error()
 
 
@@ -318,8 +296,7 @@ def test_content_type_is_carried(connect: Connect, queue: str, version: str, tex
     client.subscribe(queue)
     client.send("SEND", {"destination": queue, "content-type": text}, "{}")
     message = client.message()
-    assert message["content-type"] == text
-    assert message.body == b"{}"
+    assert (message["content-type"], message.body) == (text, b"{}")
 
 
 def test_a_client_that_speaks_before_it_is_answered_is_understood(
