@@ -49,6 +49,12 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+async def send(session: Session, messages: Sequence[Message]) -> None:
+    """Send, and wait until the messages are durable."""
+    session.send(messages)
+    await completed(session)
+
+
 async def refused_send(session: Session, messages: Sequence[Message]) -> MessagingError:
     """Send what must be refused.
 
@@ -108,11 +114,14 @@ class Client:
         credit: int = 1000,
         octets: int = 0,
         start: bool = True,
+        count: int = 0,
         on_delivery: Callable[[int, Sequence[Message]], object] | None = None,
         **spec: Any,
     ) -> Inbox:
-        """A consumer, of a session of its own unless one is given, that receives from when this
-        returns.
+        """A consumer that receives from when this returns.
+
+        :param session: one of its own unless given.
+        :param count: wait until it has this many messages.
         """
         if session is None:
             session = self.session(mode)
@@ -129,6 +138,7 @@ class Client:
             inbox.consumer.grant(credit, octets)
         if start:
             inbox.consumer.start()
+        await inbox.count(count)
         return inbox
 
     async def send(
@@ -226,6 +236,12 @@ class Seam:
             before = len(inbox.messages)
             await client.send(queue, ["beat"])
             await inbox.count(before + 1)
+
+    async def everything(self, inbox: Inbox, count: int) -> list[str]:
+        """Wait for this many messages and whatever else could come, and return their texts."""
+        await inbox.count(count)
+        await self.quiet()
+        return inbox.texts
 
     async def rest(self, queue: Destination, least: int = 0) -> list[str]:
         """Take and return what waits in a queue without other consumers.

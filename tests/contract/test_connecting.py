@@ -124,8 +124,7 @@ async def test_closing_a_connection_gives_back_what_is_not_acknowledged(
     await taken.count(4)
     taken.consumer.acknowledge_through(1)
     await taker.close()
-    inbox = await other.consumer(queue)
-    await inbox.count(3)
+    inbox = await other.consumer(queue, count=3)
     assert (inbox.texts, inbox.attempts) == (["1", "2", "3"], [2, 2, 2])
 
 
@@ -135,14 +134,12 @@ async def test_closing_a_connection_rolls_open_transactions_back(seam: Seam) -> 
     taker, other = await seam.connect(), await seam.connect()
     await other.send(queue, range(2))
     session = taker.session(Mode.TRANSACTED)
-    taken = await taker.consumer(queue, session=session)
-    await taken.count(2)
+    taken = await taker.consumer(queue, session=session, count=2)
     taken.consumer.acknowledge_through(2)
     session.send(texts(out, ["never"]))
     await taker.close()
     inbox = await other.consumer(queue)
-    await inbox.count(2)
-    assert inbox.texts == ["0", "1"]
+    assert await inbox.received(2) == ["0", "1"]
     await seam.has_left(out, [])
 
 
@@ -260,8 +257,7 @@ async def test_deliveries_of_a_lost_connection_go_back(seam: Seam) -> None:
     _, queue, _ = await seam.holding(range(3))
     await seam.lose()
     other = await seam.connect()
-    inbox = await other.consumer(queue)
-    await inbox.count(3)
+    inbox = await other.consumer(queue, count=3)
     assert (inbox.texts, inbox.attempts) == (["0", "1", "2"], [2, 2, 2])
 
 
@@ -288,8 +284,7 @@ async def test_closing_a_session_twice_is_closing_it(seam: Seam) -> None:
     session.close()
     with pytest.raises(ProviderUnavailable):
         session.send(texts(queue, ["1"]))
-    other = await client.consumer(queue)
-    await other.count(2)
+    other = await client.consumer(queue, count=2)
     assert (other.texts, other.attempts) == (["0", "1"], [2, 2])
 
 

@@ -78,8 +78,7 @@ async def test_a_consumer_that_comes_later_gets_what_waits(seam: Seam) -> None:
     client, queue = await seam.waiting(range(3))
     await client.close()
     inbox = await (await seam.connect()).consumer(queue)
-    await inbox.count(3)
-    assert inbox.texts == ["0", "1", "2"]
+    assert await inbox.received(3) == ["0", "1", "2"]
 
 
 @contract(arranged=("denied",))
@@ -128,8 +127,7 @@ async def test_a_consumer_that_ends_by_itself_is_told_once(seam: Seam) -> None:
         inbox.consumer.acknowledge_through(3)
     inbox.consumer.close()
     await client.send(other, ["1"])
-    await stays.count(1)
-    await seam.quiet()
+    await seam.everything(stays, 1)
     assert (len(inbox.failures), len(inbox.messages)) == (1, 3)
 
 
@@ -149,10 +147,8 @@ async def test_a_topic_reaches_every_subscriber_and_nobody_who_comes_later(
     later = await second.consumer(topic)
     await first.send(topic, ["after"])
     for inbox in inboxes:
-        await inbox.count(11)
-        assert inbox.texts == [*(str(number) for number in range(10)), "after"]
-    await later.count(1)
-    assert later.texts == ["after"]
+        assert await inbox.received(11) == [*(str(number) for number in range(10)), "after"]
+    assert await later.received(1) == ["after"]
 
 
 @contract()
@@ -161,8 +157,7 @@ async def test_a_stopped_subscriber_misses_nothing(topic: Destination, client: C
     await client.send(topic, range(3))
     inbox.consumer.grant(10)
     inbox.consumer.start()
-    await inbox.count(3)
-    assert inbox.texts == ["0", "1", "2"]
+    assert await inbox.received(3) == ["0", "1", "2"]
 
 
 @contract()
@@ -203,8 +198,7 @@ async def test_wildcards_cover_one_level_or_the_rest(
     await rest.count(5)
     await one.count(2)
     await middle.count(2)
-    await exact.count(1)
-    await seam.quiet()
+    await seam.everything(exact, 1)
     assert (rest.texts, one.texts) == (["1", "2", "3", "4", "5"], ["1", "3"])
     assert (middle.texts, exact.texts) == (["2", "4"], ["1"])
     assert one.messages[1].headers.destination == below(topic, "b"), "the topic that it was sent to"
@@ -221,9 +215,7 @@ async def test_no_local_leaves_out_what_the_connection_sent_itself(
     await others.send(topic, ["theirs"])
     await mine.send(topic, ["mine again"])
     await both.count(3)
-    await inbox.count(1)
-    await seam.quiet()
-    assert inbox.texts == ["theirs"]
+    assert await seam.everything(inbox, 1) == ["theirs"]
 
 
 # --- browsers
@@ -232,8 +224,7 @@ async def test_no_local_leaves_out_what_the_connection_sent_itself(
 @contract("browse")
 async def test_a_browser_reads_everything_once_and_leaves_it(seam: Seam) -> None:
     client, queue = await seam.waiting(range(10))
-    browser = await client.consumer(queue, browse=True, credit=4)
-    await browser.count(4)
+    browser = await client.consumer(queue, browse=True, credit=4, count=4)
     await seam.quiet()
     assert (len(browser.messages), browser.ends) == (4, 0)
     browser.consumer.grant(100)
@@ -243,8 +234,7 @@ async def test_a_browser_reads_everything_once_and_leaves_it(seam: Seam) -> None
     first, messages, _ = browser.runs[-1]
     assert (first, list(messages)) == (11, []), "the end is one empty delivery"
     browser.consumer.close()
-    inbox = await client.consumer(queue)
-    await inbox.count(10)
+    inbox = await client.consumer(queue, count=10)
     assert (inbox.texts, inbox.attempts) == ([str(number) for number in range(10)], [1] * 10)
 
 
@@ -258,10 +248,8 @@ async def test_a_browser_of_an_empty_queue_ends_at_once(seam: Seam, client: Clie
 @contract("browse")
 async def test_a_browser_does_not_keep_messages_from_consumers(seam: Seam) -> None:
     client, queue = await seam.waiting(range(5))
-    browser = await client.consumer(queue, browse=True, credit=2)
-    await browser.count(2)
-    inbox = await client.consumer(queue)
-    await inbox.count(5)
+    await client.consumer(queue, browse=True, credit=2, count=2)
+    inbox = await client.consumer(queue, count=5)
     assert inbox.consumer.acknowledge_through(5) == 5
 
 
@@ -297,8 +285,7 @@ async def test_anyone_who_knows_a_temporary_destination_may_send_to_it(
     inbox = await creator.consumer(temporary)
     await other.send(temporary, ["1"])
     await creator.send(temporary, ["2"])
-    await inbox.count(2)
-    assert inbox.texts == ["1", "2"]
+    assert await inbox.received(2) == ["1", "2"]
 
 
 @contract("temporary")

@@ -8,8 +8,8 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Mode
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, text
-from tests.contract.waiting import committed, completed, rolled_back
+from tests.contract.driving import Seam, send, text
+from tests.contract.waiting import committed, rolled_back
 
 
 def bearing(destination: Destination, id: str, body: str, **headers: Any) -> Message:
@@ -21,11 +21,9 @@ def bearing(destination: Destination, id: str, body: str, **headers: Any) -> Mes
 async def test_the_first_with_an_id_is_kept_and_the_second_is_taken(seam: Seam) -> None:
     client, queue = await seam.connect(), seam.queue()
     session = client.session()
-    session.send([bearing(queue, "a", "1")])
-    await completed(session)
+    await send(session, [bearing(queue, "a", "1")])
     again = bearing(queue, "a", "2")
-    session.send([again, text(queue, "3"), bearing(queue, "b", "4")])
-    await completed(session)
+    await send(session, [again, text(queue, "3"), bearing(queue, "b", "4")])
     assert again.message_id
     await client.leaves(queue, ["1", "3", "4"])
 
@@ -35,23 +33,19 @@ async def test_one_that_comes_when_the_first_is_consumed_is_dropped_too(seam: Se
     client, queue = await seam.connect(), seam.queue()
     inbox = await client.consumer(queue)
     session = client.session()
-    session.send([bearing(queue, "a", "1")])
-    await completed(session)
+    await send(session, [bearing(queue, "a", "1")])
     await inbox.count(1)
     inbox.consumer.acknowledge_through(1)
     other = (await seam.connect()).session()
-    other.send([bearing(queue, "a", "2"), text(queue, "3")])
-    await completed(other)
-    await inbox.count(2)
-    assert inbox.texts == ["1", "3"]
+    await send(other, [bearing(queue, "a", "2"), text(queue, "3")])
+    assert await inbox.received(2) == ["1", "3"]
 
 
 @contract("duplicate_ids")
 async def test_each_destination_remembers_its_own(seam: Seam) -> None:
     client, first, second = await seam.connect(), seam.queue(), seam.queue()
     session = client.session()
-    session.send([bearing(first, "a", "1"), bearing(second, "a", "2")])
-    await completed(session)
+    await send(session, [bearing(first, "a", "1"), bearing(second, "a", "2")])
     await client.leaves(first, ["1"])
     await seam.has_left(second, ["2"])
 
@@ -75,6 +69,5 @@ async def test_a_rolled_back_one_was_never_sent_and_a_committed_one_was(seam: Se
     session.send([bearing(queue, "a", "2"), bearing(queue, "b", "3")])
     await committed(session)
     plain = client.session()
-    plain.send([bearing(queue, "a", "4"), bearing(queue, "b", "5"), text(queue, "6")])
-    await completed(plain)
+    await send(plain, [bearing(queue, "a", "4"), bearing(queue, "b", "5"), text(queue, "6")])
     await client.leaves(queue, ["2", "3", "6"])

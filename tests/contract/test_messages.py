@@ -25,8 +25,8 @@ from gateway.messaging.values import (
     encode_stream,
 )
 from tests.contract.contracts import contract
-from tests.contract.driving import Client, Seam, now_ms, refused_send, text
-from tests.contract.waiting import completed, until
+from tests.contract.driving import Client, Seam, now_ms, refused_send, send, text
+from tests.contract.waiting import until
 
 MAP: dict[str, Value] = {
     "null": None,
@@ -90,8 +90,7 @@ async def test_a_body_comes_back_as_it_was_sent_or_is_refused(
         assert isinstance(await refused_send(session, [message]), MessageRejected)
         return
     session.send([message])
-    inbox = await client.consumer(queue)
-    await inbox.count(1)
+    inbox = await client.consumer(queue, count=1)
     received = inbox.messages[0]
     assert received.headers.body_type is body_type
     if body_type is BodyType.MAP:
@@ -108,8 +107,7 @@ async def test_a_text_that_is_null_stays_one(
     null: bool, queue: Destination, client: Client
 ) -> None:
     client.session().send([Message(Headers(queue, body_type=BodyType.TEXT, null_text=null))])
-    inbox = await client.consumer(queue)
-    await inbox.count(1)
+    inbox = await client.consumer(queue, count=1)
     (received,) = inbox.messages
     assert (received.headers.body_type, received.body, received.headers.null_text) == (
         BodyType.TEXT,
@@ -144,8 +142,7 @@ PROPERTIES: list[tuple[str, Value]] = [
 @pytest.mark.parametrize(("name", "value"), PROPERTIES, ids=[case[0] for case in PROPERTIES])
 async def test_a_property_comes_back_with_its_type(seam: Seam, name: str, value: Value) -> None:
     client, queue = await seam.waiting(["x"], properties={name: value, "other": "kept"})
-    inbox = await client.consumer(queue)
-    await inbox.count(1)
+    inbox = await client.consumer(queue, count=1)
     properties = inbox.messages[0].headers.properties
     assert properties["other"] == "kept"
     if seam.backend.typed_properties:
@@ -169,8 +166,7 @@ async def test_properties_and_body_of_a_run_keep_to_their_message(
             for number in range(9)
         ]
     )
-    inbox = await client.consumer(queue)
-    await inbox.count(9)
+    inbox = await client.consumer(queue, count=9)
     for number, message in enumerate(inbox.messages):
         named = {
             name: value
@@ -199,8 +195,7 @@ async def test_header_fields_come_back(
             )
         ]
     )
-    inbox = await client.consumer(queue)
-    await inbox.count(1)
+    inbox = await client.consumer(queue, count=1)
     message = inbox.messages[0]
     headers = message.headers
     assert (headers.destination, headers.correlation_id, headers.type, headers.reply_to) == (
@@ -216,8 +211,7 @@ async def test_header_fields_come_back(
 @contract()
 async def test_header_fields_that_were_not_set_are_not_there(seam: Seam) -> None:
     client, queue = await seam.waiting(["x"])
-    inbox = await client.consumer(queue)
-    await inbox.count(1)
+    inbox = await client.consumer(queue, count=1)
     message = inbox.messages[0]
     headers = message.headers
     assert (headers.correlation_id, headers.type, headers.reply_to) == (None, None, None)
@@ -238,18 +232,17 @@ async def test_a_message_that_expires_while_it_waits_is_not_delivered(
 ) -> None:
     due = now_ms() + 100
     mark = seam.identifier()
-    session.send(
+    await send(
+        session,
         [
             text(queue, mark, expires=due),
             text(queue, "good", expires=now_ms() + 600_000),
             text(queue, "for ever"),
-        ]
+        ],
     )
-    await completed(session)
     # A relative time to live begins when the broker's client has the message.
     await until(lambda: now_ms() > due + 300)
-    inbox = await client.consumer(queue)
-    await inbox.count(2)
+    inbox = await client.consumer(queue, count=2)
     await seam.quiet()
     assert inbox.texts == ["good", "for ever"]
     if seam.backend.dead is not None:
@@ -261,13 +254,11 @@ async def test_a_message_that_expires_while_it_waits_is_not_delivered(
 async def test_a_message_that_had_expired_when_it_was_sent_is_not_delivered(
     seam: Seam, queue: Destination, client: Client, session: Session
 ) -> None:
-    session.send([text(queue, "late", expires=now_ms() - 1000), text(queue, "good")])
-    await completed(session)
+    await send(session, [text(queue, "late", expires=now_ms() - 1000), text(queue, "good")])
     # To a JMS provider the sender can only say that it expires in a millisecond.
     sent = now_ms()
     await until(lambda: now_ms() > sent + 1)
-    inbox = await client.consumer(queue)
-    await inbox.count(1)
+    inbox = await client.consumer(queue, count=1)
     await seam.quiet()
     assert inbox.texts == ["good"]
 
@@ -276,10 +267,8 @@ async def test_a_message_that_had_expired_when_it_was_sent_is_not_delivered(
 async def test_every_priority_comes_back(
     seam: Seam, queue: Destination, client: Client, session: Session
 ) -> None:
-    session.send([text(queue, str(priority), priority=priority) for priority in range(10)])
-    await completed(session)
-    inbox = await client.consumer(queue)
-    await inbox.count(10)
+    await send(session, [text(queue, str(priority), priority=priority) for priority in range(10)])
+    inbox = await client.consumer(queue, count=10)
     assert [message.text for message in inbox.messages] == [
         str(message.headers.priority) for message in inbox.messages
     ]
@@ -291,16 +280,15 @@ async def test_every_priority_comes_back(
 async def test_order_is_kept_within_one_priority(
     queue: Destination, client: Client, session: Session
 ) -> None:
-    session.send(
+    await send(
+        session,
         [
             text(queue, f"{priority}.{turn}", priority=priority)
             for turn in range(5)
             for priority in (1, 9, 4)
-        ]
+        ],
     )
-    await completed(session)
-    inbox = await client.consumer(queue)
-    await inbox.count(15)
+    inbox = await client.consumer(queue, count=15)
     for priority in (1, 9, 4):
         assert [body for body in inbox.texts if body.startswith(str(priority))] == [
             f"{priority}.{turn}" for turn in range(5)
@@ -322,11 +310,9 @@ async def test_everything_a_persistent_message_carries_outlives_the_broker(
         reply_to=Queue("r"),
         properties=properties,
     )
-    session.send([Message(headers, b"\x00\x01\xff", expires=expires)])
-    await completed(session)
+    await send(session, [Message(headers, b"\x00\x01\xff", expires=expires)])
     await seam.restart()
-    inbox = await (await seam.connect()).consumer(queue)
-    await inbox.count(1)
+    inbox = await (await seam.connect()).consumer(queue, count=1)
     message = inbox.messages[0]
     assert (message.body, message.headers.body_type, message.headers.priority) == (
         b"\x00\x01\xff",

@@ -41,15 +41,13 @@ async def test_a_new_consumer_is_stopped_and_without_credit(seam: Seam) -> None:
     assert inbox.runs == [], "credit without start"
     inbox.consumer.start()
     assert inbox.runs == [], "delivered inside start"
-    await inbox.count(3)
-    assert inbox.texts == ["0", "1", "2"]
+    assert await inbox.received(3) == ["0", "1", "2"]
 
 
 @contract()
 async def test_credit_is_added_up_and_never_exceeded(seam: Seam) -> None:
     client, queue = await seam.waiting(range(20))
-    inbox = await client.consumer(queue, credit=3)
-    await inbox.count(3)
+    inbox = await client.consumer(queue, credit=3, count=3)
     await seam.quiet()
     assert len(inbox.messages) == 3
     inbox.consumer.acknowledge_through(3)
@@ -58,9 +56,7 @@ async def test_credit_is_added_up_and_never_exceeded(seam: Seam) -> None:
     inbox.consumer.grant(2)
     inbox.consumer.grant(4)
     assert len(inbox.messages) == 3, "delivered inside grant"
-    await inbox.count(9)
-    await seam.quiet()
-    assert inbox.texts == [str(number) for number in range(9)]
+    assert await seam.everything(inbox, 9) == [str(number) for number in range(9)]
     count_runs(inbox)
 
 
@@ -75,8 +71,7 @@ async def test_order_is_kept_however_credit_is_granted(seam: Seam) -> None:
         inbox.consumer.acknowledge_through(inbox.numbers[-1])
     inbox.on_delivery = lambda first, messages: inbox.consumer.grant(2 * len(messages))
     inbox.consumer.grant(1)
-    await inbox.count(100)
-    assert inbox.texts == [str(number) for number in range(100)]
+    assert await inbox.received(100) == [str(number) for number in range(100)]
     count_runs(inbox)
 
 
@@ -87,9 +82,7 @@ async def test_credit_is_never_exceeded_by_what_arrives_later(
     inbox = await client.consumer(queue, credit=5)
     for number in range(10):
         await client.send(queue, [str(number)])
-    await inbox.count(5)
-    await seam.quiet()
-    assert inbox.texts == ["0", "1", "2", "3", "4"]
+    assert await seam.everything(inbox, 5) == ["0", "1", "2", "3", "4"]
 
 
 @contract()
@@ -98,12 +91,9 @@ async def test_credit_of_a_topics_consumer_is_never_exceeded(
 ) -> None:
     inbox = await client.consumer(topic, credit=2)
     await client.send(topic, range(6))
-    await inbox.count(2)
-    await seam.quiet()
-    assert inbox.texts == ["0", "1"]
+    assert await seam.everything(inbox, 2) == ["0", "1"]
     inbox.consumer.grant(10)
-    await inbox.count(6)
-    assert inbox.texts == ["0", "1", "2", "3", "4", "5"]
+    assert await inbox.received(6) == ["0", "1", "2", "3", "4", "5"]
     count_runs(inbox)
 
 
@@ -117,8 +107,7 @@ async def test_deliveries_are_numbered_from_1_without_gaps(
         inbox.consumer.grant(11)
         await inbox.count(min(start + 20, len(inbox.messages) + 1))
     inbox.consumer.grant(100)
-    await inbox.count(60)
-    assert inbox.texts == [str(number) for number in range(60)]
+    assert await inbox.received(60) == [str(number) for number in range(60)]
     assert inbox.numbers == list(range(1, 61))
     count_runs(inbox)
 
@@ -140,8 +129,7 @@ async def test_first_attempts_are_not_counted_out(seam: Seam) -> None:
     client, queue, inbox = await seam.holding(range(3))
     assert {attempts for _, _, attempts in inbox.runs} == {None}
     inbox.consumer.close()
-    again = await client.consumer(queue)
-    await again.count(3)
+    again = await client.consumer(queue, count=3)
     assert again.attempts == [2, 2, 2]
     await client.send(queue, ["first"])
     await again.count(4)
@@ -156,9 +144,7 @@ async def test_a_stopped_consumer_gets_nothing_and_keeps_its_credit(seam: Seam) 
     await seam.quiet()
     assert inbox.texts == ["0", "1"]
     inbox.consumer.start()
-    await inbox.count(5)
-    await seam.quiet()
-    assert inbox.texts == ["0", "1", "2", "3", "4"]
+    assert await seam.everything(inbox, 5) == ["0", "1", "2", "3", "4"]
     count_runs(inbox)
 
 
@@ -172,8 +158,7 @@ async def test_nothing_is_delivered_once_stop_has_returned(seam: Seam) -> None:
     assert inbox.runs == []
     inbox.consumer.start()
     inbox.consumer.start()
-    await inbox.count(10)
-    assert inbox.texts == [str(number) for number in range(10)]
+    assert await inbox.received(10) == [str(number) for number in range(10)]
 
 
 @contract()
@@ -187,13 +172,11 @@ async def test_a_stopped_consumer_can_settle(seam: Seam) -> None:
 @contract()
 async def test_credit_in_octets_stops_after_the_message_that_exceeds_it(seam: Seam) -> None:
     client, queue = await seam.waiting(["x" * 100] * 10)
-    inbox = await client.consumer(queue, credit=100, octets=250)
-    await inbox.count(3)
+    inbox = await client.consumer(queue, credit=100, octets=250, count=3)
     await seam.quiet()
     assert (len(inbox.messages), {len(message.body) for message in inbox.messages}) == (3, {100})
     inbox.consumer.grant(0, 150)
-    await inbox.count(4)
-    await seam.quiet()
+    await seam.everything(inbox, 4)
     assert len(inbox.messages) == 4, "50 octets were still owed"
     inbox.consumer.grant(0, 10_000)
     await inbox.count(10)
@@ -203,8 +186,7 @@ async def test_credit_in_octets_stops_after_the_message_that_exceeds_it(seam: Se
 @contract()
 async def test_credit_in_messages_is_not_exceeded_by_octets_left(seam: Seam) -> None:
     client, queue = await seam.waiting(range(5))
-    inbox = await client.consumer(queue, credit=2, octets=1_000_000)
-    await inbox.count(2)
+    inbox = await client.consumer(queue, credit=2, octets=1_000_000, count=2)
     await seam.quiet()
     assert len(inbox.messages) == 2
 
@@ -216,16 +198,14 @@ async def test_credit_in_octets_is_each_consumers_own(
     few, many = [await client.consumer(queue, credit=100, octets=octets) for octets in (150, 550)]
     await client.send(queue, ["x" * 100] * 12)
     await few.count(2)
-    await many.count(6)
-    await seam.quiet()
+    await seam.everything(many, 6)
     assert (len(few.messages), len(many.messages)) == (2, 6)
 
 
 @contract()
 async def test_without_any_octets_granted_they_do_not_count(seam: Seam) -> None:
     client, queue = await seam.waiting(["x" * 100_000] * 5)
-    inbox = await client.consumer(queue, credit=5)
-    await inbox.count(5)
+    await client.consumer(queue, credit=5, count=5)
 
 
 @contract("selectors")
@@ -234,13 +214,11 @@ async def test_credit_of_both_kinds_holds_for_a_consumer_with_a_selector(
 ) -> None:
     for number in range(12):
         await client.send(queue, ["x" * 100], properties={"n": number % 2})
-    inbox = await client.consumer(queue, credit=5, octets=150, selector="n = 1")
-    await inbox.count(2)
+    inbox = await client.consumer(queue, credit=5, octets=150, selector="n = 1", count=2)
     await seam.quiet()
     assert len(inbox.messages) == 2
     inbox.consumer.grant(0, 10_000)
-    await inbox.count(5)
-    await seam.quiet()
+    await seam.everything(inbox, 5)
     assert len(inbox.messages) == 5
 
 
@@ -295,8 +273,7 @@ async def test_deliver_may_send_settle_and_grant(seam: Seam) -> None:
     inbox.consumer.grant(4)
     inbox.consumer.start()
     await client.send(queue, range(50))
-    await received.count(50)
-    assert received.texts == [str(number) for number in range(50)]
+    assert await received.received(50) == [str(number) for number in range(50)]
     await client.leaves(queue, [])
 
 
@@ -306,8 +283,7 @@ async def test_deliver_may_stop_its_consumer(seam: Seam) -> None:
     inbox = await client.consumer(queue, credit=10, start=False)
     inbox.on_delivery = lambda first, messages: inbox.consumer.stop()
     inbox.consumer.start()
-    await inbox.count(1)
-    await seam.quiet()
+    await seam.everything(inbox, 1)
     assert len(inbox.runs) == 1
 
 
@@ -354,8 +330,7 @@ async def test_deliver_may_close_its_own(seam: Seam, what: str) -> None:
     inbox.on_delivery = lambda first, messages: close()
     inbox.consumer.start()
     await inbox.count(1)
-    again = await other.consumer(queue)
-    await again.count(4)
+    again = await other.consumer(queue, count=4)
     # Another connection may be quicker than what this one gives back.
     assert (sorted(again.texts), len(inbox.runs)) == (["0", "1", "2", "3"], 1)
 
@@ -380,8 +355,7 @@ async def test_deliver_may_make_another_consumer(seam: Seam) -> None:
     await client.send(other, range(2))
     await client.send(queue, ["1"])
     await until(lambda: more)
-    await more[0].count(2)
-    assert more[0].texts == ["0", "1"]
+    assert await more[0].received(2) == ["0", "1"]
 
 
 # --- the mode AUTO, and the end of a consumer
@@ -402,19 +376,18 @@ async def test_a_delivery_in_auto_mode_is_not_settled_if_it_closes_its_connectio
     other, queue = await seam.waiting(range(2))
     client = await seam.connect()
     ends: list[Deferred[None]] = []
-    inbox = await client.consumer(
+    await client.consumer(
         queue,
         mode=Mode.AUTO,
         credit=1,
         on_delivery=lambda first, messages: ends.append(client.end()),
+        count=1,
     )
-    await inbox.count(1)
     # A server that has not heard of the end would give the second message to the other client first.
     await ends[0]
     await seam.quiet()
     again = await other.consumer(queue)
-    await again.count(2)
-    assert again.texts == ["0", "1"]
+    assert await again.received(2) == ["0", "1"]
 
 
 @contract()
@@ -430,8 +403,7 @@ async def test_a_closed_consumer_receives_no_more_and_what_it_held_goes_back(sea
     await client.send(queue, ["3"])
     await seam.quiet()
     assert (len(inbox.messages), inbox.failures) == (3, [])
-    other = await client.consumer(queue)
-    await other.count(3)
+    other = await client.consumer(queue, count=3)
     assert (other.texts, other.attempts) == (["1", "2", "3"], [2, 2, 1])
 
 
@@ -447,8 +419,7 @@ async def test_a_consumer_that_kept_its_deliveries_gives_them_back_when_it_is_cl
     inbox.consumer.close(requeue=False)
     with pytest.raises(UnknownDelivery):
         inbox.consumer.acknowledge_through(3)
-    other = await client.consumer(queue)
-    await other.count(2)
+    other = await client.consumer(queue, count=2)
     assert (other.texts, other.attempts) == (["1", "2"], [2, 2])
     inbox.session.close()
     inbox.consumer.close()
@@ -498,8 +469,7 @@ async def test_a_closed_consumer_that_keeps_its_deliveries_leaves_what_comes_to_
     inbox.consumer.close(requeue=False)
     await client.send(queue, ["more"])
     other = await client.consumer(queue)
-    await other.count(1)
-    assert other.texts == ["more"]
+    assert await other.received(1) == ["more"]
 
 
 @contract()
@@ -525,5 +495,4 @@ async def test_sessions_of_one_connection_work_beside_each_other(seam: Seam) -> 
     session = client.session()
     session.send([message for queue in queues for message in texts(queue, range(5))])
     for inbox in inboxes:
-        await inbox.count(5)
-        assert inbox.texts == ["0", "1", "2", "3", "4"]
+        assert await inbox.received(5) == ["0", "1", "2", "3", "4"]

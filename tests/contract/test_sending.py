@@ -16,8 +16,8 @@ from gateway.messaging.errors import (
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode, Session
 from tests.contract.contracts import contract
-from tests.contract.driving import Client, Seam, now_ms, refused_send, text, texts
-from tests.contract.waiting import Told, committed, completed, rolled_back, until
+from tests.contract.driving import Client, Seam, now_ms, refused_send, send, text, texts
+from tests.contract.waiting import Told, committed, rolled_back, until
 
 MIB = 1 << 20
 
@@ -33,14 +33,12 @@ async def test_what_is_sent_is_delivered_in_order_and_never_inside_the_call(
         assert len(inbox.messages) == count, "delivered inside send"
     for number in range(20, 30):
         session.send([text(queue, str(number))])
-    await inbox.count(30)
-    assert inbox.texts == [str(number) for number in range(30)]
+    assert await inbox.received(30) == [str(number) for number in range(30)]
 
 
 @contract()
 async def test_sending_nothing_is_nothing(session: Session) -> None:
-    session.send([])
-    await completed(session)
+    await send(session, [])
 
 
 @contract()
@@ -52,11 +50,9 @@ async def test_one_call_may_send_to_many_destinations(seam: Seam) -> None:
     run = [
         text(destination, f"{turn}") for turn in range(3) for destination in (first, second, topic)
     ]
-    session.send(run)
-    await completed(session)
+    await send(session, run)
     for inbox, destination in zip(inboxes, (first, second, topic), strict=True):
-        await inbox.count(3)
-        assert inbox.texts == ["0", "1", "2"]
+        assert await inbox.received(3) == ["0", "1", "2"]
         assert {message.headers.destination for message in inbox.messages} == {destination}
 
 
@@ -73,8 +69,7 @@ async def test_a_sent_message_gets_an_id_and_the_time(
     )
     await until(lambda: ids)
     assert ids == [message.message_id for message in sent], "they are set when the completion fires"
-    inbox = await client.consumer(queue)
-    await inbox.count(2)
+    inbox = await client.consumer(queue, count=2)
     for messages in (sent, inbox.messages):
         assert all(message.message_id for message in messages)
         assert len({message.message_id for message in messages}) == 2
@@ -91,12 +86,10 @@ async def test_a_message_id_and_a_timestamp_that_are_set_stay(
 ) -> None:
     message = text(queue, "a")
     message.message_id, message.timestamp = "ID-mine-1", 1_700_000_000_123
-    session.send([message])
-    await completed(session)
+    await send(session, [message])
     assert (message.message_id, message.timestamp) == ("ID-mine-1", 1_700_000_000_123)
     if seam.backend.same_ids and seam.backend.keeps_ids:
-        inbox = await client.consumer(queue)
-        await inbox.count(1)
+        inbox = await client.consumer(queue, count=1)
         assert inbox.messages[0].message_id == "ID-mine-1"
         assert inbox.messages[0].timestamp == 1_700_000_000_123
 
@@ -125,8 +118,7 @@ async def test_what_was_received_is_copied_and_sent_on(seam: Seam) -> None:
     before = received.message_id, received.headers.destination
     session = client.session()
     session.send([Message(received.headers.replace(destination=onward), received.body)])
-    await target.count(1)
-    assert target.texts == ["a"]
+    assert await target.received(1) == ["a"]
     assert target.messages[0].message_id != received.message_id
     assert (received.message_id, received.headers.destination) == before
 
@@ -157,8 +149,7 @@ async def test_a_session_whose_send_was_refused_takes_the_next(
     denied = seam.backend.denied
     assert denied is not None
     await refused_send(session, [text(denied, "x")])
-    session.send(texts(queue, range(3)))
-    await completed(session)
+    await send(session, texts(queue, range(3)))
     await seam.has_left(queue, ["0", "1", "2"])
 
 
@@ -172,8 +163,7 @@ async def test_a_full_destination_refuses_the_first_that_is_too_many(
     assert isinstance(error, MessageRejected)
     assert error.index == most
     assert isinstance(error.cause, DestinationFull)
-    session.send(texts(queue, range(most)))
-    await completed(session)
+    await send(session, texts(queue, range(most)))
     error = await refused_send(session, texts(queue, ["more"]))
     assert isinstance(error, MessageRejected)
     assert isinstance(error.cause, DestinationFull)
@@ -187,8 +177,7 @@ async def test_a_message_that_is_too_large_is_refused(seam: Seam, session: Sessi
     error = await refused_send(session, texts(queue, ["x" * (most + 1)]))
     assert isinstance(error, MessageRejected)
     assert isinstance(error.cause, MessageTooLarge)
-    session.send(texts(queue, ["x"]))
-    await completed(session)
+    await send(session, texts(queue, ["x"]))
     await seam.has_left(queue, ["x"])
 
 
@@ -251,8 +240,7 @@ async def test_who_sends_too_much_is_told_to_wait_and_when_to_go_on_and_loses_no
     resumed: list[bool] = []
     session.on_writable(lambda: resumed.append(session.writable()))
     assert resumed == []
-    inbox = await client.consumer(queue, mode=Mode.AUTO)
-    await inbox.count(sent + 1)
+    inbox = await client.consumer(queue, mode=Mode.AUTO, count=sent + 1)
     await until(lambda: resumed)
     assert (resumed, {len(message.body) for message in inbox.messages}) == ([True], {MIB})
 
@@ -268,8 +256,7 @@ async def test_a_destination_at_its_limit_holds_its_senders_back_until_there_is_
     told, resumed = Told(), Told()
     session.completion(told)
     session.on_writable(lambda: resumed(None))
-    inbox = await client.consumer(queue)
-    await inbox.count(most + 1)
+    inbox = await client.consumer(queue, count=most + 1)
     await seam.quiet()
     assert told.results == resumed.results == []
     inbox.consumer.acknowledge_through(most + 1)

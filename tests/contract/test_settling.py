@@ -237,8 +237,7 @@ async def test_recover_gives_back_in_order_what_is_outstanding(seam: Seam) -> No
     inbox.consumer.acknowledge_through(2)
     session.recover()
     assert len(inbox.messages) == 5, "delivered inside recover"
-    await inbox.count(8)
-    assert inbox.texts == ["0", "1", "2", "3", "4", "2", "3", "4"]
+    assert await inbox.received(8) == ["0", "1", "2", "3", "4", "2", "3", "4"]
     assert inbox.attempts == [1, 1, 1, 1, 1, 2, 2, 2]
     assert inbox.numbers == list(range(1, 9)), "numbering goes on"
     ids = [message.message_id for message in inbox.messages]
@@ -334,8 +333,7 @@ async def test_what_a_closed_session_gives_back_comes_first_and_in_order(seam: S
     client, queue, taken = await seam.holding(range(6), credit=3)
     session = taken.session
     session.close()
-    inbox = await client.consumer(queue)
-    await inbox.count(6)
+    inbox = await client.consumer(queue, count=6)
     assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "3", "4", "5"], [2, 2, 2, 1, 1, 1])
 
 
@@ -369,6 +367,5 @@ async def test_recover_gives_back_what_a_closed_consumer_kept(seam: Seam) -> Non
     session.recover()
     with pytest.raises(UnknownDelivery):
         taken.consumer.acknowledge_through(3)
-    inbox = await client.consumer(queue)
-    await inbox.count(2)
+    inbox = await client.consumer(queue, count=2)
     assert (inbox.texts, inbox.attempts, len(taken.messages)) == (["1", "2"], [2, 2], 3)

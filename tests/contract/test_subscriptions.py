@@ -18,8 +18,8 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Session, Subscription
 from gateway.messaging.values import Value
 from tests.contract.contracts import contract
-from tests.contract.driving import Client, Seam, below, refused_consumer, text
-from tests.contract.waiting import bounded, completed
+from tests.contract.driving import Client, Seam, below, refused_consumer, send, text
+from tests.contract.waiting import bounded
 
 
 @contract("durable")
@@ -51,8 +51,7 @@ async def test_a_durable_subscription_keeps_what_was_not_acknowledged(
     await first.count(4)
     first.consumer.acknowledge_through(2)
     await first.close()
-    second = await client.consumer(topic, durable_name="d")
-    await second.count(2)
+    second = await client.consumer(topic, durable_name="d", count=2)
     assert (second.texts, second.attempts) == (["2", "3"], [2, 2])
 
 
@@ -68,8 +67,7 @@ async def test_a_durable_subscription_outlives_the_broker(
     client = await seam.connect(mine)
     inbox = await client.consumer(topic, durable_name="d")
     await (await seam.connect()).send(topic, ["3"])
-    await inbox.count(4)
-    assert inbox.texts == ["0", "1", "2", "3"]
+    assert await inbox.received(4) == ["0", "1", "2", "3"]
 
 
 @contract("durable")
@@ -116,8 +114,7 @@ async def test_unsubscribe_removes_the_subscription_and_what_it_kept(
     assert (refused.value.client_id, refused.value.durable_name) == (mine, "d")
     again = await client.consumer(topic, durable_name="d")
     await client.send(topic, ["new"])
-    await again.count(1)
-    assert again.texts == ["new"]
+    assert await again.received(1) == ["new"]
 
 
 @contract("durable", arranged=("restart",))
@@ -160,8 +157,7 @@ async def test_a_durable_subscription_keeps_what_it_selects(
     await inbox.close()
     for number in (0, 1, 2, 1):
         await client.send(topic, [str(number)], properties={"n": number})
-    inbox = await client.consumer(topic, durable_name="d", selector="n = 1")
-    await inbox.count(2)
+    inbox = await client.consumer(topic, durable_name="d", selector="n = 1", count=2)
     await seam.quiet()
     assert inbox.texts == ["1", "1"]
 
@@ -176,8 +172,7 @@ async def test_a_durable_subscription_may_have_wildcards(
     await client.send(below(topic, "a"), ["1"])
     await client.send(below(topic, "b", "c"), ["2"])
     inbox = await client.consumer(below(topic, ">"), durable_name="d")
-    await inbox.count(2)
-    assert inbox.texts == ["1", "2"]
+    assert await inbox.received(2) == ["1", "2"]
 
 
 @contract("durable")
@@ -188,18 +183,14 @@ async def test_no_local_holds_for_a_durable_subscription(
     inbox = await client.consumer(topic, durable_name="d", no_local=True)
     await client.send(topic, ["mine"])
     await other.send(topic, ["theirs"])
-    await inbox.count(1)
-    await seam.quiet()
-    assert inbox.texts == ["theirs"]
+    assert await seam.everything(inbox, 1) == ["theirs"]
     inbox.consumer.acknowledge_through(1)
     await client.close()
     client = await seam.connect(mine)
     again = await client.consumer(topic, durable_name="d", no_local=True)
     await client.send(topic, ["mine again"])
     await other.send(topic, ["theirs again"])
-    await again.count(1)
-    await seam.quiet()
-    assert again.texts == ["theirs again"]
+    assert await seam.everything(again, 1) == ["theirs again"]
 
 
 # --- selectors
@@ -208,13 +199,13 @@ async def test_no_local_holds_for_a_durable_subscription(
 async def send_with(client: Client, destination: Destination, *given: Mapping[str, Value]) -> None:
     """Messages whose bodies are their numbers, with these properties."""
     session = client.session()
-    session.send(
+    await send(
+        session,
         [
             text(destination, str(number), properties=properties)
             for number, properties in enumerate(given)
-        ]
+        ],
     )
-    await completed(session)
 
 
 @contract("selectors")
@@ -226,8 +217,7 @@ async def test_a_selector_takes_what_matches_and_leaves_the_rest(
         queue,
         *[{"n": number, "parity": "odd" if number % 2 else "even"} for number in range(10)],
     )
-    inbox = await client.consumer(queue, selector="parity = 'even' AND n BETWEEN 2 AND 7")
-    await inbox.count(3)
+    inbox = await client.consumer(queue, selector="parity = 'even' AND n BETWEEN 2 AND 7", count=3)
     await seam.quiet()
     assert inbox.texts == ["2", "4", "6"]
     assert inbox.numbers == [1, 2, 3], "what does not match has no number"
@@ -243,9 +233,7 @@ async def test_a_selector_on_a_topic(seam: Seam, topic: Destination, client: Cli
     )
     await send_with(client, topic, {"s": "abc"}, {"s": "bcd"}, {}, {"s": "a"})
     await every.count(4)
-    await some.count(3)
-    await seam.quiet()
-    assert some.texts == ["0", "2", "3"]
+    assert await seam.everything(some, 3) == ["0", "2", "3"]
 
 
 @contract("selectors")
@@ -255,9 +243,8 @@ async def test_a_selector_reads_header_fields(seam: Seam) -> None:
     await client.send(queue, ["no"], priority=7, type="u", correlation_id="c")
     await client.send(queue, ["no"], priority=7, type="t", correlation_id="d")
     inbox = await client.consumer(
-        queue, selector="JMSPriority > 5 AND JMSType = 't' AND JMSCorrelationID = 'c'"
+        queue, selector="JMSPriority > 5 AND JMSType = 't' AND JMSCorrelationID = 'c'", count=1
     )
-    await inbox.count(1)
     await seam.quiet()
     assert inbox.texts == ["yes"]
 
@@ -289,8 +276,7 @@ async def test_what_a_selecting_consumer_gives_back_is_selected_again(
 @contract("selectors")
 async def test_no_selector_is_every_message(queue: Destination, client: Client) -> None:
     await send_with(client, queue, {}, {"n": 1})
-    inbox = await client.consumer(queue, selector=None)
-    await inbox.count(2)
+    await client.consumer(queue, selector=None, count=2)
 
 
 @contract("selectors")
@@ -320,9 +306,8 @@ async def test_a_selector_sees_properties_of_every_type(
         "f = '1.5' AND b = 'true' AND s IN ('x', 'y')",
     )
     inbox = await client.consumer(
-        queue, selector=typed if seam.backend.typed_selectors else strings
+        queue, selector=typed if seam.backend.typed_selectors else strings, count=1
     )
-    await inbox.count(1)
     await seam.quiet()
     messages: list[Message] = inbox.messages
     assert [message.text for message in messages] == ["0"]

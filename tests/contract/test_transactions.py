@@ -156,8 +156,7 @@ async def test_closing_a_session_rolls_its_transaction_back(seam: Seam) -> None:
     inbox.consumer.acknowledge_through(2)
     session.send(texts(out, ["never"]))
     session.close()
-    other = await client.consumer(queue)
-    await other.count(2)
+    other = await client.consumer(queue, count=2)
     assert (other.texts, other.attempts) == (["1", "2"], [2, 2])
     await seam.has_left(out, [])
 
@@ -220,8 +219,7 @@ async def test_a_consumer_that_is_closed_before_its_transaction_ends(
     await (committed if end == "commit" else rolled_back)(session)
     session.close()
     left = ["0", "1", "2", "3"] if end == "rollback" else ["2", "3"] if requeue else ["3"]
-    other = await client.consumer(queue)
-    await other.count(len(left))
+    other = await client.consumer(queue, count=len(left))
     await seam.quiet()
     assert (sorted(other.texts), set(other.attempts), len(inbox.messages)) == (left, {2}, 4)
 
@@ -345,8 +343,7 @@ async def test_what_was_joined_goes_back_when_its_own_connection_ends_first(seam
     transacted = client.session(Mode.TRANSACTED)
     inbox.consumer.acknowledge_through(2, within=transacted)
     await client.close()
-    other = await (await seam.connect()).consumer(queue)
-    await other.count(2)
+    other = await (await seam.connect()).consumer(queue, count=2)
     assert (other.texts, other.attempts) == (["0", "1"], [2, 2])
 
 
@@ -358,8 +355,7 @@ async def test_what_was_joined_goes_back_to_the_queue_when_its_consumer_is_close
     transacted = client.session(Mode.TRANSACTED)
     inbox.consumer.acknowledge_through(2, within=transacted)
     inbox.consumer.close()
-    other = await client.consumer(queue)
-    await other.count(1)
+    other = await client.consumer(queue, count=1)
     await seam.quiet()
     assert other.texts == ["2"], "the others are the transaction's"
     await rolled_back(transacted)
@@ -375,8 +371,7 @@ async def test_recover_leaves_what_was_joined_with_the_transaction(seam: Seam, e
     transacted = client.session(Mode.TRANSACTED)
     inbox.consumer.acknowledge_through(2, within=transacted)
     session.recover()
-    await inbox.count(6)
-    await seam.quiet()
+    await seam.everything(inbox, 6)
     assert inbox.texts[4:] == ["2", "3"]
     await (committed if end == "commit" else rolled_back)(transacted)
     await seam.quiet()

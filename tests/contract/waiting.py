@@ -91,6 +91,11 @@ class Inbox:
         )
         assert self.failures == [], str(self.failures)
 
+    async def received(self, number: int) -> list[str]:
+        """Wait until that many messages are here, and return the texts of all."""
+        await self.count(number)
+        return self.texts
+
     async def ended(self) -> None:
         """Wait for the empty delivery that ends a browser."""
         await until(lambda: self.ends, lambda: f"no end after {self.texts}")

@@ -230,31 +230,33 @@ def test_a_value_that_is_none_of_a_property_is_refused(value: Value) -> None:
 
 
 def test_values_that_no_body_can_have_are_refused() -> None:
-    mapped, stream, text = (
-        JMSMessage(BodyType.MAP),
-        JMSMessage(BodyType.STREAM),
-        JMSMessage(BodyType.TEXT),
-    )
+    mapped, stream = JMSMessage(BodyType.MAP), JMSMessage(BodyType.STREAM)
     with pytest.raises(MessageFormatInvalid, match="not empty"):
         mapped.entries[""] = 1
     with pytest.raises(MessageFormatInvalid, match="none of the types"):
         mapped.entries["a"] = {}  # type: ignore[assignment]
     with pytest.raises(MessageFormatInvalid, match="range of a Java byte"):
         stream.items.append(Byte(200))
-    with pytest.raises(MessageFormatInvalid, match="must be a str or None, not int"):
-        text.text = 5  # type: ignore[assignment]
-    with pytest.raises(MessageFormatInvalid, match="UTF-8"):
-        text.text = "\ud800"
-    with pytest.raises(MessageFormatInvalid, match="must be bytes, not str"):
-        JMSMessage(BodyType.BYTES).octets = "x"  # type: ignore[assignment]
-    with pytest.raises(MessageFormatInvalid, match="JMSType must be a str"):
-        text.type = 5  # type: ignore[assignment]
-    with pytest.raises(MessageFormatInvalid, match="JMSCorrelationID must be a str"):
-        text.correlation_id = b"x"  # type: ignore[assignment]
-    with pytest.raises(MessageFormatInvalid, match="JMSReplyTo must be a destination"):
-        text.reply_to = "/queue/x"  # type: ignore[assignment]
-    with pytest.raises(MessageFormatInvalid, match="must be strings"):
-        text.extras = [("a", 1)]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("body_type", "name", "value", "why"),
+    [
+        (BodyType.TEXT, "text", 5, "must be a str or None, not int"),
+        (BodyType.TEXT, "text", "\ud800", "UTF-8"),
+        (BodyType.BYTES, "octets", "x", "must be bytes, not str"),
+        (BodyType.TEXT, "type", 5, "JMSType must be a str"),
+        (BodyType.TEXT, "correlation_id", b"x", "JMSCorrelationID must be a str"),
+        (BodyType.TEXT, "reply_to", "/queue/x", "JMSReplyTo must be a destination"),
+        (BodyType.TEXT, "extras", [("a", 1)], "must be strings"),
+    ],
+)
+def test_what_an_attribute_cannot_be_is_refused(
+    body_type: BodyType, name: str, value: object, why: str
+) -> None:
+    message = JMSMessage(body_type)
+    with pytest.raises(MessageFormatInvalid, match=why):
+        setattr(message, name, value)
 
 
 def test_a_damaged_body_is_refused_when_it_is_read() -> None:
