@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import datetime
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -174,6 +175,25 @@ class Bridge:
         return client
 
 
+Starting = Callable[..., Awaitable[Bridge]]
+
+
+@pytest_twisted.async_yield_fixture
+async def started() -> AsyncIterator[Starting]:
+    """Starts a :class:`Bridge` with these options; the test's end stops it."""
+    bridges: list[Bridge] = []
+
+    async def start(**options: Any) -> Bridge:
+        bridge = Bridge(**options)
+        await bridge.service.start()
+        bridges.append(bridge)
+        return bridge
+
+    yield start
+    for bridge in bridges:
+        await bridge.service.stop()
+
+
 @on_reactor
 async def test_a_bridge_starts_announces_its_ports_and_stops() -> None:
     bridge = Bridge(tls=True)
@@ -215,9 +235,8 @@ async def test_without_a_protocol_there_is_nothing_to_start() -> None:
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
-async def test_stopping_tells_each_client_and_closes(tls: bool) -> None:
-    bridge = Bridge(tls=True)
-    await bridge.service.start()
+async def test_stopping_tells_each_client_and_closes(tls: bool, started: Starting) -> None:
+    bridge = await started(tls=True)
     clients = [await bridge.connected(tls) for _ in range(3)]
     waiting = await bridge.client(tls)
     await until(lambda: bridge.service.counters.connections == 4)
@@ -231,9 +250,8 @@ async def test_stopping_tells_each_client_and_closes(tls: bool) -> None:
 
 
 @on_reactor
-async def test_pausing_accepts_nobody_and_resuming_does_again() -> None:
-    bridge = Bridge()
-    await bridge.service.start()
+async def test_pausing_accepts_nobody_and_resuming_does_again(started: Starting) -> None:
+    bridge = await started()
     client = await bridge.connected()
     client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
     await client.heard(1)
@@ -250,16 +268,14 @@ async def test_pausing_accepts_nobody_and_resuming_does_again() -> None:
     await bridge.service.pause()
     await bridge.service.start()
     assert bridge.state() is ServiceState.STARTED
-    await bridge.service.stop()
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
 async def test_auto_deliveries_are_acknowledged_once_in_the_kernel_and_not_before(
-    tls: bool,
+    tls: bool, started: Starting
 ) -> None:
-    bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
-    await bridge.service.start()
+    bridge = await started(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
     client = await bridge.connected(tls)
     client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
     await client.heard(1)
@@ -277,16 +293,14 @@ async def test_auto_deliveries_are_acknowledged_once_in_the_kernel_and_not_befor
     client.transport.resumeProducing()  # type: ignore[attr-defined]
     await until(lambda: len(bridge.provider.calls("acknowledge through")) == 2)
     assert len((await client.heard(3))[2].body) == 32 * 1024 * 1024
-    await bridge.service.stop()
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
 async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the_store(
-    tls: bool,
+    tls: bool, started: Starting
 ) -> None:
-    bridge = Bridge(tls=True)
-    await bridge.service.start()
+    bridge = await started(tls=True)
     client = await bridge.connected(tls)
     client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
     await client.heard(1)
@@ -299,17 +313,15 @@ async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the
     bridge.turn.end()
     assert acknowledged == [1]
     assert (await client.heard(2))[1].body == b"small"
-    await bridge.service.stop()
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("trailing", [b"", b"\r\n"])
 @on_reactor
 async def test_a_client_that_goes_while_its_passcode_waits_is_seen_to_go(
-    trailing: bytes, tls: bool
+    trailing: bytes, tls: bool, started: Starting
 ) -> None:
-    bridge = Bridge(tls=True, transport=TransportOptions(connect_timeout_s=3600))
-    await bridge.service.start()
+    bridge = await started(tls=True, transport=TransportOptions(connect_timeout_s=3600))
     waiting: list[Deferred[Connection]] = []
     bridge.provider.undecided = waiting
     client = await bridge.client(tls)
@@ -319,13 +331,13 @@ async def test_a_client_that_goes_while_its_passcode_waits_is_seen_to_go(
     client.transport.loseConnection()
     await until(lambda: waiting[0].called)
     await until(lambda: not bridge.service._admission.connections)
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_what_a_client_says_before_it_goes_is_carried_out_though_its_passcode_waits() -> None:
-    bridge = Bridge()
-    await bridge.service.start()
+async def test_what_a_client_says_before_it_goes_is_carried_out_though_its_passcode_waits(
+    started: Starting,
+) -> None:
+    bridge = await started()
     waiting: list[Deferred[Connection]] = []
     bridge.provider.undecided = waiting
     client = await bridge.client()
@@ -337,13 +349,13 @@ async def test_what_a_client_says_before_it_goes_is_carried_out_though_its_passc
     await client.lost
     waiting[0].callback(bridge.provider.connection)
     await until(lambda: bridge.provider.sent)
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_what_is_given_to_tls_after_the_client_has_ended_it_is_not_acknowledged() -> None:
-    bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
-    await bridge.service.start()
+async def test_what_is_given_to_tls_after_the_client_has_ended_it_is_not_acknowledged(
+    started: Starting,
+) -> None:
+    bridge = await started(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
     client = await bridge.connected(tls=True)
     client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
     await client.heard(1)
@@ -362,17 +374,15 @@ async def test_what_is_given_to_tls_after_the_client_has_ended_it_is_not_acknowl
     await until(lambda: connection.is_gone)
     assert all(call[2] < 2 for call in bridge.provider.calls("acknowledge through"))
     assert all(frame.body != b"after the end" for frame in client.frames)
-    await bridge.service.stop()
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("sizes", [(70_000,), (1, 100), (5_000, 4_000, 300_000, 0)])
 @on_reactor
 async def test_a_client_that_reads_now_and_then_gets_every_octet_once_and_in_order(
-    sizes: tuple[int, ...], tls: bool
+    sizes: tuple[int, ...], tls: bool, started: Starting
 ) -> None:
-    bridge = Bridge(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
-    await bridge.service.start()
+    bridge = await started(tls=True, session=SessionOptions(output_window=64 * 1024 * 1024))
     client = await bridge.connected(tls)
     client.say(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0")
     await client.heard(1)
@@ -397,62 +407,56 @@ async def test_a_client_that_reads_now_and_then_gets_every_octet_once_and_in_ord
     frames = await client.heard(1 + len(bodies))
     assert [frame.body for frame in frames[1:]] == bodies
     await until(lambda: bridge.provider.calls("acknowledge through")[-1][2] == len(bodies))
-    await bridge.service.stop()
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
-async def test_an_error_arrives_even_at_a_client_that_goes_on_sending(tls: bool) -> None:
-    bridge = Bridge(tls=True)
-    await bridge.service.start()
+async def test_an_error_arrives_even_at_a_client_that_goes_on_sending(
+    tls: bool, started: Starting
+) -> None:
+    bridge = await started(tls=True)
     client = await bridge.connected(tls)
     client.say(b"NONSENSE\nreceipt:r\n\n\0", b"SEND\ndestination:/queue/a\n\nx\0" * 50_000)
     await client.lost
     assert [frame.head.command for frame in client.frames] == ["ERROR"]
     assert (client.frames[0].head.headers["receipt-id"], bridge.provider.sent) == ("r", [])
-    await bridge.service.stop()
 
 
 @pytest.mark.parametrize("tls", [False, True])
 @on_reactor
-async def test_disconnect_answers_last_and_closes(tls: bool) -> None:
-    bridge = Bridge(tls=True)
-    await bridge.service.start()
+async def test_disconnect_answers_last_and_closes(tls: bool, started: Starting) -> None:
+    bridge = await started(tls=True)
     client = await bridge.connected(tls)
     client.say(b"SEND\ndestination:/queue/a\nreceipt:1\n\nx\0DISCONNECT\nreceipt:2\n\n\0")
     await client.lost
     assert [frame.head.headers["receipt-id"] for frame in client.frames] == ["1", "2"]
     assert bridge.provider.connection.closed
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_a_plain_client_on_the_tls_port_is_told_so() -> None:
-    bridge = Bridge(tls=True)
-    await bridge.service.start()
+async def test_a_plain_client_on_the_tls_port_is_told_so(started: Starting) -> None:
+    bridge = await started(tls=True)
     endpoint = TCP4ClientEndpoint(clock, "127.0.0.1", bridge.service.ports["tls"])
     client: SocketClient = await connectProtocol(endpoint, SocketClient())  # type: ignore[no-untyped-call]
     client.say(CONNECT)
     await client.lost
     assert "TLS" in client.frames[0].head.headers["message"]
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_a_tls_client_on_the_plain_port_gets_an_alert() -> None:
-    bridge = Bridge()
-    await bridge.service.start()
+async def test_a_tls_client_on_the_plain_port_gets_an_alert(started: Starting) -> None:
+    bridge = await started()
     client = await bridge.client()
     client.say(b"\x16\x03\x01\x02\x00\x01")
     await client.lost
     assert (client.octets[:1], bridge.provider.log) == (b"\x15", [])
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_a_client_certificate_stands_in_for_login_where_allowed() -> None:
-    bridge = Bridge(tls=True, client_auth=True, session=SessionOptions(certificate_login=True))
-    await bridge.service.start()
+async def test_a_client_certificate_stands_in_for_login_where_allowed(started: Starting) -> None:
+    bridge = await started(
+        tls=True, client_auth=True, session=SessionOptions(certificate_login=True)
+    )
     client = await bridge.client(tls=True, shows=True)
     client.say(b"CONNECT\naccept-version:1.2\n\n\0")
     assert (await client.heard(1))[0].head.command == "CONNECTED"
@@ -461,13 +465,13 @@ async def test_a_client_certificate_stands_in_for_login_where_allowed() -> None:
     without.say(b"CONNECT\naccept-version:1.2\n\n\0")
     await without.lost
     assert without.frames == []
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_a_client_whose_certificate_is_revoked_is_told_and_closed_and_no_other_is() -> None:
-    bridge = Bridge(tls=True, client_auth=True)
-    await bridge.service.start()
+async def test_a_client_whose_certificate_is_revoked_is_told_and_closed_and_no_other_is(
+    started: Starting,
+) -> None:
+    bridge = await started(tls=True, client_auth=True)
     shown = await bridge.connected(tls=True, shows=True)
     plain = await bridge.connected()
     asked: list[str] = []
@@ -486,14 +490,14 @@ async def test_a_client_whose_certificate_is_revoked_is_told_and_closed_and_no_o
     plain.say(b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
     assert (await plain.heard(1))[0].head.headers["receipt-id"] == "r"
     assert asked == ["CN=alice"] * 2, "who shows no certificate is not asked about"
-    await bridge.service.stop()
 
 
 @on_reactor
 @pytest.mark.parametrize("octets", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00"])
-async def test_a_handshake_that_does_not_end_in_time_is_closed_at_once(octets: bytes) -> None:
-    bridge = Bridge(tls=True, transport=TransportOptions(connect_timeout_s=1))
-    await bridge.service.start()
+async def test_a_handshake_that_does_not_end_in_time_is_closed_at_once(
+    octets: bytes, started: Starting
+) -> None:
+    bridge = await started(tls=True, transport=TransportOptions(connect_timeout_s=1))
     endpoint = TCP4ClientEndpoint(clock, "127.0.0.1", bridge.service.ports["tls"])
     client: SocketClient = await connectProtocol(endpoint, SocketClient())  # type: ignore[no-untyped-call]
     began = clock.seconds()
@@ -502,26 +506,22 @@ async def test_a_handshake_that_does_not_end_in_time_is_closed_at_once(octets: b
     # Without its own limit the test would be ended after a minute.
     assert clock.seconds() - began > 0.9
     assert (client.octets, bridge.service.counters.dropped) == (b"", 1)
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_limits_count_over_both_listeners() -> None:
-    bridge = Bridge(tls=True, transport=TransportOptions(max_connections=2))
-    await bridge.service.start()
+async def test_limits_count_over_both_listeners(started: Starting) -> None:
+    bridge = await started(tls=True, transport=TransportOptions(max_connections=2))
     await bridge.connected()
     await bridge.connected(tls=True)
     for tls in (False, True):
         third = await bridge.client(tls)
         await third.lost
         assert "2 is the limit" in third.frames[0].head.headers["message"]
-    await bridge.service.stop()
 
 
 @on_reactor
-async def test_a_producer_that_never_stops_is_read_in_slices() -> None:
-    bridge = Bridge()
-    await bridge.service.start()
+async def test_a_producer_that_never_stops_is_read_in_slices(started: Starting) -> None:
+    bridge = await started()
     client = await bridge.connected()
     client.say(
         b"SEND\ndestination:/queue/a\n\nx\0" * 20_000,
@@ -530,4 +530,3 @@ async def test_a_producer_that_never_stops_is_read_in_slices() -> None:
     await client.heard(1)
     assert len(bridge.provider.sent) == 20_001
     assert len(bridge.provider.calls("send")) > 4
-    await bridge.service.stop()
