@@ -104,6 +104,19 @@ class Branching:
         """A consumer of the XA session."""
         return self.stepped.consume(self.session, destination, **spec)
 
+    def prepares(
+        self, xid: Xid, destination: Destination, bodies: Sequence[object], **headers: Any
+    ) -> None:
+        """Send in a new branch, and prepare it."""
+        self.sends(xid, destination, bodies, **headers)
+        assert self.prepare(xid) is Vote.OK
+
+    def takes(self, xid: Xid, inbox: Inbox, number: int) -> None:
+        """Acknowledge through this delivery in a new branch, which stays associated."""
+        self.start(xid)
+        self.stepped.settle()
+        inbox.consumer.acknowledge_through(number)
+
     def acknowledges(self, xid: Xid, inbox: Inbox, number: int = 0) -> None:
         """Acknowledge in a new branch, and end the association.
 
@@ -113,6 +126,16 @@ class Branching:
         self.stepped.settle()
         inbox.consumer.acknowledge_through(number or inbox.numbers[-1])
         self.end(xid)
+
+    def end_and_prepare(self, xid: Xid) -> None:
+        """End the association, and prepare the branch, which has work."""
+        self.end(xid)
+        assert self.prepare(xid) is Vote.OK
+
+    def end_and_commit(self, xid: Xid) -> None:
+        """End the association, and commit in one phase."""
+        self.end(xid)
+        self.commit(xid, one_phase=True)
 
 
 def xid(number: int) -> Xid:

@@ -36,8 +36,7 @@ def test_of_what_comes_together_that_before_the_first_refused_is_taken(
     xa = Branching(stepped)
     xa.start(xid(1))
     xa.session.send([bearing("one")])
-    xa.end(xid(1))
-    xa.prepare(xid(1))
+    xa.end_and_prepare(xid(1))
     server = Server()
     server.clock, server.turn = stepped.clock, stepped.turn
     server.factory = StompFactory(

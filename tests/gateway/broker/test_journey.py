@@ -476,9 +476,7 @@ def work(stepped: Stepped) -> Branching:
     fill(stepped, 3)
     xa = Branching(stepped)
     inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(2)
+    xa.takes(xid(1), inbox, 2)
     xa.session.send(texts(OTHER, "ab"))
     xa.end(xid(1))
     return xa

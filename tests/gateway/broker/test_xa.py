@@ -115,8 +115,7 @@ def test_a_suspended_association_may_be_ended(stepped: Stepped, xa: Branching) -
     xa.start(xid(1))
     xa.session.send(texts(Q, ["x"]))
     xa.end(xid(1), Flags.SUSPEND)
-    xa.end(xid(1))
-    xa.commit(xid(1), one_phase=True)
+    xa.end_and_commit(xid(1))
     assert waiting(stepped, Q) == ["x"]
 
 
@@ -153,9 +152,7 @@ def test_work_of_a_failed_branch_does_not_go_into_the_next_of_its_session(
     fill(stepped, 1)
     one, two = xid(1), xid(2)
     inbox = xa.consume(Q)
-    xa.start(one)
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
+    xa.takes(one, inbox, 1)
     xa.session.send(texts(Q, ["never"]))
     other = Branching(stepped)
     other.start(one, Flags.JOIN)
@@ -175,8 +172,7 @@ def test_without_work_there_is_no_second_phase(stepped: Stepped, xa: Branching) 
     assert code(stepped, lambda: xa.resource.commit(xid(1), False)) == NOTA
     assert stepped.disk.branches == {}
     xa.start(xid(1))
-    xa.end(xid(1))
-    xa.commit(xid(1), one_phase=True)
+    xa.end_and_commit(xid(1))
     assert code(stepped, lambda: xa.resource.commit(xid(1), True)) == NOTA
 
 

@@ -42,12 +42,9 @@ def prepared(stepped: Stepped) -> Branching:
     fill(stepped, 2)
     xa = Branching(stepped)
     inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(2)
+    xa.takes(xid(1), inbox, 2)
     xa.session.send(texts(OTHER, ["held"]))
-    xa.end(xid(1))
-    xa.prepare(xid(1))
+    xa.end_and_prepare(xid(1))
     xa.session.close()
     return Branching(stepped)
 
@@ -153,8 +150,7 @@ def test_a_destination_that_a_branch_holds_messages_of_is_not_destroyed(stepped:
 def test_a_topic_that_a_branch_has_sent_to_is_not_destroyed(
     stepped: Stepped, xa: Branching
 ) -> None:
-    xa.sends(xid(1), TOPIC, ["held"])
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), TOPIC, ["held"])
     with pytest.raises(AdministrationRefused, match="prepared transactions"):
         outcome(stepped, administration(stepped).destroy("topic", "t"))
 

@@ -34,8 +34,7 @@ def stepped(tmp_path: Path) -> Stepped:
 
 
 def test_limits_leave_room_for_what_is_prepared(stepped: Stepped, xa: Branching) -> None:
-    xa.sends(xid(1), SMALL, range(2))
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), SMALL, range(2))
     session = stepped.session()
     session.send(texts(SMALL, ["fits"]))
     with pytest.raises(MessageRejected):
@@ -109,9 +108,7 @@ def pass_time(stepped: Stepped, seconds: int) -> None:
 def test_a_branch_with_work_times_out(stepped: Stepped, xa: Branching) -> None:
     fill(stepped, 1)
     inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
+    xa.takes(xid(1), inbox, 1)
     xa.session.send(texts(OTHER, ["never"]))
     inbox.clear()
     pass_time(stepped, 95)
@@ -142,8 +139,7 @@ def test_a_branch_without_work_waits_for_it_without_end(stepped: Stepped, xa: Br
     pass_time(stepped, 1_000)
     xa.session.send(texts(Q, ["x"]))
     pass_time(stepped, 95)
-    xa.end(xid(1))
-    xa.prepare(xid(1))
+    xa.end_and_prepare(xid(1))
     pass_time(stepped, 1_000)
     xa.commit(xid(1))
     assert waiting(stepped, Q) == ["x"]

@@ -10,7 +10,6 @@ import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.xa import registry
-from gateway.messaging.provider import Vote
 from tests.gateway.broker.branching import OTHER, Branching, Q, branched, fill, xid
 from tests.gateway.broker.stepping import Stepped, texts
 
@@ -42,8 +41,7 @@ def prepare(stepped: Stepped, number: int) -> Branching:
     xa = Branching(stepped)
     xa.start(xid(number))
     xa.session.send(texts(OTHER, ["held"]))
-    xa.end(xid(number))
-    assert xa.prepare(xid(number)) is Vote.OK
+    xa.end_and_prepare(xid(number))
     return xa
 
 
@@ -53,12 +51,9 @@ def test_one_that_nobody_ends_is_told_of_each_hour_with_the_remedy(
     fill(stepped, 2)
     xa = Branching(stepped)
     inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(2)
+    xa.takes(xid(1), inbox, 2)
     xa.session.send(texts(OTHER, ["held"]))
-    xa.end(xid(1))
-    xa.prepare(xid(1))
+    xa.end_and_prepare(xid(1))
     stepped.later(HOUR - 1)
     assert said == []
     stepped.later(1)

@@ -43,12 +43,9 @@ def prepared(stepped: Stepped, client_id: str | None = None) -> None:
     fill(stepped, 5)
     xa = Branching(stepped, client_id)
     inbox = xa.consume(Q, credit=3)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(3)
+    xa.takes(xid(1), inbox, 3)
     xa.session.send(texts(OTHER, ["held", "held, too"]))
-    xa.end(xid(1))
-    assert xa.prepare(xid(1)) is Vote.OK
+    xa.end_and_prepare(xid(1))
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -99,8 +96,7 @@ def test_a_new_branch_is_not_taken_for_an_old_one(stepped: Stepped) -> None:
     stepped.restart()
     xa = Branching(stepped)
     assert code(stepped, lambda: xa.resource.start(xid(1), Flags.NOFLAGS)) == -8
-    xa.sends(xid(2), OTHER, ["two"])
-    xa.prepare(xid(2))
+    xa.prepares(xid(2), OTHER, ["two"])
     assert len(stepped.disk.branches) == 2
     stepped.restart()
     xa = Branching(stepped)
@@ -119,12 +115,9 @@ def test_the_topics_of_a_branch_after_a_restart(stepped: Stepped) -> None:
     stepped.restart()
     xa = Branching(stepped, "wild")
     inbox = xa.consume(Topic("*"), durable_name="wild", credit=1)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
+    xa.takes(xid(1), inbox, 1)
     xa.session.send(texts(TOPIC, ["held"]))
-    xa.end(xid(1))
-    xa.prepare(xid(1))
+    xa.end_and_prepare(xid(1))
     stepped.restart()
     named = stepped.consume(stepped.session(client_id="named"), TOPIC, durable_name="named")
     wild = stepped.consume(stepped.session(client_id="wild"), Topic("*"), durable_name="wild")
@@ -173,8 +166,7 @@ def test_what_was_not_persistent_ends_with_the_process_and_the_branch_does_not(
     stepped: Stepped,
 ) -> None:
     xa = Branching(stepped)
-    xa.sends(xid(1), Q, ["fleeting"], persistent=False)
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), Q, ["fleeting"], persistent=False)
     stepped.restart()
     xa = Branching(stepped)
     assert xa.recover() == [xid(1)]
@@ -187,8 +179,7 @@ def test_a_destination_of_a_prepared_branch_is_not_reaped(tmp_path: Path) -> Non
     stepped.options = type(stepped.options)(reap_time=10)
     stepped.restart()
     xa = Branching(stepped)
-    xa.sends(xid(1), Q, ["x"])
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), Q, ["x"])
     stepped.restart()
     stepped.later(11, times=5)
     assert stepped.broker.find(Q) is not None
@@ -201,8 +192,7 @@ def test_memory_that_is_full_holds_what_comes_late(stepped: Stepped) -> None:
     stepped.restart(Memory(total=4 * OVERHEAD, share=2 * OVERHEAD, least=OVERHEAD))
     xa = Branching(stepped)
     fill(stepped, 10)
-    xa.sends(xid(1), Q, ["a", "b", "c"])
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), Q, ["a", "b", "c"])
     fill(stepped, 10)
     xa.commit(xid(1))
     expected = [*map(str, range(10)), "a", "b", "c", *map(str, range(10))]

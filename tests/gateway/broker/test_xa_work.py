@@ -77,12 +77,9 @@ def test_a_prepared_branch_holds_what_it_sent_and_locks_what_it_acknowledged(
 ) -> None:
     fill(stepped, 3)
     inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(2)
+    xa.takes(xid(1), inbox, 2)
     xa.session.send(texts(OTHER, ["held"]))
-    xa.end(xid(1))
-    assert xa.prepare(xid(1)) is Vote.OK
+    xa.end_and_prepare(xid(1))
     xa.session.close()
     assert waiting(stepped, Q) == ["2"]
     assert waiting(stepped, OTHER) == []
@@ -136,8 +133,7 @@ def test_a_rollback_leaves_alone_what_a_session_does_in_another_branch(
     stepped.grant(inbox, 2)
     xa.rollback(xid(1))
     inbox.consumer.acknowledge_through(4)
-    xa.end(xid(2))
-    xa.commit(xid(2), one_phase=True)
+    xa.end_and_commit(xid(2))
     xa.session.close()
     assert waiting(stepped, Q) == ["0", "1"]
 
@@ -147,15 +143,12 @@ def test_recover_of_the_session_leaves_what_is_acknowledged(
 ) -> None:
     fill(stepped, 3)
     inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
+    xa.takes(xid(1), inbox, 1)
     inbox.clear()
     xa.session.recover()
     stepped.settle()
     assert (inbox.texts, inbox.attempts) == (["1", "2"], [2, 2])
-    xa.end(xid(1))
-    xa.commit(xid(1), one_phase=True)
+    xa.end_and_commit(xid(1))
     xa.session.close()
     assert waiting(stepped, Q) == ["1", "2"]
 
@@ -164,8 +157,7 @@ def test_what_was_sent_takes_its_place_by_when_it_was_prepared(
     stepped: Stepped, xa: Branching
 ) -> None:
     fill(stepped, 1)
-    xa.sends(xid(1), Q, ["prepared first"])
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), Q, ["prepared first"])
     xa.sends(xid(2), Q, ["at once"])
     xa.commit(xid(2), one_phase=True)
     stepped.send(texts(Q, ["later"]))
@@ -177,8 +169,7 @@ def test_what_was_sent_takes_its_place_by_when_it_was_prepared(
 def test_a_consumer_with_a_selector_sees_what_took_its_place_behind_where_it_looked(
     stepped: Stepped, xa: Branching
 ) -> None:
-    xa.sends(xid(1), Q, ["red"], properties={"colour": "red"})
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), Q, ["red"], properties={"colour": "red"})
     inbox = stepped.consume(stepped.session(), Q, selector="colour = 'red'")
     fill(stepped, 2)
     stepped.settle()
@@ -193,8 +184,7 @@ def test_a_topic_has_its_subscribers_at_the_commit(stepped: Stepped, xa: Branchi
     )
     leaving = stepped.session()
     left = stepped.consume(leaving, TOPIC)
-    xa.sends(xid(1), TOPIC, ["x"])
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), TOPIC, ["x"])
     leaving.close()
     plain = stepped.consume(stepped.session(), TOPIC)
     durable = stepped.receive(stepped.session(client_id="c"), TOPIC, durable_name="d")
@@ -213,13 +203,11 @@ def test_a_topic_has_its_subscribers_at_the_commit(stepped: Stepped, xa: Branchi
 
 
 def test_a_topic_that_nobody_subscribes_to_keeps_nothing(stepped: Stepped, xa: Branching) -> None:
-    xa.sends(xid(1), TOPIC, ["x"])
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), TOPIC, ["x"])
     assert stepped.bodies == ["x"]
     xa.commit(xid(1))
     assert stepped.empty
-    xa.sends(xid(2), TOPIC, ["y"])
-    xa.prepare(xid(2))
+    xa.prepares(xid(2), TOPIC, ["y"])
     xa.rollback(xid(2))
     assert stepped.empty
 
@@ -229,12 +217,9 @@ def test_what_is_not_persistent_is_the_branch_s_as_long_as_the_process_lives(
 ) -> None:
     session.send(texts(Q, ["fleeting"], persistent=False))
     inbox = xa.consume(Q)
-    xa.start(xid(1))
-    stepped.settle()
-    inbox.consumer.acknowledge_through(1)
+    xa.takes(xid(1), inbox, 1)
     xa.session.send(texts(OTHER, ["sent"], persistent=False))
-    xa.end(xid(1))
-    assert xa.prepare(xid(1)) is Vote.OK
+    xa.end_and_prepare(xid(1))
     assert stepped.bodies == []
     assert xa.recover() == [xid(1)]
     xa.commit(xid(1))
@@ -246,12 +231,10 @@ def test_temporary_destinations(stepped: Stepped, xa: Branching) -> None:
     owner = stepped.connect()
     temporary = owner.temporary(Kind.QUEUE)
     inbox = stepped.consume(owner.session(Mode.CLIENT), temporary)
-    xa.sends(xid(1), temporary, ["x"])
-    xa.prepare(xid(1))
+    xa.prepares(xid(1), temporary, ["x"])
     xa.commit(xid(1))
     assert all_of(inbox) == ["x"]
-    xa.sends(xid(2), temporary, ["y"])
-    xa.prepare(xid(2))
+    xa.prepares(xid(2), temporary, ["y"])
     owner.close()
     xa.commit(xid(2))
     assert stepped.empty
@@ -323,8 +306,7 @@ def test_what_is_held_expires_when_it_comes(stepped: Stepped, xa: Branching) -> 
     mortal = texts(Q, ["mortal"])
     mortal[0].expires = stepped.now_ms + 30_000
     xa.session.send(mortal)
-    xa.end(xid(1))
-    xa.prepare(xid(1))
+    xa.end_and_prepare(xid(1))
     stepped.later(200)
     xa.commit(xid(1))
     assert waiting(stepped, Q) == []
@@ -341,8 +323,7 @@ def prepared(stepped: Stepped, body: str, id: str, restart: bool) -> Branching:
     :param restart: whether the broker was started again since.
     """
     xa = Branching(stepped)
-    xa.sends(xid(1), Q, [body], properties={DUPLICATE_ID: id})
-    assert xa.prepare(xid(1)) is Vote.OK
+    xa.prepares(xid(1), Q, [body], properties={DUPLICATE_ID: id})
     if not restart:
         return xa
     stepped.restart()
@@ -365,8 +346,7 @@ def test_a_message_that_came_before_is_left_out_of_a_branch(
         xa.commit(xid(number), one_phase=one_phase)
     xa.start(xid(3))
     xa.session.send(identified(Q, "repeat", "one"))
-    xa.end(xid(3))
-    xa.commit(xid(3), one_phase=True)
+    xa.end_and_commit(xid(3))
     stepped.send(identified(Q, "repeat", "new 2"), session)
     assert waiting(stepped, Q) == ["first", "new 1", "new 2"]
     queue = stepped.broker.queue(Q)
@@ -433,6 +413,5 @@ def test_what_is_rolled_back_may_come_again(stepped: Stepped, restart: bool) -> 
     assert stepped.disk.duplicates == {}
     xa.start(xid(2))
     xa.session.send(identified(Q, "again", "one"))
-    xa.end(xid(2))
-    xa.commit(xid(2), one_phase=True)
+    xa.end_and_commit(xid(2))
     assert waiting(stepped, Q) == ["again"]
