@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.operator.commands import BrokerAdministration
-from gateway.messaging.provider import Connection, Session
+from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.administering import administration
 from tests.gateway.broker.branching import Branching
 from tests.gateway.broker.stepping import Stepped
@@ -23,6 +23,18 @@ def stepped(tmp_path: Path) -> Stepped:
 def session(stepped: Stepped) -> Session:
     """A session of that broker."""
     return stepped.session()
+
+
+@pytest.fixture
+def individual(stepped: Stepped) -> Session:
+    """A session of that broker whose messages are acknowledged one by one."""
+    return stepped.session(Mode.INDIVIDUAL)
+
+
+@pytest.fixture
+def transacted(stepped: Stepped) -> Session:
+    """A session of that broker with transactions."""
+    return stepped.session(Mode.TRANSACTED)
 
 
 @pytest.fixture

@@ -354,10 +354,11 @@ def test_the_dead_message_queue_keeps_its_own_defaults(
 # --- how they stand
 
 
-def test_counts_of_a_queue(stepped: Stepped, admin: BrokerAdministration) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
+def test_counts_of_a_queue(
+    stepped: Stepped, admin: BrokerAdministration, individual: Session
+) -> None:
     stepped.session().send(texts(Q, range(10)))
-    inbox = stepped.receive(session, Q, credit=4)
+    inbox = stepped.receive(individual, Q, credit=4)
     inbox.consumer.acknowledge([1])
     inbox.consumer.reject([2], delay_ms=100_000)
     stepped.settle()
@@ -372,7 +373,7 @@ def test_counts_of_a_queue(stepped: Stepped, admin: BrokerAdministration) -> Non
     )
     assert (found.peak_messages, found.peak_octets) == (10, 10 * size)
     assert (found.producers, found.consumers) == (1, 1)
-    stepped.close(session)
+    stepped.close(individual)
     stepped.restart()
     found = administration(stepped).destination("queue", "q")
     assert (found.messages, found.messages_in, found.messages_out, found.peak_messages) == (
@@ -405,12 +406,11 @@ def test_counts_of_a_topic_with_patterns(stepped: Stepped, admin: BrokerAdminist
 
 
 def test_messages_of_a_transaction_are_told_apart_until_its_commit(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, transacted: Session
 ) -> None:
-    session = stepped.session(Mode.TRANSACTED)
-    session.send(texts(Q, ["a", "b"]))
+    transacted.send(texts(Q, ["a", "b"]))
     told = Told()
-    session.commit(told)
+    transacted.commit(told)
     stepped.turns()
     found = admin.destination("queue", "q")
     assert (found.messages, found.in_transaction) == (0, 2)

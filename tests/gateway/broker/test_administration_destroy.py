@@ -73,14 +73,13 @@ def test_senders_who_are_held_back_are_let_go(
 
 
 def test_an_acknowledgement_that_waits_for_its_commit_ends_well(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, transacted: Session
 ) -> None:
-    session = stepped.session(Mode.TRANSACTED)
-    inbox = stepped.consume(session, Q)
+    inbox = stepped.consume(transacted, Q)
     stepped.send(texts(Q, ["x", "y"]))
     inbox.consumer.acknowledge_through(1)
     outcome(stepped, admin.destroy("queue", "q"))
-    told = stepped.commit(session)
+    told = stepped.commit(transacted)
     assert (told.well, stepped.empty) == (True, True)
 
 

@@ -43,10 +43,11 @@ def remaining(stepped: Stepped, inbox: Inbox) -> Sequence[str]:
     return inbox.texts
 
 
-def test_all_goes_but_what_consumers_have(stepped: Stepped, admin: BrokerAdministration) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q, credit=4)
-    stepped.send_each(texts(Q, range(60)), session)
+def test_all_goes_but_what_consumers_have(
+    stepped: Stepped, admin: BrokerAdministration, individual: Session
+) -> None:
+    inbox = stepped.consume(individual, Q, credit=4)
+    stepped.send_each(texts(Q, range(60)), individual)
     inbox.consumer.reject([1], delay_ms=60_000)
     inbox.consumer.reject([2], delay_ms=0)
     stepped.settle()
@@ -78,16 +79,15 @@ def test_a_selector_says_what_goes(stepped: Stepped, admin: BrokerAdministration
 
 
 def test_a_selector_finds_what_pauses_too_also_after_a_restart(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    session.send(coloured(Q, 8))
-    inbox = stepped.receive(session, Q)
+    individual.send(coloured(Q, 8))
+    inbox = stepped.receive(individual, Q)
     inbox.consumer.reject([1, 2, 3, 4], delay_ms=60_000)
     stepped.settle()
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'red' AND JMSPriority = 4")) == 2
     assert sorted(stepped.bodies) == ["1", "3", "4", "5", "6", "7"]
-    stepped.close(session)
+    stepped.close(individual)
     stepped.restart()
     admin = administration(stepped)
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'blue'")) == 4
@@ -113,12 +113,11 @@ def test_what_comes_after_it_began_stays(
 
 
 def test_what_a_consumer_takes_meanwhile_is_not_purged(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    stepped.send(coloured(Q, 40), session)
+    stepped.send(coloured(Q, 40), individual)
     asked = admin.purge("queue", "q", "colour = 'red'")
-    inbox = stepped.consume(session, Q, credit=10)
+    inbox = stepped.consume(individual, Q, credit=10)
     count = outcome(stepped, asked)
     assert len(inbox.texts) == 10
     assert count == 20 - sum(1 for body in inbox.texts if int(body) % 2 == 0)
@@ -157,12 +156,11 @@ def test_priorities_and_messages_that_are_not_persistent(
 
 
 def test_a_commit_that_is_under_way_keeps_its_messages(
-    stepped: Stepped, admin: BrokerAdministration
+    stepped: Stepped, admin: BrokerAdministration, transacted: Session
 ) -> None:
-    session = stepped.session(Mode.TRANSACTED)
-    session.send(texts(Q, ["committed"]))
+    transacted.send(texts(Q, ["committed"]))
     told = Told()
-    session.commit(told)
+    transacted.commit(told)
     asked = admin.purge("queue", "q")
     assert outcome(stepped, asked) == 0
     assert told.well

@@ -17,7 +17,7 @@ from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from gateway.messaging.values import Value
 from tests.gateway.broker.brokers import Inbox, text
 from tests.gateway.broker.stepping import Stepped, Told, texts
@@ -117,10 +117,9 @@ def test_each_reason_is_named(stepped: Stepped, reason: DeadReason) -> None:
     ] == [reason.value]
 
 
-def test_how_often_it_was_tried_is_counted(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q)
-    session.send(texts(Q, ["x"]))
+def test_how_often_it_was_tried_is_counted(stepped: Stepped, individual: Session) -> None:
+    inbox = stepped.consume(individual, Q)
+    individual.send(texts(Q, ["x"]))
     for attempt in range(1, 7):
         stepped.later(100)
         assert inbox.attempts[-1] == attempt
@@ -233,10 +232,9 @@ def test_the_dead_message_queue_is_bounded_where_nothing_is_set(stepped: Stepped
     )
 
 
-def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q)
-    stepped.send(texts(Q, ["x"]), session)
+def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped, individual: Session) -> None:
+    inbox = stepped.consume(individual, Q)
+    stepped.send(texts(Q, ["x"]), individual)
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
     assert stepped.bodies == ["x"]
     stepped.settle()

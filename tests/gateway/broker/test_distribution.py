@@ -442,12 +442,11 @@ def test_consecutive_rollbacks_are_bounded_where_the_operator_says_so(tmp_path: 
 
 
 def test_rejected_messages_come_back_after_their_pause_in_their_old_places(
-    stepped: Stepped,
+    stepped: Stepped, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
     policy = RedeliveryChanges(initial_redelivery_delay=5_000)
-    inbox = stepped.consume(session, Q, credit=3, redelivery=policy)
-    session.send(texts(Q, range(6)))
+    inbox = stepped.consume(individual, Q, credit=3, redelivery=policy)
+    individual.send(texts(Q, range(6)))
     stepped.turns()
     inbox.consumer.reject([1])
     inbox.consumer.reject([2], delay_ms=0)

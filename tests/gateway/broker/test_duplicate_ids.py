@@ -84,15 +84,17 @@ def test_the_longest_id_and_half_a_character(stepped: Stepped) -> None:
     assert stepped.broker.queue(Q).count == 2
 
 
-def test_what_is_sent_again_from_the_dead_message_queue_is_taken(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    session.send([bearing("a")])
-    inbox = stepped.receive(session, Q)
+def test_what_is_sent_again_from_the_dead_message_queue_is_taken(
+    stepped: Stepped, individual: Session
+) -> None:
+    individual.send([bearing("a")])
+    inbox = stepped.receive(individual, Q)
     inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
-    dead = stepped.receive(session, DMQ)
+    dead = stepped.receive(individual, DMQ)
     assert DUPLICATE_ID not in dead.messages[0].headers.properties
     stepped.send(
-        [Message(dead.messages[0].headers.replace(destination=Q), dead.messages[0].body)], session
+        [Message(dead.messages[0].headers.replace(destination=Q), dead.messages[0].body)],
+        individual,
     )
     assert inbox.texts == ["a", "a"]
 
@@ -100,8 +102,7 @@ def test_what_is_sent_again_from_the_dead_message_queue_is_taken(stepped: Steppe
 # --- transactions
 
 
-def test_in_a_transaction_repeats_go_at_the_commit(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
+def test_in_a_transaction_repeats_go_at_the_commit(stepped: Stepped, transacted: Session) -> None:
     stepped.session().send([bearing("a")])
     transacted.send([bearing("a", "no"), bearing("b"), *texts(Q, [1])])
     transacted.send([bearing("b", "no"), bearing("c")])
@@ -111,8 +112,7 @@ def test_in_a_transaction_repeats_go_at_the_commit(stepped: Stepped) -> None:
     assert rest(stepped) == ["a", "b", "1", "c"]
 
 
-def test_one_that_is_only_of_repeats_is_committed(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
+def test_one_that_is_only_of_repeats_is_committed(stepped: Stepped, transacted: Session) -> None:
     stepped.session().send([bearing("a")])
     transacted.send([bearing("a", "no")])
     done = committed(transacted)

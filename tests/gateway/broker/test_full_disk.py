@@ -179,18 +179,19 @@ def test_only_what_could_be_spilled_holds_senders_back_when_memory_is_full(tmp_p
 # --- acknowledgements
 
 
-def test_acknowledgements_in_a_batch_that_does_not_fit_go_ahead(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "a", "b", "c")
+def test_acknowledgements_in_a_batch_that_does_not_fit_go_ahead(
+    stepped: Stepped, individual: Session
+) -> None:
+    inbox = outstanding(stepped, individual, "a", "b", "c")
     inbox.consumer.acknowledge([1])
-    first = told(session)
+    first = told(individual)
     sent = send(stepped, "too much")
     stepped.turns()
     inbox.consumer.acknowledge([2])
-    second, later = told(session), send(stepped, "more")
+    second, later = told(individual), send(stepped, "more")
     fill(stepped)
     inbox.consumer.acknowledge([3])
-    third = told(session)
+    third = told(individual)
     stepped.settle()
     assert [one.well for one in (first, second, third)] == [True] * 3
     assert (stepped.bodies, sent.results, later.results) == ([], [], [])
@@ -199,25 +200,25 @@ def test_acknowledgements_in_a_batch_that_does_not_fit_go_ahead(stepped: Stepped
 
 
 def test_one_session_is_told_in_order_although_its_acknowledgement_is_done(
-    stepped: Stepped,
+    stepped: Stepped, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "in")
-    session.send(texts(OUT, ["out"]))
+    inbox = outstanding(stepped, individual, "in")
+    individual.send(texts(OUT, ["out"]))
     fill(stepped)
     inbox.consumer.acknowledge([1])
-    both = told(session)
+    both = told(individual)
     stepped.settle()
     assert (stepped.bodies, both.results) == ([], [])
     make_room(stepped)
     assert (stepped.bodies, both.well) == (["out"], True)
 
 
-def test_without_any_room_acknowledgements_are_tried_again_once_a_second(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "a")
+def test_without_any_room_acknowledgements_are_tried_again_once_a_second(
+    stepped: Stepped, individual: Session
+) -> None:
+    inbox = outstanding(stepped, individual, "a")
     inbox.consumer.acknowledge([1])
-    done, tries = told(session), 0
+    done, tries = told(individual), 0
     stepped.turns()
     for _ in range(10):
         while stepped.store.busy:
@@ -285,8 +286,9 @@ def test_a_transaction_waits_as_a_whole(
     assert waiting(stepped, OUT) == ([] if then == "crash" else ["out"])
 
 
-def test_a_transaction_that_only_acknowledges_goes_ahead(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
+def test_a_transaction_that_only_acknowledges_goes_ahead(
+    stepped: Stepped, transacted: Session
+) -> None:
     inbox = outstanding(stepped, transacted, "in", "more")
     inbox.consumer.acknowledge_through(1)
     done = [committed(transacted)]
@@ -299,8 +301,9 @@ def test_a_transaction_that_only_acknowledges_goes_ahead(stepped: Stepped) -> No
 
 
 @pytest.mark.parametrize("then", ["crash", "room"])
-def test_a_transaction_that_takes_what_waits_for_room(stepped: Stepped, then: str) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
+def test_a_transaction_that_takes_what_waits_for_room(
+    stepped: Stepped, then: str, transacted: Session
+) -> None:
     inbox = stepped.consume(transacted, Q)
     sent = send(stepped, "in", destination=Q)
     fill(stepped)
@@ -426,12 +429,11 @@ def test_no_count_of_tries_stays_of_what_one_subscriber_took_while_it_had_no_roo
 @pytest.mark.parametrize("use_dmq", [False, True])
 @pytest.mark.parametrize("then", ["crash", "room"])
 def test_a_queue_that_is_destroyed_stays_until_its_dead_are_stored(
-    stepped: Stepped, use_dmq: bool, then: str
+    stepped: Stepped, use_dmq: bool, then: str, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "dead", *(["waits"] if use_dmq else []))
+    inbox = outstanding(stepped, individual, "dead", *(["waits"] if use_dmq else []))
     if use_dmq:
-        session.close()
+        individual.close()
         stepped.store.fill()
     else:
         inbox.consumer.reject([1], dead=DeadReason.ERROR)
@@ -601,10 +603,9 @@ def test_the_journal_is_told_when_it_is_durable(stepped: Stepped) -> None:
 
 
 def test_the_journal_is_told_that_the_dead_are_gone_when_their_copies_are_stored(
-    stepped: Stepped,
+    stepped: Stepped, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "x")
+    inbox = outstanding(stepped, individual, "x")
     stepped.store.fill()
     journal = record(stepped)
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
@@ -615,15 +616,14 @@ def test_the_journal_is_told_that_the_dead_are_gone_when_their_copies_are_stored
 
 
 def test_a_receipt_after_an_acknowledgement_waits_for_what_was_sent_before_it(
-    stepped: Stepped,
+    stepped: Stepped, individual: Session
 ) -> None:
     """SEND without a receipt is on its way to the disk, ACK gathers, and a receipt is asked for."""
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "in")
-    session.send(texts(OUT, ["out"]))
+    inbox = outstanding(stepped, individual, "in")
+    individual.send(texts(OUT, ["out"]))
     stepped.turns()
     inbox.consumer.acknowledge([1])
-    both = told(session)
+    both = told(individual)
     fill(stepped)
     assert (stepped.bodies, both.results) == ([], [])
     stepped.restart()
@@ -631,15 +631,14 @@ def test_a_receipt_after_an_acknowledgement_waits_for_what_was_sent_before_it(
 
 
 def test_an_acknowledgement_in_a_batch_without_room_is_not_confirmed_before_it_is_durable(
-    stepped: Stepped,
+    stepped: Stepped, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "in")
+    inbox = outstanding(stepped, individual, "in")
     inbox.consumer.acknowledge([1])
     send(stepped, "too much")
     stepped.turns()
     stepped.store.step(full=True)
-    later = told(session)
+    later = told(individual)
     stepped.turns()
     assert (stepped.bodies, later.results) == (["in"], [])
     stepped.settle()
@@ -664,10 +663,9 @@ def test_a_branch_that_repeats_what_waits_for_room_does_not_become_prepared(
 
 
 def test_who_takes_the_copy_of_a_dead_message_is_told_when_the_original_is_gone(
-    stepped: Stepped,
+    stepped: Stepped, individual: Session
 ) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = outstanding(stepped, session, "x")
+    inbox = outstanding(stepped, individual, "x")
     send(stepped, "too much")
     fill(stepped)
     inbox.consumer.reject([1], dead=DeadReason.ERROR)

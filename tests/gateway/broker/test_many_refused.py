@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Session
 from tests.gateway.broker.stepping import Stepped, texts
 
 Q = Queue("q")
@@ -13,15 +13,14 @@ DMQ = Queue("mq.sys.dmq")
 COUNT = 4 * BLOCK
 
 
-def test_many_refused_for_good_are_buried_in_slices(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    stepped.send(texts(Q, range(COUNT)), session)
-    inbox = stepped.receive(session, Q, credit=COUNT)
+def test_many_refused_for_good_are_buried_in_slices(stepped: Stepped, individual: Session) -> None:
+    stepped.send(texts(Q, range(COUNT)), individual)
+    inbox = stepped.receive(individual, Q, credit=COUNT)
     assert len(inbox.numbers) == COUNT
     inbox.consumer.reject(inbox.numbers, dead=DeadReason.UNDELIVERABLE)
     assert stepped.broker.queue(DMQ).count == BLOCK
     assert stepped.broker.queue(Q).count == COUNT - BLOCK, "what is not buried yet still counts"
     stepped.settle()
     assert stepped.broker.queue(Q).count == 0
-    dead = stepped.receive(session, DMQ, credit=COUNT + 1)
+    dead = stepped.receive(individual, DMQ, credit=COUNT + 1)
     assert [int(body) for body in dead.texts] == list(range(COUNT))

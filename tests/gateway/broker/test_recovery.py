@@ -85,11 +85,10 @@ def test_what_was_not_persistent_is_gone_and_so_are_its_destinations_numbers_not
     assert stepped.disk.rows == {}
 
 
-def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
+def test_tries_and_pauses_go_on(stepped: Stepped, individual: Session) -> None:
     policy = RedeliveryChanges(initial_redelivery_delay=50_000, back_off_multiplier=1.0)
-    inbox = stepped.consume(session, Q, redelivery=policy)
-    stepped.send(texts(Q, ["paused", "given back", "fresh"]), session)
+    inbox = stepped.consume(individual, Q, redelivery=policy)
+    stepped.send(texts(Q, ["paused", "given back", "fresh"]), individual)
     inbox.consumer.reject([1])
     inbox.consumer.reject([2], delay_ms=0)
     stepped.settle()
@@ -109,10 +108,11 @@ def test_tries_and_pauses_go_on(stepped: Stepped) -> None:
     assert stepped.empty
 
 
-def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q)
-    stepped.send(texts(Q, ["paused"]), session)
+def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(
+    stepped: Stepped, individual: Session
+) -> None:
+    inbox = stepped.consume(individual, Q)
+    stepped.send(texts(Q, ["paused"]), individual)
     inbox.consumer.reject([1], delay_ms=50_000)
     stepped.settle()
     stepped.restart()
@@ -123,10 +123,11 @@ def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(stepped
     assert (stepped.broker.queue(Q).count, stepped.broker.queue(Q).octets) == (0, 0)
 
 
-def test_a_paused_message_that_cannot_be_read_does_not_count_any_more(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.consume(session, Q)
-    stepped.send(texts(Q, ["paused"]), session)
+def test_a_paused_message_that_cannot_be_read_does_not_count_any_more(
+    stepped: Stepped, individual: Session
+) -> None:
+    inbox = stepped.consume(individual, Q)
+    stepped.send(texts(Q, ["paused"]), individual)
     inbox.consumer.reject([1], delay_ms=50_000)
     stepped.settle()
     stepped.restart()

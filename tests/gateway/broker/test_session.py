@@ -103,8 +103,9 @@ def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
     assert inbox.attempts == [1, 1, 1, 2, 2, 2]
 
 
-def test_rejections_in_a_transaction_take_effect_with_its_commit(stepped: Stepped) -> None:
-    transacted = stepped.session(Mode.TRANSACTED)
+def test_rejections_in_a_transaction_take_effect_with_its_commit(
+    stepped: Stepped, transacted: Session
+) -> None:
     inbox = stepped.consume(transacted, Q)
     stepped.send(texts(Q, ["dead", "again", "taken"]))
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
@@ -298,16 +299,17 @@ def test_a_sender_whose_session_is_closed_is_not_called_when_the_disk_has_caught
 # --- consumers
 
 
-def test_a_consumer_that_is_over_is_forgotten_with_its_last_settlement(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    session.send(texts(Q, range(4)))
-    inboxes = [stepped.consume(session, Q, credit=2) for _ in range(2)]
+def test_a_consumer_that_is_over_is_forgotten_with_its_last_settlement(
+    stepped: Stepped, individual: Session
+) -> None:
+    individual.send(texts(Q, range(4)))
+    inboxes = [stepped.consume(individual, Q, credit=2) for _ in range(2)]
     stepped.settle()
     for inbox in inboxes:
         inbox.consumer.close(requeue=False)
-        assert session.has(inbox.consumer)  # type: ignore[attr-defined]
+        assert individual.has(inbox.consumer)  # type: ignore[attr-defined]
         inbox.consumer.acknowledge([1, 2])
-        assert not session.has(inbox.consumer)  # type: ignore[attr-defined]
+        assert not individual.has(inbox.consumer)  # type: ignore[attr-defined]
 
 
 def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_queue(
@@ -324,12 +326,13 @@ def test_a_joined_acknowledgement_of_a_consumer_that_is_over_goes_back_to_its_qu
     assert (again.texts, again.attempts, stepped.broker.queue(Q).count) == (["a"], [2], 1)
 
 
-def test_times_are_those_of_the_call_though_the_reactor_slept_before_it(stepped: Stepped) -> None:
-    session = stepped.session(Mode.INDIVIDUAL)
-    inbox = stepped.receive(session, Q)
+def test_times_are_those_of_the_call_though_the_reactor_slept_before_it(
+    stepped: Stepped, individual: Session
+) -> None:
+    inbox = stepped.receive(individual, Q)
     stepped.clock.rightNow += 1_000
     run = texts(Q, ["x"])
-    session.send(run)
+    individual.send(run)
     assert run[0].timestamp == stepped.now_ms
     stepped.settle()
     stepped.clock.rightNow += 1_000
