@@ -238,7 +238,7 @@ class Seam:
             await inbox.count(before + 1)
 
     async def everything(self, inbox: Inbox, count: int) -> list[str]:
-        """Wait for this many messages and whatever else could come, and return their texts."""
+        """Return the texts of all that comes, which are at least this many."""
         await inbox.count(count)
         await self.quiet()
         return inbox.texts

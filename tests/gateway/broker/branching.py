@@ -112,7 +112,7 @@ class Branching:
         assert self.prepare(xid) is Vote.OK
 
     def takes(self, xid: Xid, inbox: Inbox, number: int) -> None:
-        """Acknowledge through this delivery in a new branch, which stays associated."""
+        """Acknowledge through this delivery in a new branch."""
         self.start(xid)
         self.stepped.settle()
         inbox.consumer.acknowledge_through(number)

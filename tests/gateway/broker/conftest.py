@@ -27,7 +27,7 @@ def session(stepped: Stepped) -> Session:
 
 @pytest.fixture
 def individual(stepped: Stepped) -> Session:
-    """A session of that broker whose messages are acknowledged one by one."""
+    """A session that acknowledges messages one by one."""
     return stepped.session(Mode.INDIVIDUAL)
 
 

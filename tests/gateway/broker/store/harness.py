@@ -211,7 +211,7 @@ def batch_of(
     removed_subscriptions: Iterable[int] = (),
     reserved: int = 0,
 ) -> Batch:
-    """A batch that inserts these rows and has these changes, each under its key."""
+    """A batch that inserts these rows and has these changes."""
     batch = insert(Batch(number), *rows)
     batch.destinations.update({each.id: each for each in destinations})
     batch.subscriptions.update({each.id: each for each in subscriptions})
