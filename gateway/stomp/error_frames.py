@@ -22,14 +22,6 @@ _log: Final = Logger()
 _SUMMARY: Final = 200
 
 
-def withheld(error: BaseException) -> str:
-    """Return what :func:`describe` leaves out of an error, for the log.
-
-    For errors that clients understand otherwise: the path of a file, for example. "" for nothing.
-    """
-    return error.withheld if isinstance(error, MessagingError) else ""
-
-
 def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     """Return what a client may be told of ``error``.
 

@@ -57,8 +57,8 @@ def forget(error: BaseException, receipt: str | None) -> None:
         cause = cause.__cause__ or cause.__context__
 
 
-def _nothing() -> None:
-    pass
+def nothing() -> None:
+    """What is called of those that are gone."""
 
 
 def receipt_frame(receipt: str, version: Version) -> bytes:
@@ -160,7 +160,7 @@ class Receipts:
 
         What the provider has yet to answer must not keep the session.
         """
-        self._fail, self._relieved = forget, _nothing
+        self._fail, self._relieved = forget, nothing
         self._line.clear()
         self._octets = self.unread = 0
 

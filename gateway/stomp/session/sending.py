@@ -18,7 +18,7 @@ from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.conversion import Resolve, SendPlan, check_text, plan_send, restore
-from gateway.stomp.session.receipts import Fail, Receipts, forget
+from gateway.stomp.session.receipts import Fail, Receipts, forget, nothing
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.wire import Frame, Head
@@ -184,11 +184,7 @@ class Sending:
     def close(self) -> None:
         """Drop the run, without notice: the client is gone."""
         self.pending = []
-        self._fail, self._resumed = forget, _nothing
-
-
-def _nothing() -> None:
-    pass
+        self._fail, self._resumed = forget, nothing
 
 
 def weight(frame: Frame) -> int:

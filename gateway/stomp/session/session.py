@@ -22,12 +22,12 @@ from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
-from gateway.stomp.error_frames import describe, error_frame, withheld
+from gateway.stomp.error_frames import describe, error_frame
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
-from gateway.stomp.session.receipts import Receipts, forget
+from gateway.stomp.session.receipts import Receipts, forget, nothing
 from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
 from gateway.stomp.session.states import TRANSITIONS, Command, State, command_of, illegal
@@ -88,7 +88,8 @@ class Session:
         self._receipts: Final = Receipts(output, self.fail, self._relieved, counters)
         self.state = State.OPENED
         self.version = Version.V1_0
-        self._connection: Connection | None = None
+        #: The provider's connection behind it, while it has one.
+        self.connection: Connection | None = None
         self._connecting: Deferred[Connection] | None = None
         self._sending: Sending
         self.subscriptions: Final = Subscriptions(
@@ -103,22 +104,12 @@ class Session:
         )
         self._settlement: Settlement
         self._transaction: Transaction
-        self._held: Final = Held(options.input_hold)
+        #: Frames that wait until the provider takes messages again.
+        self.held: Final = Held(options.input_hold)
         #: It has been CONNECTED, and so has what carries frames out.
         self._was_connected = False
-        self._incidents = 0
-
-    @property
-    def connection(self) -> Connection | None:
-        """The provider's connection behind it, while it has one."""
-        return self._connection
 
     # Input.
-
-    @property
-    def held_octets(self) -> int:
-        """Bytes of frames that wait until the provider takes messages again."""
-        return self._held.octets
 
     @property
     def is_reading(self) -> bool:
@@ -235,17 +226,17 @@ class Session:
         head = frame.head
         if (
             head.command in ("ACK", "NACK")
-            and not self._held.has_boundary
+            and not self.held.has_boundary
             and "transaction" not in head.headers
         ):
             self._command(head, frame.body)
-        elif self._held.add(frame):
+        elif self.held.add(frame):
             self._peer.pause_input()
 
     def _resumed(self) -> None:
         """The provider takes messages again."""
-        was_full = self._held.is_full
-        held = self._held.take()
+        was_full = self.held.is_full
+        held = self.held.take()
         self._turn.begin()
         try:
             while held and self.state in _OPEN and not self._sending.blocked:
@@ -264,7 +255,7 @@ class Session:
 
     def _relieved(self) -> None:
         """There may be room for input again."""
-        if self.state in _OPEN and not self._held.is_full and not self._receipts.is_crowded:
+        if self.state in _OPEN and not self.held.is_full and not self._receipts.is_crowded:
             self._peer.resume_input()
 
     # CONNECT.
@@ -301,7 +292,7 @@ class Session:
         beats: handshake.Heartbeat,
     ) -> None:
         self._connecting = None
-        self._connection = connection
+        self.connection = connection
         self._peer.claim_user(username)
         temporaries = Temporaries(connection, self._options.max_temporaries)
         self.subscriptions.connected(
@@ -346,7 +337,7 @@ class Session:
             connecting.cancel()
 
     def _lost_provider(self, error: MessagingError) -> None:
-        self._connection = None
+        self.connection = None
         self.fail(error, None)
 
     # Endings. What the client is told comes last, and the socket closes after it.
@@ -382,9 +373,8 @@ class Session:
         # Before CONNECTED the client does not know a version, and could not unescape.
         version = Version.V1_0 if self.state in (State.OPENED, State.CONNECTING) else self.version
         self.state = State.CLOSED
-        self._incidents += 1
         self._counters.errors += 1
-        if was_open and self._connection is not None:
+        if was_open and self.connection is not None:
             try:
                 self._flush()  # the frames before the one that failed were good
             except (MessagingError, CommandRefused) as also:
@@ -393,12 +383,13 @@ class Session:
                     session=self.identifier,
                     error=also,
                 )
-        self._held.clear()
+        self.held.clear()
         self._stop_connecting()
         self._peer.ending()
         self.subscriptions.end()
-        incident = f"{self.identifier}-{self._incidents}"
-        text, hidden = describe(error, incident)[0], withheld(error)
+        incident = f"{self.identifier}-1"
+        text, _ = describe(error, incident)
+        hidden = error.withheld if isinstance(error, MessagingError) else ""
         self.log.failed(error, f"{text}: {hidden}" if hidden else text)
         octets = error_frame(error, version, receipt, incident)
         ticket = self._receipts.open_frame(
@@ -430,7 +421,7 @@ class Session:
             return False
         self.log.ended(how)
         self.state = State.DISCONNECTING
-        self._held.clear()
+        self.held.clear()
         self.subscriptions.end()
         self._peer.ending()
         ticket = self._receipts.open(
@@ -446,13 +437,13 @@ class Session:
         """
         self.log.ended("DISCONNECT" if self.state is State.DISCONNECTING else how)
         self.state = State.CLOSED
-        self._held.clear()
+        self.held.clear()
         self._stop_connecting()
         self._receipts.clear()
         self.subscriptions.end()
         if self._was_connected:
             self._sending.close()
-        self._close_provider(_nothing)
+        self._close_provider(nothing)
         self.subscriptions.clear()
 
     def _finish(self) -> None:
@@ -461,7 +452,7 @@ class Session:
         self._peer.finish()
 
     def _close_provider(self, then: Callable[[], None]) -> None:
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is None:
             then()
             return
@@ -491,14 +482,10 @@ class Session:
         """All that was written is in the kernel."""
         if self._receipts.unread:
             self._receipts.drained()
-        if self._connection is not None:
+        if self.connection is not None:
             self._guarded(self.subscriptions.drained)
 
     def tick(self, now_ms: int) -> None:
         """The time that :meth:`Peer.wake` asked for has come."""
-        if self._connection is not None:
+        if self.connection is not None:
             self.subscriptions.tick(now_ms)
-
-
-def _nothing() -> None:
-    pass

@@ -109,8 +109,8 @@ class StompConnection(Protocol):
     def __init__(self, shared: Shared, address: str, port: int) -> None:
         self._shared: Final = shared
         self.due_tick = 0
-        self._address: Final = address
         #: The client's.
+        self.address: Final = address
         self.port: Final = port
         self._options: Final = shared.options
         self._turn: Final = shared.turn
@@ -127,7 +127,8 @@ class StompConnection(Protocol):
         self._began = False
         #: The client sends no more, and may still read.
         self._input_closed = False
-        self._tls = False
+        #: Whether it speaks TLS.
+        self.secure = False
         #: TLS is not agreed upon yet, so that nothing can be said.
         self._in_handshake = False
         self.is_gone = False
@@ -146,8 +147,8 @@ class StompConnection(Protocol):
     def connectionMade(self) -> None:
         """The socket is open; with TLS the handshake is still to come."""
         transport: Any = self.transport
-        self._tls = self._in_handshake = isinstance(transport, TLSMemoryBIOProtocol)
-        self._raw = transport.transport if self._tls else transport
+        self.secure = self._in_handshake = isinstance(transport, TLSMemoryBIOProtocol)
+        self._raw = transport.transport if self.secure else transport
         if ITCPTransport.providedBy(self._raw):
             self._raw.setTcpNoDelay(True)
             self._raw.setTcpKeepAlive(True)
@@ -155,7 +156,7 @@ class StompConnection(Protocol):
         self._beats.heard = self._beats.spoke = self._now_ms()
         self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
         try:
-            self._shared.admission.admit(self, self._address)
+            self._shared.admission.admit(self, self.address)
         except CommandRefused as refused:
             self.session.fail(refused)
 
@@ -179,7 +180,7 @@ class StompConnection(Protocol):
                 self._raw.bufferSize = self._most_read = _READ_OCTETS
             if not self._began:
                 self._began = True
-                if not self._tls and tls.is_hello(data):
+                if not self.secure and tls.is_hello(data):
                     self.session.log.mismatched(
                         "a TLS client came to the port for plain connections"
                     )
@@ -298,7 +299,7 @@ class StompConnection(Protocol):
         memory = self._memory
         held = memory.held[MemoryState.RECEIVING]
         needed = self._parser.needed if left > _COUNTED_INPUT else 0
-        needed += self.session.held_octets
+        needed += self.session.held.octets
         if needed == held:
             return
         if needed < held:
@@ -426,7 +427,7 @@ class StompConnection(Protocol):
             case Stage.ENDING:
                 self._enter(Stage.FINISHING, LINGER_MS)
                 self.session.hurry()
-            case Stage.LINGERING if not self._tls:
+            case Stage.LINGERING if not self.secure:
                 self._enter(Stage.CLOSING, ABORT_MS)
                 self.transport.loseConnection()  # type: ignore[union-attr]
             case _:
@@ -488,7 +489,7 @@ class StompConnection(Protocol):
             return
         self._enter(Stage.LINGERING, LINGER_MS)
         self.output.end()
-        if self._tls or self._input_closed:
+        if self.secure or self._input_closed:
             # TLS says goodbye and waits for the answer by itself; of a client that sends no more
             # nothing is waited for.
             self.transport.loseConnection()  # type: ignore[union-attr]
@@ -498,18 +499,9 @@ class StompConnection(Protocol):
     # The session's side: Peer.
 
     @property
-    def address(self) -> str:
-        return self._address
-
-    @property
-    def secure(self) -> bool:
-        """Whether it speaks TLS."""
-        return self._tls
-
-    @property
     def peer_certificate(self) -> Certificate | None:
         """The client's verified certificate, if it has shown one."""
-        found = self.transport.getPeerCertificate() if self._tls else None  # type: ignore[union-attr]
+        found = self.transport.getPeerCertificate() if self.secure else None  # type: ignore[union-attr]
         return None if found is None else found.to_cryptography()
 
     @property
