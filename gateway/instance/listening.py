@@ -40,13 +40,7 @@ def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IS
         has both.
     :param port: 0 lets the system choose. :param backlog: connections that may wait to be accepted.
     """
-    endpoint: IStreamServerEndpoint
-    if not host and socket.has_dualstack_ipv6():
-        endpoint = _EveryAddress(reactor, port, backlog)
-    else:
-        family: Any = TCP6ServerEndpoint if ":" in host else TCP4ServerEndpoint
-        endpoint = family(reactor, port, backlog=backlog, interface=host)
-    return _Watched(reactor, endpoint)
+    return _Endpoint(reactor, host, port, backlog)
 
 
 def peer_host(address: object) -> str:
@@ -74,16 +68,43 @@ def counted_address(host: str) -> str:
 
 
 @implementer(IStreamServerEndpoint)
-class _Watched:
-    """An endpoint whose port tells the log when it cannot accept connections."""
+class _Endpoint:
+    """An endpoint whose port tells the log when it cannot accept connections.
 
-    def __init__(self, reactor: Any, endpoint: IStreamServerEndpoint) -> None:
+    For every address it has one socket for both families. Twisted's own would have IPv4 as well, or
+    not, by a setting of the system.
+    """
+
+    def __init__(self, reactor: Any, host: str, port: int, backlog: int) -> None:
         self._reactor = reactor
-        self._endpoint = endpoint
+        self._host = host
+        self._port = port
+        self._backlog = backlog
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        listening: Deferred[IListeningPort] = self._endpoint.listen(protocolFactory)
+        listening: Deferred[IListeningPort]
+        if not self._host and socket.has_dualstack_ipv6():
+            listening = execute(self._listen_everywhere, protocolFactory)
+        else:
+            family: Any = TCP6ServerEndpoint if ":" in self._host else TCP4ServerEndpoint
+            listening = family(
+                self._reactor, self._port, backlog=self._backlog, interface=self._host
+            ).listen(protocolFactory)
         return listening.addCallback(self._watch)
+
+    def _listen_everywhere(self, factory: IProtocolFactory) -> IListeningPort:
+        try:
+            made = socket.create_server(
+                ("", self._port), family=socket.AF_INET6, backlog=self._backlog, dualstack_ipv6=True
+            )
+        except OSError as error:
+            raise CannotListenError("", self._port, error) from error  # type: ignore[no-untyped-call]
+        with made:
+            made.setblocking(False)
+            adopted: IListeningPort = self._reactor.adoptStreamPort(
+                made.fileno(), socket.AF_INET6, factory
+            )
+        return adopted
 
     def _watch(self, port: Any) -> Any:
         if hasattr(port, "socket"):
@@ -164,34 +185,3 @@ def _why(number: int) -> str:
     if number == errno.ENFILE:
         return "this machine has as many files and connections open as it may; raise fs.file-max, or end what holds them"
     return f"this machine is short of memory for sockets ({os.strerror(number)})"
-
-
-@implementer(IStreamServerEndpoint)
-class _EveryAddress:
-    """One socket for both families.
-
-    Twisted's own would have IPv4 as well, or not, by a setting of the system.
-    """
-
-    def __init__(self, reactor: Any, port: int, backlog: int) -> None:
-        self._reactor = reactor
-        self._port = port
-        self._backlog = backlog
-
-    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        listening: Deferred[IListeningPort] = execute(self._listen, protocolFactory)
-        return listening
-
-    def _listen(self, factory: IProtocolFactory) -> IListeningPort:
-        try:
-            made = socket.create_server(
-                ("", self._port), family=socket.AF_INET6, backlog=self._backlog, dualstack_ipv6=True
-            )
-        except OSError as error:
-            raise CannotListenError("", self._port, error) from error  # type: ignore[no-untyped-call]
-        with made:
-            made.setblocking(False)
-            adopted: IListeningPort = self._reactor.adoptStreamPort(
-                made.fileno(), socket.AF_INET6, factory
-            )
-        return adopted
