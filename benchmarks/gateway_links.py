@@ -26,7 +26,7 @@ from benchmarks.movers import (
     Way,
 )
 from benchmarks.peers import Gateway, Peer
-from gateway.admin.cli.client import AdminClient, AdminError, find, path_of
+from gateway.admin.cli.client import AdminClient, AdminError, find
 
 _HERE = '<connection-factory ref-name="here"/>'
 # Each link is of a bridge of its own, so that it is started and stopped apart, and with it whatever
@@ -70,13 +70,13 @@ class GatewayWithLinks(Mover, Gateway):
         file = self._file(name)
         file.touch(mode=0o600)
         file.write_text(self.configuration(route, batch))
-        self._ask("POST", path_of("v1", "bridges", name, "start"))
+        self._ask("POST", f"/v1/bridges/{name}/start")
         link = self._link(route, batch)
         if link["state"] != "STARTED":
             raise Refused(f"{self.name}: link {name} is {link['state']}: {link['last_error']}")
 
     def end(self, route: Route, batch: int) -> None:
-        self._ask("POST", path_of("v1", "bridges", _bridge(route, batch), "stop"))
+        self._ask("POST", f"/v1/bridges/{_bridge(route, batch)}/stop")
 
     def moved(self, route: Route, batch: int) -> int | None:
         sent: int = self._link(route, batch)["counters"]["sent"]
@@ -132,7 +132,7 @@ class GatewayWithLinks(Mover, Gateway):
 
     def _link(self, route: Route, batch: int) -> dict[str, Any]:
         name = _bridge(route, batch)
-        found: dict[str, Any] = self._ask("GET", path_of("v1", "links", name, name))["links"][0]
+        found: dict[str, Any] = self._ask("GET", f"/v1/links/{name}/{name}")["links"][0]
         return found
 
     def _ask(self, method: str, path: str) -> Any:

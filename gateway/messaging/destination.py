@@ -48,13 +48,3 @@ def Queue(name: str) -> Destination:
 def Topic(name: str) -> Destination:
     """The topic of that name."""
     return Destination(Kind.TOPIC, name)
-
-
-def TemporaryQueue(name: str) -> Destination:
-    """The temporary queue of that generated name."""
-    return Destination(Kind.QUEUE, name, True)
-
-
-def TemporaryTopic(name: str) -> Destination:
-    """The temporary topic of that generated name."""
-    return Destination(Kind.TOPIC, name, True)

@@ -180,20 +180,9 @@ def decode_properties(data: bytes) -> dict[str, Value]:
     return properties
 
 
-def encode_map(entries: Mapping[str, Value]) -> bytes:
-    """Return the body of a MAP message with these entries.
-
-    :raises ValueError, TypeError: as :func:`encode_properties` does.
-    """
-    return encode_properties(entries)
-
-
-def decode_map(body: bytes) -> dict[str, Value]:
-    """Return the entries of a MAP message's body.
-
-    :raises MalformedValues: it is not one.
-    """
-    return decode_properties(body)
+#: The body of a MAP message with these entries, and the entries of such a body.
+encode_map: Final = encode_properties
+decode_map: Final = decode_properties
 
 
 def encode_stream(items: Sequence[Value]) -> bytes:

@@ -24,7 +24,7 @@ from bridge.link.transfer import (
     UnknownBranch,
 )
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, Topic
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType, Headers, Message
@@ -149,7 +149,7 @@ def test_reply_to_is_kept_where_both_sides_are_the_broker_of_this_instance() -> 
 
 
 def test_a_temporary_reply_to_means_nothing_elsewhere() -> None:
-    given = message(reply_to=TemporaryQueue("t"))
+    given = message(reply_to=Destination(Kind.QUEUE, "t", True))
     assert (
         sent(transfer(target={"retain_replyto": True}), given, embedded=True).headers.reply_to
         is None
@@ -311,7 +311,7 @@ def test_a_reply_to_that_a_transformer_sets_is_kept() -> None:
 # --- AS_SOURCE
 
 
-@pytest.mark.parametrize("own", [Queue("source"), Topic("a.b"), TemporaryQueue("t")])
+@pytest.mark.parametrize("own", [Queue("source"), Topic("a.b"), Destination(Kind.QUEUE, "t", True)])
 def test_as_source_is_the_messages_own_destination_by_name_and_type(own: Destination) -> None:
     assert sent(transfer(), message(destination=own), None).headers.destination == Destination(
         own.kind, own.name

@@ -180,7 +180,9 @@ class BridgedGateway(GatewayProcess):
 
     def operate(self, operation: str, link: str) -> None:
         """Start, stop, pause or resume a link, as ``imqbridgemgr`` does."""
-        self._link(lambda admin: admin.post(f"/v1/links/{BRIDGE}/{operation}", link=link))
+        self._link(
+            lambda admin: admin.ask("POST", f"/v1/links/{BRIDGE}/{operation}", {"link": link})
+        )
 
     def transactions(self) -> list[dict[str, Any]]:
         """The bridge's transactions, as ``imqbridgemgr list transactions`` shows them. :raises

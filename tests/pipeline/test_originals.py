@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.messaging import dead
-from gateway.messaging.destination import Queue, TemporaryQueue, Topic
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.envelope import CONTENT_TYPE, decode, encode
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
@@ -247,7 +247,7 @@ def test_a_new_id_is_the_brokers_to_give() -> None:
 def test_to_another_broker_each_thing_lost_is_named() -> None:
     sent = message(
         {**TYPED, "receipt": "r", DUPLICATE_ID: "d", "nothing": None},
-        reply_to=TemporaryQueue("t"),
+        reply_to=Destination(Kind.QUEUE, "t", True),
         extras=(("x-extra", "e"),),
     )
     made = spelled_out(sent, NOW)
@@ -336,7 +336,7 @@ def test_a_map_goes_to_no_other_broker() -> None:
         ("topic:a.b", Topic("a.b")),
         ("/queue/a/b", Queue("a/b")),
         ("/topic/a", Topic("a")),
-        ("/temp-queue/x", TemporaryQueue("x")),
+        ("/temp-queue/x", Destination(Kind.QUEUE, "x", True)),
         ("queue:", None),
         ("orders", None),
         ("", None),

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from gateway.admin.service.settings import PORT_MAPPER_NAME, is_loopback
 
@@ -228,14 +228,10 @@ class AdminClient:
         """GET, as :meth:`ask`."""
         return self.ask("GET", path, parameters)
 
-    def post(self, path: str, **parameters: object) -> Any:
-        """POST, as :meth:`ask`."""
-        return self.ask("POST", path, parameters)
-
     def ask(self, method: str, path: str, parameters: Mapping[str, object] | None = None) -> Any:
         """Request something. :returns: the answer, as ``json`` reads it.
 
-        :param path: its parts quoted, as by :func:`path_of`.
+        :param path: its parts quoted.
         :param parameters: of the URL for GET, else of the body; those that are None or empty are
             left out.
         :raises AdminError: the service refuses, with its text and code; or does not answer.
@@ -315,11 +311,6 @@ class AdminClient:
     @property
     def _where(self) -> str:
         return f"{self._address.host}:{self._address.port}"
-
-
-def path_of(*parts: str) -> str:
-    """A path of these parts, each quoted: ``/v1/bridges/NAME``."""
-    return "".join("/" + quote(part, safe="") for part in parts)
 
 
 def _text(value: object) -> str:

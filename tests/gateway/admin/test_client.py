@@ -18,7 +18,6 @@ from gateway.admin.cli.client import (
     Entry,
     broker_address,
     find,
-    path_of,
     port_mapper_entries,
 )
 
@@ -154,10 +153,6 @@ def test_what_is_no_address(text: str) -> None:
         broker_address(text)
 
 
-def test_paths_are_quoted() -> None:
-    assert path_of("v1", "links", "a/b", "ü ?") == "/v1/links/a%2Fb/%C3%BC%20%3F"
-
-
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}'
 
 
@@ -185,7 +180,7 @@ def test_an_answer_that_comes_late_is_waited_for_and_nothing_is_asked_twice() ->
             retries=100,
             retrying=retrying,
         )
-        assert client.post("/v1/x", y=1) == {"a": 1}
+        assert client.ask("POST", "/v1/x", {"y": 1}) == {"a": 1}
     assert (len(asked), told[:2]) == (1, [(1, 100, 0.1), (2, 100, pytest.approx(0.15))])
 
 

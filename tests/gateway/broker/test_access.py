@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.broker.security.access import DEFAULT_RULES, AccessError, AccessRules, Operation
 from gateway.broker.security.users import Principal
-from gateway.messaging.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 
 VERSION = "version=JMQFileAccessControlModel/100\n"
 ALICE = Principal("alice", frozenset({"staff"}))
@@ -176,7 +176,9 @@ def test_what_is_auto_created_needs_create_as_well(file: Path) -> None:
     assert not access.allows(ALICE, CREATE, Topic("anything"))
 
 
-@pytest.mark.parametrize("destination", [TemporaryQueue("t.1"), TemporaryTopic("t.1")])
+@pytest.mark.parametrize(
+    "destination", [Destination(Kind.QUEUE, "t.1", True), Destination(Kind.TOPIC, "t.1", True)]
+)
 def test_temporary_destinations_are_asked_for_when_sending_only(
     file: Path, destination: Destination
 ) -> None:

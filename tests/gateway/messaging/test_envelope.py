@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 from gateway.messaging import envelope
-from gateway.messaging.destination import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.envelope import EnvelopeError, decode, decode_head, encode, encode_head
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.values import Char, Int, encode_map
@@ -19,7 +19,7 @@ def a_message() -> Message:
         body_type=BodyType.TEXT,
         persistent=False,
         priority=7,
-        reply_to=TemporaryTopic("t1"),
+        reply_to=Destination(Kind.TOPIC, "t1", True),
         correlation_id="c",
         type="T",
         properties={"n": Int(1), "s": "ü"},
@@ -99,7 +99,13 @@ def test_everything_comes_back() -> None:
 @pytest.mark.parametrize("body_type", BodyType)
 @pytest.mark.parametrize(
     "destination",
-    [Queue("q"), Topic("t"), TemporaryQueue("tq"), TemporaryTopic("tt"), Queue("")],
+    [
+        Queue("q"),
+        Topic("t"),
+        Destination(Kind.QUEUE, "tq", True),
+        Destination(Kind.TOPIC, "tt", True),
+        Queue(""),
+    ],
     ids=str,
 )
 def test_all_types_and_destinations_come_back(

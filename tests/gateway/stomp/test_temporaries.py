@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.messaging.destination import (
-    Destination,
-    Kind,
-    Queue,
-    TemporaryQueue,
-    TemporaryTopic,
-    Topic,
-)
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.stomp import destinations
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.settings import SessionOptions
@@ -26,8 +19,8 @@ from tests.gateway.stomp.recording import message
         ("/topic/a.b.>", Topic("a.b.>")),
         ("/queue//queue/a", Queue("/queue/a")),
         ("/queue/ a ", Queue("a")),
-        ("/temp-queue/temporary_destination://queue/X1", TemporaryQueue("X1")),
-        ("/temp-topic/temporary_destination://topic/X1", TemporaryTopic("X1")),
+        ("/temp-queue/temporary_destination://queue/X1", Destination(Kind.QUEUE, "X1", True)),
+        ("/temp-topic/temporary_destination://topic/X1", Destination(Kind.TOPIC, "X1", True)),
         ("/temp-queue/n", destinations.LocalTemporary(Kind.QUEUE, "n")),
         ("/temp-topic/n", destinations.LocalTemporary(Kind.TOPIC, "n")),
     ],
@@ -65,11 +58,11 @@ def test_one_name_is_one_destination_in_every_frame_of_a_connection(
         "SEND\ndestination:/temp-queue/answers\n\n",
         "SEND\ndestination:/temp-topic/answers\n\n",
     )
-    assert client.consumer().spec.destination == TemporaryQueue("generated1")
+    assert client.consumer().spec.destination == Destination(Kind.QUEUE, "generated1", True)
     ask, own, topic = server.provider.sent
-    assert ask.headers.reply_to == TemporaryQueue("generated1")
-    assert own.headers.destination == TemporaryQueue("generated1")
-    assert topic.headers.destination == TemporaryTopic("generated2")
+    assert ask.headers.reply_to == Destination(Kind.QUEUE, "generated1", True)
+    assert own.headers.destination == Destination(Kind.QUEUE, "generated1", True)
+    assert topic.headers.destination == Destination(Kind.TOPIC, "generated2", True)
     assert len(server.provider.calls("temporary")) == 2
 
 
@@ -77,12 +70,14 @@ def test_a_reply_goes_back_by_the_string_of_the_message_from_any_connection(serv
     for version in ("1.0", "1.2"):
         client = server.connected(version)
         client.say("SUBSCRIBE\nid:s\ndestination:/queue/work\n\n")
-        client.consumer().push(message(reply_to=TemporaryQueue("generated1")))
+        client.consumer().push(message(reply_to=Destination(Kind.QUEUE, "generated1", True)))
         reply_to = client.read()[0].head.headers["reply-to"]
         assert reply_to == "/temp-queue/temporary_destination://queue/generated1"
         escaped = reply_to.replace(":", "\\c") if version == "1.2" else reply_to
         client.say(f"SEND\ndestination:{escaped}\n\nanswer")
-        assert server.provider.sent[-1].headers.destination == TemporaryQueue("generated1")
+        assert server.provider.sent[-1].headers.destination == Destination(
+            Kind.QUEUE, "generated1", True
+        )
 
 
 def test_the_name_is_of_its_connection(server: Server) -> None:

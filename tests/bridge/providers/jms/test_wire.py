@@ -26,7 +26,7 @@ from bridge.providers.jms.wire import (
     Verb,
     WireError,
 )
-from gateway.messaging.destination import Queue, TemporaryTopic, Topic
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import BodyType, Headers, Message, Unreadable
 from gateway.messaging.provider import Subscription, Xid
@@ -225,7 +225,9 @@ def test_questions() -> None:
     assert batches.open_consumer(4, Subscription(Topic("t"), "a = 1", True, "d")) == (
         struct.pack(">BIBBB", 2, 4, 1, 0, 1) + sized("t") + sized("a = 1") + sized("d")
     )
-    assert batches.open_consumer(5, Subscription(TemporaryTopic("t")))[5:8] == b"\1\1\0"
+    assert (
+        batches.open_consumer(5, Subscription(Destination(Kind.TOPIC, "t", True)))[5:8] == b"\1\1\0"
+    )
     assert batches.credit(1, -2, 3) == struct.pack(">BIqq", 3, 1, -2, 3)
     assert batches.switch(1, True) == b"\4\0\0\0\1\1"
     assert batches.settle(1, [5, 2**40]) == struct.pack(">BIIqq", 5, 1, 2, 5, 2**40)

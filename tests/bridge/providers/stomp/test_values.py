@@ -32,7 +32,7 @@ from bridge.providers.stomp.options import (
 from bridge.providers.stomp.refusals import Asked, Operation, refusal, sentence
 from bridge.providers.stomp.session import Receipts
 from bridge.providers.stomp.subscriptions import with_decimals
-from gateway.messaging.destination import Destination, Kind, Queue, TemporaryQueue, Topic
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import (
     AccessDenied,
     DurableInUse,
@@ -475,7 +475,7 @@ def test_a_message_id_is_the_messages_own_and_not_the_deliverys() -> None:
 
 
 def test_a_temporary_destination_of_another_is_spelt_for_a_reply() -> None:
-    message = Message(Headers(TemporaryQueue("ID:1"), body_type=BodyType.TEXT), b"x")
+    message = Message(Headers(Destination(Kind.QUEUE, "ID:1", True), body_type=BodyType.TEXT), b"x")
     assert ("destination", "/remote-temp-queue/ID:1") in to_headers(message, ACTIVEMQ, 0, "")
 
 
