@@ -45,8 +45,8 @@ from gateway.stomp.transport.deadlines import (
     SlowFrame,
     SlowReader,
     Stage,
+    Wheel,
 )
-from gateway.stomp.transport.wheel import Wheel
 from gateway.stomp.wire import FrameParser, Limits, ProtocolError, Version
 
 #: Frames taken from the parser at a time.

@@ -23,7 +23,7 @@ from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from gateway.stomp.transport.admission import Admission
 from gateway.stomp.transport.connection import Shared, StompConnection
-from gateway.stomp.transport.wheel import Wheel
+from gateway.stomp.transport.deadlines import Wheel
 from gateway.stomp.wire import Limits, Version
 
 

@@ -10,7 +10,7 @@ from zope.interface import implementer
 from gateway.stomp.session.handshake import Heartbeat, heartbeat
 from gateway.stomp.session.states import State
 from gateway.stomp.settings import SessionOptions, TransportOptions
-from gateway.stomp.transport.wheel import TICK_MS, Wheel
+from gateway.stomp.transport.deadlines import TICK_MS, Wheel
 from gateway.stomp.wire import Head
 from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import message, unavailable
