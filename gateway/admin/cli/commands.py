@@ -1,24 +1,292 @@
-"""Rows of the table of commands, and the one way to run a row.
+"""What both programs share: options, rows of the table of commands, and how a row is run.
 
-Owns the order: find the service, print what will be done, ask whether it shall be, request it,
-print the answer. Which commands there are is :mod:`gateway.admin.cli.imqbridgemgr`'s and
-:mod:`gateway.admin.cli.imqcmd`'s.
+Owns the options for the broker and the administrator, in Open MQ's form, how a command is
+confirmed, and what is printed where. Owns the order, too: find the service, print what will be
+done, ask whether it shall be, request it, print the answer. Which commands there are is
+:mod:`gateway.admin.cli.imqbridgemgr`'s and :mod:`gateway.admin.cli.imqcmd`'s.
 """
 
 from __future__ import annotations
 
+import argparse
+import getpass
 import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
 from gateway import __version__
-from gateway.admin.cli.client import AdminClient, AdminError
-from gateway.admin.cli.options import Common, UsageError, printable_lines
+from gateway.admin.cli.client import AdminClient, AdminError, broker_address, find
+from gateway.admin.cli.render import broker_table
+from gateway.instance import passfile
+from gateway.instance.settings import printable
+
+DEFAULT_TIMEOUT_S: Final = 10
+DEFAULT_RETRIES: Final = 5
+
+
+class UsageError(Exception):
+    """The command line is wrong.
+
+    :param text: how. :param code: Open MQ's number for it, such as ``BA3000``; may be empty.
+    """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = code
+
+
+#: Options with a value that every program has, and their attributes. The values of ``ignored`` ones
+#: are for a JVM.
+_VALUES: Final = {
+    "-b": "broker",
+    "-u": "user",
+    "-passfile --passfile": "passfile",
+    "-cacert --cacert": "cacert",
+    "-rtm": "timeout",
+    "-rtr": "retries",
+    "-javahome": "ignored",
+    "-varhome": "ignored",
+    "-vmargs": "ignored",
+    "-jmqhome": "ignored",
+}
+#: Options without a value, likewise.
+_FLAGS: Final = {
+    "-f": "force",
+    "-s": "silent",
+    "-secure --secure": "secure",
+    "--json -json": "json",
+    "-verbose": "ignored",
+    "-nocheck": "ignored",
+    "-adebug": "ignored",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's parser, without abbreviations.
+
+    It raises :class:`UsageError` where argparse would end the program. Options stand anywhere, each apart from its value: ``-bhost`` is unknown. What was not given is
+    None, a flag False.
+
+    :param values: the program's own options with a value: how they are written, by blanks apart,
+        and their attributes. :param flags: those without a value.
+    """
+
+    def __init__(self, prog: str, values: Mapping[str, str], flags: Mapping[str, str]) -> None:
+        super().__init__(prog, allow_abbrev=False, add_help=False)
+        self.add_argument("subcommand", nargs="?", default="")
+        self.add_argument("argument", nargs="?", default="")
+        for names, attribute in {**_VALUES, **values}.items():
+            self.add_argument(*names.split(), dest=attribute)
+        for names, attribute in {**_FLAGS, **flags}.items():
+            self.add_argument(*names.split(), dest=attribute, action="store_true")
+        self.add_argument("-D", dest="defines", action="append")
+        # Refused with a reason instead of as unknown.
+        self.add_argument("-p", "-pw", dest="password_given", nargs="?", const="")
+
+    def parse_args(self, arguments: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
+        """:raises UsageError: the arguments are not what was added."""
+        self._check_options(arguments)
+        return self.parse_intermixed_args(arguments)
+
+    def error(self, message: str) -> NoReturn:
+        """:raises UsageError: always."""
+        raise UsageError(message)
+
+    def _check_options(self, arguments: Sequence[str]) -> None:
+        # argparse abbreviates options with one dash, whatever it is told.
+        known = {option: action for action in self._actions for option in action.option_strings}
+        given = iter(arguments)
+        for argument in given:
+            action = known.get(argument) or known.get(argument.partition("=")[0])
+            if action is None:
+                if argument.startswith("-") and not argument.startswith("-D"):
+                    raise UsageError(f"there is no option {argument}")
+            elif argument in known and action.nargs is None and next(given, None) is None:
+                raise UsageError(f"option {argument} needs a value")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The options that both programs have; how they ask and print.
+
+    :param timeout_s: None waits for ever.
+    """
+
+    program: str
+    host: str
+    port: int
+    user: str | None
+    passfile: Path | None
+    force: bool
+    silent: bool
+    secure: bool
+    cacert: Path | None
+    timeout_s: float | None
+    retries: int
+    json: bool
+
+    @classmethod
+    def of(cls, program: str, parsed: argparse.Namespace) -> Common:
+        """:raises UsageError: a value is wrong."""
+        if parsed.password_given is not None:
+            raise UsageError(
+                "-p is refused: other users of this machine can see a password that is given there; use -passfile, or be asked"
+            )
+        try:
+            host, port = broker_address(parsed.broker or "")
+        except AdminError as error:
+            raise UsageError(f"-b {error}") from None
+        timeout = _count("-rtm", parsed.timeout, DEFAULT_TIMEOUT_S)
+        return cls(
+            program=program,
+            host=host,
+            port=port,
+            user=parsed.user,
+            passfile=None if parsed.passfile is None else Path(parsed.passfile),
+            force=parsed.force,
+            silent=parsed.silent,
+            secure=parsed.secure,
+            cacert=None if parsed.cacert is None else Path(parsed.cacert),
+            timeout_s=float(timeout) or None,
+            retries=_count("-rtr", parsed.retries, DEFAULT_RETRIES),
+            json=parsed.json,
+        )
+
+    # --- asking
+
+    def client(self) -> AdminClient:
+        """Find the admin service, and ask for what is missing to log in.
+
+        :raises AdminError: there is no service, or no password.
+        """
+        # Found first, so that no password is typed for a broker that is not there.
+        address = find(self.host, self.port, secure=self.secure, timeout_s=self.timeout_s)
+        user, password = self._credentials()
+        return AdminClient(
+            address,
+            user,
+            password,
+            timeout_s=self.timeout_s,
+            retries=self.retries,
+            retrying=self._retrying,
+            authorities=self.cacert,
+        )
+
+    def _credentials(self) -> tuple[str, str]:
+        password_name = f"imq.{self.program}.password"
+        user = self.user
+        if user is None:
+            user = self._asked("Username", "-u", secret=False)
+        if self.passfile is not None:
+            try:
+                password = passfile.read(self.passfile).get(password_name, "")
+            except passfile.PassfileError as error:
+                raise AdminError(str(error)) from None
+            if not password:
+                raise AdminError(f"passfile {self.passfile} has no {password_name}")
+        else:
+            password = self._asked("Password", f"-passfile with {password_name}", secret=True)
+        return user, password
+
+    def _asked(self, what: str, option: str, *, secret: bool) -> str:
+        if self.force or not sys.stdin.isatty():
+            why = "-f was given" if self.force else "there is no terminal to ask at"
+            raise AdminError(
+                f"the administrator's {what.lower()} is not given, and {why}: give {option}"
+            )
+        try:
+            return getpass.getpass(f"{what}: ") if secret else _prompt(f"{what}: ")
+        except EOFError:
+            raise AdminError(f"the administrator's {what.lower()} was not given") from None
+
+    def _retrying(self, attempt: int, attempts: int, wait_s: float) -> None:
+        self.complain(
+            f"The broker does not answer yet; waiting again [{attempt} of {attempts} times, {wait_s:g} seconds]"
+        )
+
+    # --- printing
+
+    def say(self, text: str = "") -> None:
+        """Print a line, or a table with an empty line below it.
+
+        Nothing is printed where silence or JSON is wanted.
+        """
+        if not self.silent and not self.json:
+            print(printable_lines(text))
+
+    def say_broker(self) -> None:
+        """Print which broker it is about."""
+        self.say(broker_table(self.host, self.port))
+
+    def show_json(self, value: object) -> None:
+        """Print a value as JSON, where that is wanted."""
+        if self.json and not self.silent:
+            print(json.dumps(value, indent=2, ensure_ascii=not _prints_unicode()))
+
+    def complain(self, text: str) -> None:
+        """Print a line on the standard error."""
+        print(printable_lines(text), file=sys.stderr)
+
+    def confirmed(self, question: str) -> bool:
+        """Ask the operator. An empty answer means no.
+
+        :raises AdminError: the answer is neither yes nor no, or standard input has ended.
+        """
+        if self.force:
+            return True
+        if not sys.stdin.isatty():
+            # What a script pipes in is its answer.
+            answer = sys.stdin.readline()
+            if not answer:
+                raise AdminError(
+                    "there is nobody to ask whether it shall be done: -f does it without asking"
+                )
+        else:
+            try:
+                answer = _prompt(f"{question} (y/n)[n] ")
+            except EOFError:
+                answer = ""
+        self.say()
+        answer = answer.strip().lower()
+        if answer not in ("y", "yes", "n", "no", ""):
+            raise AdminError(f"the answer {answer!r} is neither y nor n")
+        return answer in ("y", "yes")
+
+
+def printable_lines(text: str) -> str:
+    """``text`` with what is not printable escaped, but the ends of lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def _prints_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def _prompt(question: str) -> str:
+    # On the standard error: what the command prints may go into a file.
+    print(question, end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        raise EOFError
+    return answer.rstrip(os.linesep)
+
+
+def _count(option: str, text: str | None, default: int) -> int:
+    try:
+        number = -1 if text is None else int(text)
+        if number < -1:
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"{option} {text}: expected a whole number, -1 or more") from None
+    return default if number < 0 else number
+
 
 #: A text, or what makes it of the options.
 Text = str | Callable[[Namespace], str]

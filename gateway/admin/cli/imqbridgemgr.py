@@ -22,7 +22,10 @@ from gateway.admin.cli import render_bridges as render
 from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import (
     Command,
+    Common,
+    Parser,
     Question,
+    UsageError,
     carry_out,
     no_such,
     request,
@@ -30,7 +33,6 @@ from gateway.admin.cli.commands import (
     run_to_the_end,
 )
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
-from gateway.admin.cli.options import Common, Parser, UsageError
 from gateway.admin.cli.render import table
 from gateway.instance.levels import ALIASES, LEVELS
 

@@ -17,7 +17,10 @@ from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import (
     Ask,
     Command,
+    Common,
+    Parser,
     Question,
+    UsageError,
     carry_out,
     no_such,
     request,
@@ -25,7 +28,6 @@ from gateway.admin.cli.commands import (
     run_to_the_end,
 )
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
-from gateway.admin.cli.options import Common, Parser, UsageError
 from gateway.admin.cli.render import listed, table
 
 PROGRAM: Final = "imqcmd"

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.admin.cli.client import AdminError
-from gateway.admin.cli.options import Common
+from gateway.admin.cli.commands import Common
 from gateway.admin.cli.render import moment
 from gateway.admin.cli.render_bridges import lag, unread
 from gateway.instance.settings import printable
