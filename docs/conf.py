@@ -37,7 +37,7 @@ def settings_page() -> str:
     from gateway.broker import settings as broker
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general
-    from gateway.journal import settings as journal
+    from gateway.journal import journal
     from gateway.stomp import settings as stomp
 
     introduction = (

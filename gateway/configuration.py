@@ -23,7 +23,7 @@ from gateway.instance import machine, passfile, settings_general
 from gateway.instance.layout import Layout, LayoutError, make_directory, replace
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
-from gateway.journal import settings as journal_settings
+from gateway.journal import journal
 from gateway.refusal import StartRefused
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.settings import StompOptions
@@ -36,7 +36,7 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *bridge_settings.SETTINGS,
     *admin_settings.SETTINGS,
     *JAVA_SETTINGS,
-    *journal_settings.SETTINGS,
+    *journal.SETTINGS,
 )
 
 

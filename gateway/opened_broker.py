@@ -28,10 +28,8 @@ from gateway.instance import crashpoints
 from gateway.instance.layout import Layout, make_directory
 from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.instance.settings import Settings
-from gateway.journal import settings as journal_settings
-from gateway.journal.journal import Journal
+from gateway.journal.journal import LEVEL, Journal, JournalOptions
 from gateway.journal.schema import Level, run_name
-from gateway.journal.settings import JournalOptions
 from gateway.messaging.clocks import wall_clock
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.messaging.turn import Turn
@@ -99,7 +97,7 @@ class OpenedBroker:
 
         The other settings of the journal are for the next start.
         """
-        level = Level(settings[journal_settings.LEVEL])
+        level = Level(settings[LEVEL])
         if level is not self.journal.level:
             self.journal.level = level
             tell(self._broker, self.journal)

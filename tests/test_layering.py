@@ -49,7 +49,6 @@ BELOW = (
 )
 EVERYTHING = (
     *BELOW,
-    "gateway.journal.settings",
     "gateway.broker",
     "gateway.stomp",
     "gateway.stomp.brokers",
@@ -84,8 +83,7 @@ ROOMS: Mapping[str, Room] = {
     "gateway.messaging": Room(),
     "gateway.instance": Room(),
     "gateway.journal": Room(stdlib_only=True),
-    "gateway.journal.journal": Room(("gateway.journal", "gateway.journal.settings")),
-    "gateway.journal.settings": Room(("gateway.instance", "gateway.journal")),
+    "gateway.journal.journal": Room(("gateway.instance", "gateway.journal")),
     "gateway.journal.contents": Room(("gateway.messaging", "gateway.journal")),
     # The one table of brokers, for the bridge and the pipeline, too.
     "gateway.stomp.brokers": Room(stdlib_only=True),

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bridge.journal import BridgeLines
-from gateway.journal.journal import Journal
+from gateway.journal.journal import Journal, JournalOptions
 from gateway.journal.schema import Level, run_name
-from gateway.journal.settings import JournalOptions
 from tests.bridge.linking import Rig, clock
 from tests.gateway.journal.reading import Event, Line, events_of, lines_of
 

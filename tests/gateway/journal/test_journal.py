@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from twisted.internet import reactor as global_reactor
 
-from gateway.journal.journal import Journal, JournalStanding
+from gateway.journal.journal import Journal, JournalOptions, JournalStanding
 from gateway.journal.schema import OPEN, Level, run_name
-from gateway.journal.settings import JournalOptions
 from tests.gateway.journal.reading import lines_of
 
 P = ParamSpec("P")
