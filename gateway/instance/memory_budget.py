@@ -93,7 +93,7 @@ class Usage:
 class Account:
     """The bytes that one holder has. Made by :meth:`MemoryBudget.account`."""
 
-    __slots__ = ("_budget", "_closed", "_extra", "_holder", "_state", "held", "is_waiting")
+    __slots__ = ("_budget", "_closed", "_holder", "held", "is_waiting")
 
     def __init__(self, budget: MemoryBudget, holder: Holder) -> None:
         self._budget: Final = budget
@@ -102,10 +102,8 @@ class Account:
         self._closed = False
         #: Bytes by state. Changed by the methods only.
         self.held: Final = [0, 0, 0]
-        #: It is in the line, for that many more bytes in this state.
+        #: It is in the line.
         self.is_waiting = False
-        self._state = State.RECEIVING
-        self._extra = 0
 
     @property
     def total(self) -> int:
@@ -166,19 +164,9 @@ class Account:
 
     # For the budget.
 
-    @property
-    def wanted(self) -> tuple[State, int]:
-        """What it waits for."""
-        return self._state, self._extra
-
-    def waits(self, state: State, extra: int) -> None:
-        self.is_waiting = True
-        self._state, self._extra = state, extra
-
-    def granted(self) -> None:
-        """Its turn has come."""
+    def granted(self, state: State, extra: int) -> None:
+        """Its turn has come, for ``extra`` more bytes in this state."""
         self.is_waiting = False
-        state, extra = self._state, self._extra
         self.held[state] += extra
         self._budget.add(state, extra)
         self._holder.memory_granted()
@@ -214,8 +202,8 @@ class MemoryBudget:
         self._used: Final = [0, 0, 0]
         self._accounts: Final[dict[Account, None]] = {}
         #: Those that wait, small reservations and large ones apart, and each state: in the order of
-        #: their coming, which a dict keeps.
-        self._lines: Final[dict[tuple[bool, State], dict[Account, None]]] = {
+        #: their coming, which a dict keeps, with the bytes that each waits for.
+        self._lines: Final[dict[tuple[bool, State], dict[Account, int]]] = {
             (large, state): {} for large in (False, True) for state in State
         }
         #: When the line last moved.
@@ -321,8 +309,8 @@ class MemoryBudget:
         if account.is_waiting:
             return
         self._look_soon()
-        account.waits(state, extra)
-        self._lines[extra > _SMALL, state][account] = None
+        account.is_waiting = True
+        self._lines[extra > _SMALL, state][account] = extra
 
     def leave(self, account: Account) -> None:
         """Forget an account."""
@@ -363,15 +351,14 @@ class MemoryBudget:
         """
         self._look = None
         now = self._clock.seconds()
-        for line in self._lines.values():
+        for (_, state), line in self._lines.items():
             # First come, first served. An account that waits again at once is not looked at twice.
             for _ in range(len(line)):
                 account = next(iter(line), None)
-                if account is None or not self._has_room(*account.wanted):
+                if account is None or not self._has_room(state, line[account]):
                     break
-                del line[account]
                 self._moved = now
-                account.granted()
+                account.granted(state, line.pop(account))
         if self._pressed:
             used = self.in_all()
             self._pressed = used > self.total
@@ -388,12 +375,13 @@ class MemoryBudget:
 
     def _end_biggest(self) -> None:
         """End the connection that holds most of the memory that is short."""
-        line = next(filter(None, self._lines.values()), None)
         short: State | None = None
-        if line:
-            state, extra = next(iter(line)).wanted
-            if self.used(state) + extra > self._bound(self.limits[state], extra):
-                short = state
+        for (_, state), line in self._lines.items():
+            if line:
+                extra = next(iter(line.values()))
+                if self.used(state) + extra > self._bound(self.limits[state], extra):
+                    short = state
+                break
         holds = {
             account: account.total if short is None else account.held[short]
             for account in self._accounts
