@@ -8,12 +8,12 @@ there is one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -137,7 +137,9 @@ class StompBridge:
         return Deferred.fromCoroutine(self._stop(seconds))
 
     async def _stop(self, seconds: float) -> None:
-        ended = await gather(self._reactor, {self.name: self.service.stop()}, seconds, _failed_late)
+        ended = await gather(
+            self._reactor, {self.name: ensureDeferred(self.service.stop())}, seconds, _failed_late
+        )
         if ended.late:
             _log.warn(
                 "clients of bridge {name} have not gone in {seconds} seconds",
@@ -174,7 +176,7 @@ class StompBridge:
         reason = "its settings are read when the gateway is started; SIGHUP has it read users, access rules, certificates and levels again"
         return fail(NotReloadable(self.name, reason))
 
-    async def _translated(self, operation: Callable[[], Deferred[None]]) -> None:
+    async def _translated(self, operation: Callable[[], Awaitable[None]]) -> None:
         try:
             await operation()
         except service.WrongState as error:

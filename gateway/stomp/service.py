@@ -13,7 +13,7 @@ from os import urandom
 from typing import Any, Final, Protocol
 
 from cryptography.x509 import Certificate
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import DeferredList, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
@@ -159,17 +159,15 @@ class StompService:
         #: asked for.
         self.ports: dict[str, int] = {}
 
-    def start(self) -> Deferred[None]:
+    async def start(self) -> None:
         """Listen and announce the ports; resumes a paused bridge.
 
-        :returns: fails with NoListener, WrongState, or Twisted's CannotListenError for a port that
-            is taken; then nothing listens.
+        :raises NoListener, WrongState: it cannot. :raises CannotListenError: a port is taken; then
+            nothing listens.
         """
         if self.state is ServiceState.PAUSED:
-            return self.resume()
-        return Deferred.fromCoroutine(self._start())
-
-    async def _start(self) -> None:
+            await self.resume()
+            return
         if self.state is not ServiceState.STOPPED:
             raise WrongState("start", self.state)
         options = self._options
@@ -231,18 +229,14 @@ class StompService:
         ports, self._ports = self._ports, []
         await DeferredList([maybeDeferred(port.stopListening) for port in ports])
 
-    def stop(self, reason: str = "the STOMP bridge was stopped") -> Deferred[None]:
+    async def stop(self, reason: str = "the STOMP bridge was stopped") -> None:
         """Stop accepting, end each connection by ERROR, leave the port mapper.
 
-        What is unacknowledged and uncommitted is rolled back.
+        What is unacknowledged and uncommitted is rolled back. Returns when the last connection is
+        closed, at the latest after :data:`STOP_S` seconds.
 
         :param reason: a sentence for the clients.
-        :returns: fires when the last connection is closed, at the latest after :data:`STOP_S`
-            seconds.
         """
-        return Deferred.fromCoroutine(self._stop(BridgeStopped(reason)))
-
-    async def _stop(self, error: BridgeStopped) -> None:
         if self.state in (ServiceState.STOPPED, ServiceState.STOPPING):
             await self._admission.emptied()
             return
@@ -252,7 +246,7 @@ class StompService:
         self._turn.begin()
         try:
             for connection in self._admission.connections:
-                connection.session.fail(error)
+                connection.session.fail(BridgeStopped(reason))
         finally:
             self._turn.end()
         late = self._reactor.callLater(STOP_S, self._abort_all)
@@ -300,16 +294,13 @@ class StompService:
         finally:
             self._turn.end()
 
-    def pause(self) -> Deferred[None]:
+    async def pause(self) -> None:
         """Accept no connections and deliver nothing.
 
         Those that are connected stay, and may send and acknowledge.
 
-        :returns: fails with WrongState.
+        :raises WrongState: it is neither started nor paused.
         """
-        return Deferred.fromCoroutine(self._pause())
-
-    async def _pause(self) -> None:
         if self.state is ServiceState.PAUSED:
             return
         if self.state is not ServiceState.STARTED:
@@ -319,14 +310,11 @@ class StompService:
         await self._stop_listening()
         self._log.info("STOMP bridge paused")
 
-    def resume(self) -> Deferred[None]:
+    async def resume(self) -> None:
         """Accept and deliver again.
 
-        :returns: fails with WrongState, or CannotListenError; then the bridge stays paused.
+        :raises WrongState: it is not paused. :raises CannotListenError: it stays paused.
         """
-        return Deferred.fromCoroutine(self._resume())
-
-    async def _resume(self) -> None:
         if self.state is not ServiceState.PAUSED:
             raise WrongState("resume", self.state)
         try:

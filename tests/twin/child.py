@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twisted.internet.address import IPv4Address
+from twisted.internet.defer import ensureDeferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import globalLogBeginner
@@ -125,7 +126,7 @@ class Gateway:
         self.service = tree.find("StompService", below="gateway/stomp")(
             self.clock, turn, self.provider, self._configuration.stomp, random=self._octets
         )
-        self._done(self.service.start())
+        self._done(ensureDeferred(self.service.start()))
         self._coordinator: Coordinator | None = None
         self.operator = Operator(
             tree.find("BrokerAdministration", below="gateway/broker")(self.provider, tuple),
@@ -215,9 +216,9 @@ class Gateway:
     def pause(self, paused: bool) -> None:
         """Pause the STOMP bridge, or resume it, where that is not so already."""
         if paused and self.service.state.name == "STARTED":
-            self._done(self.service.pause())
+            self._done(ensureDeferred(self.service.pause()))
         elif not paused and self.service.state.name == "PAUSED":
-            self._done(self.service.resume())
+            self._done(ensureDeferred(self.service.resume()))
 
     def _factory(self) -> Any:
         return self.clock.tcpServers[-1][1]
@@ -288,7 +289,7 @@ class Gateway:
 
     def stop(self) -> None:
         """Stop in order, and start anew."""
-        self._done(self.service.stop())
+        self._done(ensureDeferred(self.service.stop()))
         self.passes()
         closed: list[bool] = []
         self._guarded(self.broker.close, lambda: closed.append(True))
