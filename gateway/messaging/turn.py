@@ -116,11 +116,8 @@ class Turn:
         """
 
         def run() -> None:
-            self.begin()
-            try:
+            with self:
                 self._do([work])
-            finally:
-                self.end()
 
         return self._clock.callLater(seconds, run)
 

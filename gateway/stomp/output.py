@@ -170,15 +170,12 @@ class Output:
 
     def _is_drained(self) -> None:
         """Everything is in the kernel."""
-        self._turn.begin()
-        try:
+        with self._turn:
             self._drained()
             if not self.parts:
                 waiting, self._waiting = self._waiting, []
                 for done in waiting:
                     done()
-        finally:
-            self._turn.end()
 
     def stopProducing(self) -> None:
         """The transport is gone; the protocol hears of it by itself."""

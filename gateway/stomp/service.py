@@ -243,12 +243,9 @@ class StompService:
         self.state = ServiceState.STOPPING
         self._withdraw()
         await self._stop_listening()
-        self._turn.begin()
-        try:
+        with self._turn:
             for connection in self._admission.connections:
                 connection.session.fail(BridgeStopped(reason))
-        finally:
-            self._turn.end()
         late = self._reactor.callLater(STOP_S, self._abort_all)
         await self._admission.emptied()
         if late.active():
@@ -285,14 +282,11 @@ class StompService:
 
         :param is_revoked: tells of a verified certificate whether it is.
         """
-        self._turn.begin()
-        try:
+        with self._turn:
             for connection in self._admission.connections:
                 shown = connection.peer_certificate
                 if shown is not None and is_revoked(shown):
                     connection.end(CertificateRevoked())
-        finally:
-            self._turn.end()
 
     async def pause(self) -> None:
         """Accept no connections and deliver nothing.

@@ -30,7 +30,7 @@ from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts, forget, nothing
 from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
-from gateway.stomp.session.states import TRANSITIONS, Command, State, command_of, illegal
+from gateway.stomp.session.states import COMMANDS, TRANSITIONS, Command, State, illegal
 from gateway.stomp.session.subscriptions import Subscriptions
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
@@ -183,7 +183,7 @@ class Session:
             self.fail(error)
 
     def _command(self, head: Head, body: bytes) -> None:
-        command = command_of(head.command)
+        command = COMMANDS.get(head.command)
         if command is None:
             raise CommandRefused(f"unknown command '{head.command[:40]}'")
         following = TRANSITIONS[self.state].get(command)
@@ -237,8 +237,7 @@ class Session:
         """The provider takes messages again."""
         was_full = self.held.is_full
         held = self.held.take()
-        self._turn.begin()
-        try:
+        with self._turn:
             while held and self.state in _OPEN and not self._sending.blocked:
                 # One at a time, and given on at once, since any of them may fill the destination
                 # again.
@@ -247,8 +246,6 @@ class Session:
             for frame in held:
                 if self.state in _OPEN:
                     self._hold(frame)
-        finally:
-            self._turn.end()
         self._peer.held_fewer()
         if was_full:
             self._relieved()

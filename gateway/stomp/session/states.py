@@ -76,15 +76,8 @@ EVENTS: Final[Mapping[str, tuple[frozenset[State], State]]] = {
     "socket lost": (frozenset(State), State.CLOSED),
 }
 
-_COMMANDS: Final = {command.value: command for command in Command}
-
-
-def command_of(name: str) -> Command | None:
-    """Return the command of that name.
-
-    None for one that clients do not have (``MESSAGE``, ``sends``).
-    """
-    return _COMMANDS.get(name)
+#: By their names. Clients have no MESSAGE, and no ``sends``.
+COMMANDS: Final = {command.value: command for command in Command}
 
 
 def illegal(state: State, command: Command) -> str:

@@ -204,12 +204,9 @@ class StompConnection(Protocol):
             return
         self._input_closed = True
         if self._stage in (Stage.RUNNING, Stage.ENDING, Stage.FINISHING):
-            self._turn.begin()
-            try:
+            with self._turn:
                 if self.session.input_closed(_CLOSED_BY_CLIENT):
                     return
-            finally:
-                self._turn.end()
         # As Twisted does where half of a connection is not asked for.
         self._raw.connectionLost(Failure(ConnectionDone()))  # type: ignore[no-untyped-call]
 
@@ -223,13 +220,16 @@ class StompConnection(Protocol):
         self._parser.close()
         self._memory.close()
         self._shared.wheel.remove(self)
-        self._turn.begin()
         try:
-            if self._in_handshake and (refusal := tls.refusal(self.transport, reason)):
-                self.session.log.handshake_failed(*refusal)
-            self.session.lost(_how_lost(reason))
+            with self._turn:
+                if self._in_handshake and (refusal := tls.refusal(self.transport, reason)):
+                    self.session.log.handshake_failed(*refusal)
+                self.session.lost(
+                    _CLOSED_BY_CLIENT
+                    if isinstance(reason.value, ConnectionDone)
+                    else f"connection lost: {reason.getErrorMessage().rstrip('.')}"
+                )
         finally:
-            self._turn.end()
             self._shared.admission.gone(self)
             # Connection and session refer to each other, and the collector may not visit them for
             # long.
@@ -349,11 +349,8 @@ class StompConnection(Protocol):
             self._beats.heard = self._now_ms()
             self._slow_frame.restart(self._parser.buffered, self._beats.heard)
             self.transport.resumeProducing()  # type: ignore[union-attr]
-            self._turn.begin()
-            try:
+            with self._turn:
                 self._read()
-            finally:
-                self._turn.end()
 
     # Writing.
 
@@ -398,11 +395,8 @@ class StompConnection(Protocol):
         """The wheel's turn: do what is due, and say when the next thing is."""
         if self.is_gone:
             return 0
-        self._turn.begin()
-        try:
+        with self._turn:
             return self._look(now_ms)
-        finally:
-            self._turn.end()
 
     def _look(self, now_ms: int) -> int:
         if self._stage is Stage.RUNNING:
@@ -564,10 +558,3 @@ class StompConnection(Protocol):
     def wake(self, at_ms: int) -> None:
         self._wake_due = min(self._wake_due or at_ms, at_ms)
         self._arm(at_ms)
-
-
-def _how_lost(reason: Failure) -> str:
-    """For the log: how the socket came to be gone."""
-    if isinstance(reason.value, ConnectionDone):
-        return _CLOSED_BY_CLIENT
-    return f"connection lost: {reason.getErrorMessage().rstrip('.')}"
