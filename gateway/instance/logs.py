@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import (
@@ -48,12 +48,6 @@ events; the iterable is gone through only if the event is written.
 """
 
 
-class _Lines(Protocol):
-    def write(self, line: str) -> None: ...
-    def reopen(self) -> None: ...
-    def close(self) -> None: ...
-
-
 @implementer(ILogObserver)
 class Log:
     """One log: writes events of its level and above, each as one line.
@@ -72,7 +66,7 @@ class Log:
     def __init__(
         self,
         name: str,
-        files: _Lines,
+        files: LogFiles,
         redaction: Redaction,
         level: Level = Level.INFO,
         also: ILogObserver | None = None,
