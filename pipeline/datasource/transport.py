@@ -78,7 +78,7 @@ class Transport:
         :param beats: seconds after which a heart-beat is due, and :param silence: after which the
             broker is taken for dead; 0 for never.
         """
-        self._parser.version = version
+        self._parser.change_rules(version)
         self._beats, self._silence = beats, silence
 
     def close(self) -> None:

@@ -507,9 +507,9 @@ def test_rules_changed_between_frames_hold_for_what_is_not_yet_read(
                     while waiting and waiting[0][0] <= len(found):
                         rule = waiting.pop(0)[1]
                         if isinstance(rule, Version):
-                            parser.version = rule
+                            parser.change_rules(rule)
                         else:
-                            parser.limits = rule
+                            parser.change_rules(limits=rule)
         except ProtocolError as error:
             found.append(error.message)
         results.append(found)

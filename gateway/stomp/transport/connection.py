@@ -504,8 +504,7 @@ class StompConnection(Protocol):
         return None if found is None else tls.common_name(found)
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
-        self._parser.version = version
-        self._parser.limits = self._shared.limits
+        self._parser.change_rules(version, self._shared.limits)
         self._stage = Stage.RUNNING
         now_ms = self._now_ms()
         self._beats.agree(send_ms, receive_ms, now_ms)

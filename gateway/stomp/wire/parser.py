@@ -57,9 +57,9 @@ class FrameParser:
     Serves either side: it takes the frames of clients and of servers. After a ``ProtocolError`` it
     gives no frame any more and raises the same again.
 
-    :param limits: what a frame may have; see `limits`.
-    :param version: by whose rules headers are read; 1.0 until CONNECT or CONNECTED has settled it;
-        see `version`.
+    :param limits: what a frame may have.
+    :param version: by whose rules headers are read; 1.0 until CONNECT or CONNECTED has settled it.
+        Both may change, see `change_rules`.
     """
 
     __slots__ = (
@@ -101,33 +101,34 @@ class FrameParser:
         self._last_head: Head | None = None
         self._plain_block = 0
         self._plain_frame = 0
-        self._change_rules()
+        self.change_rules()
 
-    @property
-    def limits(self) -> Limits:
-        """The limits that hold for frames not yet returned.
+    def change_rules(self, version: Version | None = None, limits: Limits | None = None) -> None:
+        """Read by another version or other limits what was not returned yet.
 
-        May be set between calls; what waits is then read anew under them.
+        May be called between calls of `frames`. What is None stays.
         """
-        return self._limits
-
-    @limits.setter
-    def limits(self, limits: Limits) -> None:
+        if version is not None:
+            self._version = version
+        if limits is None:
+            limits = self._limits
         self._limits = limits
-        self._change_rules()
-
-    @property
-    def version(self) -> Version:
-        """The version whose rules hold for frames not yet returned.
-
-        May be set between calls; what waits is then read anew by them.
-        """
-        return self._version
-
-    @version.setter
-    def version(self, version: Version) -> None:
-        self._version = version
-        self._change_rules()
+        # Blocks and frames up to these are within each limit, whatever they are made of. Longer
+        # ones are for the careful reader.
+        self._plain_block = min(limits.header_line, limits.header_block, limits.frame - 1)
+        self._plain_frame = min(limits.body, limits.frame - 1)
+        if (
+            limits.command_length < LONGEST_COMMAND
+            or limits.header_count < 1
+            or limits.header_lines < limits.header_count
+        ):
+            self._plain_block = 0
+        self._partial.limits = limits
+        self._partial.version = self._version
+        self._partial.restart()
+        self._repeated.forget()
+        self._last_head = None
+        self._starved = self._error is not None or self.buffered == 0
 
     @property
     def buffered(self) -> int:
@@ -417,29 +418,6 @@ class FrameParser:
         return partial.take(body)
 
     # Rules and faults
-
-    def _change_rules(self) -> None:
-        """Read again what was read by the old limits or version.
-
-        As far as it was not returned.
-        """
-        limits = self._limits
-        # Blocks and frames up to these are within each limit, whatever they are made of. Longer
-        # ones are for the careful reader.
-        self._plain_block = min(limits.header_line, limits.header_block, limits.frame - 1)
-        self._plain_frame = min(limits.body, limits.frame - 1)
-        if (
-            limits.command_length < LONGEST_COMMAND
-            or limits.header_count < 1
-            or limits.header_lines < limits.header_count
-        ):
-            self._plain_block = 0
-        self._partial.limits = limits
-        self._partial.version = self._version
-        self._partial.restart()
-        self._repeated.forget()
-        self._last_head = None
-        self._starved = self._error is not None or self.buffered == 0
 
     def _drop(self, error: ProtocolError) -> None:
         """Nothing is read after `error`; let go of all that is held."""

@@ -312,7 +312,7 @@ def test_a_browser_is_not_ended_by_any_message(
     """Each type of body, and one that no envelope takes, with a number that no JMS type holds."""
     client = server.connected(version)
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nbrowser:true\n{enveloped}\n")
-    client.parser.version = Version[f"V{version.replace('.', '_')}"]
+    client.parser.change_rules(Version[f"V{version.replace('.', '_')}"])
     client.read()
     broken = message(b"x", body_type=BodyType.MAP, properties={"large": 1 << 80})
     client.consumer().push(*[typed(kind) for kind in BodyType], broken, message(b"last"))

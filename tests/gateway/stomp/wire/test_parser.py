@@ -171,8 +171,7 @@ def test_nothing_follows_an_error() -> None:
         with pytest.raises(ProtocolError, match="unknown command 'BAD'"):
             parser.next()
         parser.receive(b"BEGIN\n\n\0")
-        parser.version = Version.V1_1
-        parser.limits = Limits()
+        parser.change_rules(Version.V1_1, Limits())
         assert parser.buffered == 0
         assert not parser.wants_data
 
@@ -210,19 +209,15 @@ def test_a_run_ends_where_the_version_is_settled(command: bytes) -> None:
                 found += frames
                 if frames[-1].head.command == command.decode():
                     assert len(frames) == 1
-                    parser.version = Version.V1_2
-                    parser.limits = Limits()
+                    parser.change_rules(Version.V1_2, Limits())
         assert [frame.head.headers.get("a") for frame in found] == [None, " :"]
 
 
 def test_version_and_limits_hold_for_what_is_partly_received() -> None:
     parser = FrameParser(Limits(body=4), Version.V1_0)
-    assert (parser.version, parser.limits) == (Version.V1_0, Limits(body=4))
     parser.receive(b"SEND\na: \\c\n\n12345"[:-1])
     assert parser.next() is None
-    parser.version = Version.V1_2
-    parser.limits = Limits(body=5)
-    assert (parser.version, parser.limits) == (Version.V1_2, Limits(body=5))
+    parser.change_rules(Version.V1_2, Limits(body=5))
     assert parser.next() is None
     parser.receive(b"5\0")
     frame = parser.next()
