@@ -26,7 +26,7 @@ _PACKAGES: Final = ("gateway", "bridge", "certs")
 MUTANTS: Final = {
     "delivers in the wrong order": (
         "gateway/stomp",
-        r"( +)(parts = self\._peer\.parts\n +tail = )",
+        r"( +)(parts = self\._output\.parts\n +tail = )",
         r"\1messages = messages[::-1]\n\1\2",
         "out",
     ),
@@ -62,8 +62,8 @@ MUTANTS: Final = {
     ),
     "forgets some receipts": (
         "gateway/stomp",
-        r"peer\.parts\.append\(ticket\.octets\)",
-        'peer.parts.extend([] if b":r3" in ticket.octets else [ticket.octets])',
+        r"self\._output\.add\(ticket\.octets\)",
+        '_ = b":r3" in ticket.octets or self._output.add(ticket.octets)',
         "out",
     ),
     "sends receipts before the commit": (
