@@ -28,6 +28,19 @@ def deferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Defer
     return begin
 
 
+def outcome() -> tuple[Deferred[None], Callable[[Exception | None], None]]:
+    """Return a Deferred, and what fires it: with an error, or None for success."""
+    done: Deferred[None] = Deferred()
+
+    def ended(error: Exception | None) -> None:
+        if error is None:
+            done.callback(None)
+        else:
+            done.errback(error)
+
+    return done, ended
+
+
 @dataclass
 class Gathered:
     """What became of what was awaited, by name.

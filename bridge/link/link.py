@@ -22,7 +22,6 @@ from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections
 from bridge.journal import NO_JOURNAL, BridgeLines
-from bridge.link.attempts import Attempts, Retries
 from bridge.link.delivery.coordination import Coordination
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
@@ -31,7 +30,16 @@ from bridge.link.machine import Events, machine
 from bridge.link.monitoring import Lag, Moved
 from bridge.link.pump import Buries
 from bridge.link.transfer import LinkStops, Transfer, UnknownBranch
-from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
+from bridge.link.trouble import (
+    TELL_S,
+    Attempts,
+    Progress,
+    Refusals,
+    Retries,
+    Stall,
+    remedy,
+    with_remedy,
+)
 from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bridge.waiting import outcome, shield
 from bridge.xa import xids
 from bridge.xa.decision_log import DecisionLog, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.errors import LogFailed, NotWritten
@@ -250,14 +251,7 @@ class TransactionRun:
 
         :raises Misuse: it is not possible now.
         """
-        done: Deferred[None] = Deferred()
-
-        def recorded(failed: LogFailed | None) -> None:
-            if failed is None:
-                done.callback(None)
-            else:
-                done.errback(failed)
-
+        done, recorded = outcome()
         self.tell(Ordered(order), recorded)
         return done
 
@@ -309,7 +303,7 @@ class TransactionRun:
                 case Ask():
                     self._ask(action)
                 case Decide():
-                    self._decide()
+                    Deferred.fromCoroutine(self._decide()).addErrback(self._broken)
                 case Note():
                     self._context.decisions.note(self._entry())
                 case Remove(now=False):
@@ -364,46 +358,29 @@ class TransactionRun:
                 xid=xids.rendered(self.xid(branch.bqual)),
             )
 
-    def _decide(self) -> None:
+    async def _decide(self) -> None:
         first, self.first = self.first, None
-        if first is not None and not first.called:
-            first.addCallback(lambda _: self._decide()).addErrback(self._broken)
-            return
         before, self.after = self.after, None
-        if before is None:
-            self._decide_now()
-        elif before.now.told:
-            self._decide_after(before)
-        else:
-            before.told.addCallback(lambda _: self._decide_after(before)).addErrback(self._broken)
-
-    def _decide_after(self, before: TransactionRun) -> None:
-        if before.now.state is TransactionState.COMMITTED:
-            self._decide_now()
-            return
-        error = ProviderUnavailable(
-            f"transaction {before.id}, which comes before, is {before.now.state.value}"
-        )
-        self.tell(NotDecided(Cause(xa.XAER_RMFAIL, "", error)))
-
-    def _decide_now(self) -> None:
+        if first is not None:
+            await shield(first)
+        if before is not None:
+            await shield(before.told)
+            if before.now.state is not TransactionState.COMMITTED:
+                error = ProviderUnavailable(
+                    f"transaction {before.id}, which comes before, is {before.now.state.value}"
+                )
+                self.tell(NotDecided(Cause(xa.XAER_RMFAIL, "", error)))
+                return
         self._hit("xa.before-decision")
-
-        def decided(_: None) -> None:
-            self._hit("xa.after-decision")
-            self.tell(Decided())
-            self._fire_decided()
-
-        def failed(failure: Failure) -> None:
-            error = failure.value
-            if not isinstance(error, LogFailed):
-                failure.raiseException()
-            cause = Cause(xa.XAER_RMFAIL, "", error)
-            self.tell(NotDecided(cause) if isinstance(error, NotWritten) else DecisionLost(cause))
-
-        self._context.decisions.write(self._entry()).addCallbacks(decided, failed).addErrback(
-            self._broken
-        )
+        try:
+            await self._context.decisions.write(self._entry())
+        except LogFailed as failed:
+            cause = Cause(xa.XAER_RMFAIL, "", failed)
+            self.tell(NotDecided(cause) if isinstance(failed, NotWritten) else DecisionLost(cause))
+            return
+        self._hit("xa.after-decision")
+        self.tell(Decided())
+        self._fire_decided()
 
     def _fire_decided(self) -> None:
         if not self.decided.called:

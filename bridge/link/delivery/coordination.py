@@ -22,8 +22,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.link.attempts import FOR_EVER, Retries
 from bridge.link.delivery.unfinished import Undecided, Unfinished
+from bridge.link.trouble import FOR_EVER, Retries
 from bridge.waiting import deferred, shield
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.status import BranchState, TransactionState, TransactionStatus

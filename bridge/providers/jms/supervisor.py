@@ -13,14 +13,13 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from bridge.providers.jms.command import MIB, Command, JavaOptions, NoHeapLeft, command
 from bridge.providers.jms.process import JavaProcess, Times
 from bridge.providers.jms.wire import WireError
-from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from bridge.waiting import deferred, timeout
+from gateway.messaging.errors import ProviderUnavailable
 
 #: A process that has lived this many seconds does not repeat an earlier failure.
 _LASTING: Final = 10.0
@@ -51,7 +50,8 @@ class Supervisor:
         self._reason = ""
         self._ahead = _MOST_AHEAD
 
-    def running(self, seconds: float) -> Deferred[JavaProcess]:
+    @deferred
+    async def running(self, seconds: float) -> JavaProcess:
         """The process, ready to be asked. Start it if none runs.
 
         :param seconds: how long that may take.
@@ -61,38 +61,19 @@ class Supervisor:
         """
         try:
             process = self.process or self._start()
-        except MessagingError as error:
-            return fail(error)
         except WireError as error:
-            return fail(
-                ProviderUnavailable(
-                    f"system properties with names of secrets (-D in imq.jms.jvmOptions) are too long: {error}"
-                )
-            )
+            raise ProviderUnavailable(
+                f"system properties with names of secrets (-D in imq.jms.jvmOptions) are too long: {error}"
+            ) from error
         except OSError as error:
-            return fail(
-                ProviderUnavailable(
-                    f"Java cannot be started: the gateway's machine refuses another process: {error}"
-                )
+            raise ProviderUnavailable(
+                f"Java cannot be started: the gateway's machine refuses another process: {error}"
+            ) from error
+        if not await timeout(self._reactor, seconds, process.ready()):
+            raise ProviderUnavailable(
+                f"Java did not start within {seconds:g} s; the machine may have too little processor time for it"
             )
-        result: Deferred[JavaProcess] = Deferred()
-
-        def late() -> None:
-            result.errback(
-                ProviderUnavailable(
-                    f"Java did not start within {seconds:g} s; the machine may have too little processor time for it"
-                )
-            )
-
-        timer = self._reactor.callLater(seconds, late)
-
-        def ready(outcome: Any) -> None:
-            if timer.active():
-                timer.cancel()
-                result.callback(outcome if isinstance(outcome, Failure) else process)
-
-        process.ready().addBoth(ready)
-        return result
+        return process
 
     def _start(self) -> JavaProcess:
         left = self._not_before - self._reactor.seconds()

@@ -21,6 +21,7 @@ from zope.interface import implementer
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation, is_refusal, refusal, sentence
+from bridge.waiting import outcome
 from gateway.messaging.clocks import AWAY_S
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
@@ -174,14 +175,7 @@ class Wire(Protocol):
 
         :returns: fires when its RECEIPT has arrived; fails with the errors of :meth:`ask`.
         """
-        done: Deferred[None] = Deferred()
-
-        def answered(error: MessagingError | None) -> None:
-            if error is None:
-                done.callback(None)
-            else:
-                done.errback(error)
-
+        done, answered = outcome()
         self.ask(command, headers, b"", asked, answered)
         return done
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 
+from bridge.waiting import outcome
 from bridge.xa.decision_log import Change, Entry, Presumed
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.file import LogFile
@@ -81,14 +82,7 @@ class FileDecisionLog:
         return self._file.path
 
     def write(self, change: Change) -> Deferred[None]:
-        done: Deferred[None] = Deferred()
-
-        def written(failed: LogFailed | None) -> None:
-            if failed is None:
-                done.callback(None)
-            else:
-                done.errback(failed)
-
+        done, written = outcome()
         self._put(_Waiting(change, True, written))
         return done
 
