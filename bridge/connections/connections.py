@@ -137,16 +137,26 @@ class Connections:
         self._closed: ProviderUnavailable | None = None
 
     def dedicated(
-        self, factory: AdministeredFactory, client_id: str | None, holder: str = ""
+        self,
+        factory: AdministeredFactory,
+        client_id: str | None,
+        holder: str = "",
+        linger_s: float | None = None,
     ) -> ConnectionSource:
         """Make what a source borrows from: one connection.
 
-        The connection stays until this is closed or the connection lost. Borrowing it several times at once gives several leases of one connection.
+        Borrowing it several times at once gives several leases of one connection.
 
         :param client_id: None is the factory's own one, if it has one. :param holder: whose it is,
             for operators.
+        :param linger_s: seconds that the connection stays when it is not lent; None is until this
+            is closed or the connection lost.
         """
-        return self._own(factory, client_id, None, holder)
+        pool = Pool(
+            self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder
+        )
+        self._dedicated[pool] = None
+        return self._source_of(pool)
 
     def for_sending(
         self,
@@ -164,7 +174,7 @@ class Connections:
         :param holder: as in :meth:`dedicated`.
         """
         if stay_connected or client_id is not None:
-            return self._own(factory, client_id, None if stay_connected else 0, holder)
+            return self.dedicated(factory, client_id, holder, None if stay_connected else 0)
         pool = self._common.get(factory)
         if pool is None:
             kind = None
@@ -182,19 +192,6 @@ class Connections:
                 f"connection-factory {factory.config.ref_name}",
             )
         pool.outdated = False
-        return self._source_of(pool)
-
-    def _own(
-        self,
-        factory: AdministeredFactory,
-        client_id: str | None,
-        linger_s: float | None,
-        holder: str,
-    ) -> ConnectionSource:
-        pool = Pool(
-            self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder
-        )
-        self._dedicated[pool] = None
         return self._source_of(pool)
 
     def _source_of(self, pool: Pool) -> ConnectionSource:

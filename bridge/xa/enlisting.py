@@ -238,8 +238,28 @@ class Transaction:
         if first is not None and len(run.now.branches) < 2:
             await shield(first)
         run.tell(CommitAsked())
-        await self._outcome()
-        return self._committed()
+        # Cancelling this does not cancel the transaction.
+        await shield(run.told)
+        now = run.now
+        heuristic = self._heuristic()
+        if heuristic is not None:
+            raise heuristic
+        cause = now.cause or Cause(xa.XAER_RMFAIL)
+        why = cause.error or Misuse("no reason was given")
+        if now.state is TransactionState.IN_DOUBT:
+            raise why
+        if now.state is TransactionState.UNKNOWN:
+            raise OutcomeUnknown(str(why))
+        if now.state is TransactionState.ROLLED_BACK:
+            raise RolledBack(why, cause.ref_name)
+        waiting = tuple(branch.ref_name for branch in now.branches if branch.state in UNFINISHED)
+        if waiting:
+            self._log.warn(
+                "Transaction {id} is decided, and waits for {waiting} to be back to commit there",
+                id=self.id,
+                waiting=", ".join(waiting),
+            )
+        return Committed(waiting)
 
     async def decided(self) -> bool:
         """Wait for the decision.
@@ -260,39 +280,12 @@ class Transaction:
             done: Deferred[None] = Deferred()
             self._enlisted.append(done)
             await done
-        if self._run.now.state is TransactionState.ACTIVE:
+        begun = self._run.now.state is TransactionState.ACTIVE
+        if begun:
             self._run.tell(RollbackAsked())
-            await self._outcome()
-            self._heuristic()
-        else:
-            await self._outcome()
-
-    async def _outcome(self) -> None:
-        """Wait for the outcome. Cancelling this does not cancel the transaction."""
         await shield(self._run.told)
-
-    def _committed(self) -> Committed:
-        """Return or raise the outcome of commit."""
-        now = self._run.now
-        heuristic = self._heuristic()
-        if heuristic is not None:
-            raise heuristic
-        cause = now.cause or Cause(xa.XAER_RMFAIL)
-        why = cause.error or Misuse("no reason was given")
-        if now.state is TransactionState.IN_DOUBT:
-            raise why
-        if now.state is TransactionState.UNKNOWN:
-            raise OutcomeUnknown(str(why))
-        if now.state is TransactionState.ROLLED_BACK:
-            raise RolledBack(why, cause.ref_name)
-        waiting = tuple(branch.ref_name for branch in now.branches if branch.state in UNFINISHED)
-        if waiting:
-            self._log.warn(
-                "Transaction {id} is decided, and waits for {waiting} to be back to commit there",
-                id=self.id,
-                waiting=", ".join(waiting),
-            )
-        return Committed(waiting)
+        if begun:
+            self._heuristic()
 
     def _heuristic(self) -> Heuristic | None:
         """Return, and log, the error for branches that ended on their own.

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -62,13 +61,18 @@ def write_api(folder: Path, namespace: str) -> None:
         )
 
 
-def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
-    """Compile every source below a folder. :raises BuildFailed:"""
+def _javac() -> str:
     javac = shutil.which("javac")
     if javac is None:
         raise BuildFailed(
             "there is no javac on the PATH; a JDK is needed to build the Java classes"
         )
+    return javac
+
+
+def compile_sources(sources: Path, classes: Path, *class_path: Path) -> None:
+    """Compile every source below a folder. :raises BuildFailed:"""
+    javac = _javac()
     files = sorted(map(str, sources.rglob("*.java")))
     path = ":".join(map(str, class_path)) or "."
     options = [
@@ -118,13 +122,8 @@ def compiler() -> str:
 
     :raises BuildFailed: no javac is on the PATH.
     """
-    javac = shutil.which("javac")
-    if javac is None:
-        raise BuildFailed(
-            "there is no javac on the PATH; a JDK is needed to build the Java classes"
-        )
     told = subprocess.run(
-        [javac, "-version"], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+        [_javac(), "-version"], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
     )
     return " ".join((told.stdout + told.stderr).split()[:2]).partition(".")[0]
 
@@ -158,29 +157,24 @@ def build(folder: Path) -> Path:
         compile_sources(api, api_classes)
         compile_sources(namespaces, classes, classes, api_classes)
         folder.mkdir(parents=True, exist_ok=True)
-        return _jar(folder / JAR, classes, f"{digest()}\n{compiler()}\n")
+        entries = {
+            "META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\r\n\r\n",
+            _MADE_OF: f"{digest()}\n{compiler()}\n".encode(),
+        }
+        for file in sorted(classes.rglob("*.class")):
+            entries[file.relative_to(classes).as_posix()] = file.read_bytes()
+        with zipfile.ZipFile(folder / JAR, "w", zipfile.ZIP_DEFLATED) as archive:
+            for entry, octets in entries.items():
+                # A date of its own would make every build differ.
+                archive.writestr(
+                    zipfile.ZipInfo(entry, (1980, 1, 1, 0, 0, 0)), octets, zipfile.ZIP_DEFLATED
+                )
+        return folder / JAR
 
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def _entries(classes: Path, told: str) -> Iterator[tuple[str, bytes]]:
-    yield "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\n\r\n"
-    yield _MADE_OF, told.encode()
-    for path in sorted(classes.rglob("*.class")):
-        yield path.relative_to(classes).as_posix(), path.read_bytes()
-
-
-def _jar(path: Path, classes: Path, told: str) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, octets in _entries(classes, told):
-            # A date of its own would make every build differ.
-            archive.writestr(
-                zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), octets, zipfile.ZIP_DEFLATED
-            )
-    return path
 
 
 def main() -> int:
