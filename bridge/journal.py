@@ -147,12 +147,12 @@ class BatchLines:
 
     __slots__ = (
         "_alike",
+        "_contents",
         "_first",
         "_journal",
         "_judged",
         "_lines",
         "_messages",
-        "_told",
         "_written",
         "everything",
     )
@@ -164,24 +164,24 @@ class BatchLines:
         messages = self._messages = [arrived.message for arrived in received]
         self._first = lines.numbers[lines.link]
         lines.numbers[lines.link] += len(messages)
-        self._told = BatchContents(messages)
+        self._contents = BatchContents(messages)
         #: How many are judged.
         self._judged = 0
         self._written: Deferred[None] | None = None
         if not self.everything:
             return
-        told = self._told
-        bodies = told.octets
-        parts = _parted([headers.destination for headers in told.said])
+        batch = self._contents
+        bodies = batch.octets
+        parts = _parted([headers.destination for headers in batch.received])
         #: Where all are from, if they are from one place.
         self._alike = parts[0][0] if len(parts) == 1 else None
         for destination, places in parts:
             fields = self._fields((Step.RECEIVED,), places, destination, lines.source)
             mine = self._chosen(places)
-            fields["sizes"] = partial(told.sizes, places)
-            fields["bodies_hash"] = partial(told.bodies, places)
-            fields["headers_hash"] = partial(told.headers, places)
-            fields["timestamps"] = partial(told.timestamps, places)
+            fields["sizes"] = partial(batch.sizes, places)
+            fields["bodies_hash"] = partial(batch.bodies, places)
+            fields["headers_hash"] = partial(batch.headers, places)
+            fields["timestamps"] = partial(batch.timestamps, places)
             fields["attempts"] = partial(attempts, received, places)
             self._whole(fields, mine)
             journal.add(
@@ -208,8 +208,8 @@ class BatchLines:
                 gone.append(item.place)
             elif item.dead is None:
                 dropped.append(item.place)
-        self._tell((Step.TRANSFORMED,), gone)
-        self._tell((Step.TRANSFORMED, Step.NOT_TRANSFERRED), dropped)
+        self._add((Step.TRANSFORMED,), gone)
+        self._add((Step.TRANSFORMED, Step.NOT_TRANSFERRED), dropped)
 
     def sent(self, items: Sequence[Item], messages: Sequence[Message]) -> None:
         """Note messages handed to the target, which does not have them yet.
@@ -218,19 +218,19 @@ class BatchLines:
         """
         if not self.everything:
             return
-        given = [message.headers for message in messages]
+        sent = [message.headers for message in messages]
         bodies = [message.body for message in messages]
-        for destination, chosen in _parted([headers.destination for headers in given]):
+        for destination, chosen in _parted([headers.destination for headers in sent]):
             places = [items[at].place for at in chosen]
             fields = self._fields((Step.SENT,), places, destination, self._lines.target)
             fields["bodies_hash"] = partial(
-                self._told.sent_bodies,
+                self._contents.sent_bodies,
                 places,
-                [given[at] for at in chosen],
+                [sent[at] for at in chosen],
                 [bodies[at] for at in chosen],
             )
             fields["headers_hash"] = partial(
-                self._told.sent_headers, places, [given[at] for at in chosen]
+                self._contents.sent_headers, places, [sent[at] for at in chosen]
             )
             # What is not as it was received is held in memory, too.
             octets = sum([len(bodies[at]) for at in chosen]) if self._lines.transforms else 0
@@ -257,17 +257,17 @@ class BatchLines:
         messages = [item.outgoing for item in items if item.outgoing is not None]
         self._arrived((Step.ARRIVED, Step.SETTLED), items, messages, "")
         arrived = {item.place for item in items}
-        self._tell(
+        self._add(
             (Step.SETTLED,), [place for place in range(len(self._messages)) if place not in arrived]
         )
 
     def settled(self) -> None:
         """The source has forgotten all of them."""
-        self._tell((Step.SETTLED,), range(len(self._messages)))
+        self._add((Step.SETTLED,), range(len(self._messages)))
 
     def rolled_back(self, items: Iterable[Item] | None, error: BaseException, comment: str) -> None:
         places = range(len(self._messages)) if items is None else [item.place for item in items]
-        self._tell((Step.ROLLED_BACK,), places, reason=_reason_of(error), comment=comment)
+        self._add((Step.ROLLED_BACK,), places, reason=_reason_of(error), comment=comment)
 
     def given_back(self, items: Sequence[Item], reason: str) -> None:
         """Note that the source delivers all again.
@@ -276,7 +276,7 @@ class BatchLines:
         """
         gone = {item.place for item in items if item.sent or item.doubtful}
         places = [place for place in range(len(self._messages)) if place not in gone]
-        self._tell((Step.ROLLED_BACK,), places, reason=reason)
+        self._add((Step.ROLLED_BACK,), places, reason=reason)
 
     def buried(self, buried: Sequence[tuple[Item, DeadMessage]]) -> None:
         """A dead message queue has these."""
@@ -285,20 +285,20 @@ class BatchLines:
         alike: dict[tuple[BridgeDeadReason, str], list[int]] = {}
         for item, dead in buried:
             # How late each of them was would be a line for each.
-            said = "" if dead.reason is BridgeDeadReason.MESSAGE_EXPIRED else dead.exception
-            alike.setdefault((dead.reason, said), []).append(item.place)
+            comment = "" if dead.reason is BridgeDeadReason.MESSAGE_EXPIRED else dead.exception
+            alike.setdefault((dead.reason, comment), []).append(item.place)
         for (reason, comment), places in alike.items():
             steps = (
                 (Step.EXPIRED, Step.BURIED)
                 if reason is BridgeDeadReason.MESSAGE_EXPIRED
                 else (Step.BURIED,)
             )
-            self._tell(steps, places, True, reason=reason.value, comment=comment)
+            self._add(steps, places, True, reason=reason.value, comment=comment)
 
     def expired(self, item: Item) -> None:
         """Its time was over, and no dead message queue has it."""
         if self is not SILENT:
-            self._tell(
+            self._add(
                 (Step.EXPIRED,), [item.place], True, reason=BridgeDeadReason.MESSAGE_EXPIRED.value
             )
 
@@ -315,8 +315,8 @@ class BatchLines:
 
     # --- lines
 
-    def _tell(
-        self, steps: tuple[str, ...], places: Places, whole: bool = False, **said: str
+    def _add(
+        self, steps: tuple[str, ...], places: Places, whole: bool = False, **more: str
     ) -> None:
         """Write lines of the source's side.
 
@@ -332,7 +332,7 @@ class BatchLines:
         for destination, chosen in parts:
             mine = places if len(parts) == 1 else [places[at] for at in chosen]
             fields = self._fields(steps, mine, destination, self._lines.source)
-            fields.update(said)
+            fields.update(more)
             octets = self._whole(fields, self._chosen(mine)) if whole else 0
             self._journal.add(fields, octets + _OCTETS * len(mine))
 
@@ -359,9 +359,9 @@ class BatchLines:
     ) -> dict[str, object]:
         return {
             "steps": steps,
-            "ids": partial(self._told.ids, places),
-            "prefix": self._told.prefix,
-            "numbers": partial(self._told.ends, places),
+            "ids": partial(self._contents.ids, places),
+            "prefix": self._contents.prefix,
+            "numbers": partial(self._contents.ends, places),
             "destination": str(destination),
             "provider": provider,
             "link": self._lines.link,
@@ -388,7 +388,7 @@ class BatchLines:
 
 
 class _Silent(BatchLines):
-    """A batch of which nothing is told."""
+    """A batch of which nothing is reported."""
 
     __slots__ = ()
 
@@ -425,14 +425,14 @@ class BatchContents:
     Keeps its messages' content, since a provider may change what it was given.
     """
 
-    __slots__ = ("_hashes", "_messages", "_named", "octets", "said")
+    __slots__ = ("_hashes", "_messages", "_named", "octets", "received")
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
         #: The bodies.
         self.octets = [message.body for message in messages]
         #: What is said about them.
-        self.said = [message.headers for message in messages]
+        self.received = [message.headers for message in messages]
         self._hashes: list[str] | None = None
         #: What the ids begin with and the numbers that they end in, or None; empty before that is
         #: known.
@@ -471,36 +471,36 @@ class BatchContents:
         """Hashes of the bodies as received."""
         hashes = self._hashes
         if hashes is None:
-            kinds = [headers.body_type for headers in self.said]
+            kinds = [headers.body_type for headers in self.received]
             hashes = self._hashes = list(map(digest_of_body, kinds, self.octets))
         return hashes if len(places) == len(hashes) else [hashes[place] for place in places]
 
     def headers(self, places: Places) -> list[str]:
         """Hashes of the headers as received."""
-        said = self.said
-        return [digest_of_headers(said[place]) for place in places]
+        received = self.received
+        return [digest_of_headers(received[place]) for place in places]
 
     def sent_bodies(
-        self, places: Places, given: Sequence[Headers], bodies: Sequence[bytes]
+        self, places: Places, sent: Sequence[Headers], bodies: Sequence[bytes]
     ) -> list[str]:
         """Return hashes of bodies as sent.
 
-        :param given: the headers that they are sent with, which say what kind of body that is.
+        :param sent: the headers that they are sent with, which say what kind of body that is.
         """
-        octets, received, known = self.octets, self.said, self.bodies(range(len(self.octets)))
+        octets, received, known = self.octets, self.received, self.bodies(range(len(self.octets)))
         return [
             known[place]
             if body is octets[place] and headers.body_type is received[place].body_type
             else digest_of_body(headers.body_type, body)
-            for place, headers, body in zip(places, given, bodies, strict=True)
+            for place, headers, body in zip(places, sent, bodies, strict=True)
         ]
 
-    def sent_headers(self, places: Places, given: Sequence[Headers]) -> list[str]:
+    def sent_headers(self, places: Places, sent: Sequence[Headers]) -> list[str]:
         """Hashes of headers as sent."""
-        received = self.said
+        received = self.received
         return [
             digest_of_headers(headers, received[place])
-            for place, headers in zip(places, given, strict=True)
+            for place, headers in zip(places, sent, strict=True)
         ]
 
     def _numbered(self) -> tuple[str, list[int]] | None:

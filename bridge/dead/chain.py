@@ -105,7 +105,7 @@ class DeadMessageQueues:
             known of the message.
         """
         burial = Burial(dead, wall_ms(self._reactor))
-        self._tell(burial)
+        self._log_dead(burial)
         failures: list[NotTaken] = []
         taken_by: list[str] = []
         for queue in self._queues:
@@ -123,7 +123,7 @@ class DeadMessageQueues:
             return
         if taken_by and not failures:
             return
-        self._tell_last(burial, failures, taken_by)
+        self._log_everything(burial, failures, taken_by)
         raise NotBuried(dead.message.message_id, failures, taken_by)
 
     async def stop(self) -> None:
@@ -152,7 +152,7 @@ class DeadMessageQueues:
 
     # --- the log
 
-    def _tell(self, burial: Burial) -> None:
+    def _log_dead(self, burial: Burial) -> None:
         dead = burial.dead
         level = LogLevel.info if dead.reason is BridgeDeadReason.MESSAGE_EXPIRED else LogLevel.warn
         if isinstance(dead.message, Unreadable):
@@ -169,7 +169,7 @@ class DeadMessageQueues:
             properties=properties_line(dead.message.headers.properties),
         )
 
-    def _tell_last(
+    def _log_everything(
         self, burial: Burial, failures: Sequence[NotTaken], taken_by: Sequence[str]
     ) -> None:
         """Log all that is known of a message that no queue has: step 6."""

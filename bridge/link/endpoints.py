@@ -76,7 +76,7 @@ class LinkEndpoints:
         self._link: Final = link
         self._factories: Final = (source, target)
         self._log: Final = log
-        self._tell_lost: Final = lost
+        self._on_lost: Final = lost
         self._source_way: Final = connections.dedicated(
             source, link.source.clientid, f"link {link.name}, source"
         )
@@ -263,7 +263,7 @@ class LinkEndpoints:
         if source is not None:
             self._source_loss = lost
             source.close()
-            self._tell_lost(lost)
+            self._on_lost(lost)
 
     # --- pumping
 

@@ -1,6 +1,6 @@
 """One link: its state, its trouble, and what an operator may ask of it.
 
-Owns what is told of a link, when it tries again, and which requests make sense. The ways between
+Owns what is reported of a link, when it tries again, and which requests make sense. The ways between
 its states are :mod:`bridge.link.machine`'s, connections :mod:`bridge.link.endpoints`', batches
 :mod:`bridge.link.pump`'s, one message :mod:`bridge.link.transfer`'s.
 """
@@ -136,7 +136,7 @@ class JMSLink:
         #: How often connecting or pumping was begun: what was begun before has nothing to say any
         #: more.
         self._begun = 0
-        self._moved.told = bridge.log_message_transfer
+        self._moved.as_info = bridge.log_message_transfer
         self._state = LinkState.STOPPED if config.enabled else LinkState.UNINITIALIZED
         self._since_ms = self._now_ms()
         self._settled: list[Deferred[None]] = []
@@ -148,7 +148,7 @@ class JMSLink:
         #: A connection that was lost while the pump was busy with something else.
         self._lost: EndLost | None = None
         #: The failures that the log was told of within :data:`TELL_S`, and when.
-        self._told: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     # --- what an operator does
 
@@ -175,7 +175,7 @@ class JMSLink:
         elif state in (LinkState.STOPPED, LinkState.FAILED):
             self._attempts.begin()
             self._lost = None
-            self._told = {}
+            self._logged = {}
             self._endpoints = LinkEndpoints(
                 self._reactor,
                 self.config,
@@ -225,7 +225,7 @@ class JMSLink:
         From the next message on what it says of the bridge counts.
         """
         self._bridge = bridge
-        self._moved.told = bridge.log_message_transfer
+        self._moved.as_info = bridge.log_message_transfer
         self._transfer.configure(bridge)
 
     def look(self) -> Deferred[None]:
@@ -426,10 +426,10 @@ class JMSLink:
             self._events.give_up()
             return
         if self._state not in (LinkState.PAUSED, LinkState.PAUSING):
-            self._tell_failure(error, wait_s)
+            self._log_failure(error, wait_s)
         self._events.retry(wait_s)
 
-    def _tell_failure(self, error: MessagingError, wait_s: float) -> None:
+    def _log_failure(self, error: MessagingError, wait_s: float) -> None:
         """One line a minute as long as it is the same."""
         text, to_do, now = with_remedy(error), remedy(error), self._reactor.seconds()
         # How often it was tried makes no other failure of it, nor does how a provider puts it that
@@ -437,9 +437,9 @@ class JMSLink:
         reason = to_do or (str(error.cause) if isinstance(error, BatchRefused) else text)
         if isinstance(error, SourceLost):
             reason = f"source: {reason}"
-        self._told = {told: at for told, at in self._told.items() if now - at < TELL_S}
-        log = self._log.debug if reason in self._told else self._log.warn
-        self._told.setdefault(reason, now)
+        self._logged = {before: at for before, at in self._logged.items() if now - at < TELL_S}
+        log = self._log.debug if reason in self._logged else self._log.warn
+        self._logged.setdefault(reason, now)
         log(
             "link {link}: {error}; attempt {attempt} in {wait_s:g} seconds",
             link=self.name,

@@ -74,9 +74,9 @@ class Lag:
             self._looking.addErrback(self._failed).addCallback(self._looked)
         if self._looking is None:
             return succeed(None)
-        told: Deferred[None] = Deferred()
-        self._looking.addCallback(lambda _: told.callback(None))
-        answer: Deferred[Any] = timeout(self._clock, ANSWER_S, told)
+        looked: Deferred[None] = Deferred()
+        self._looking.addCallback(lambda _: looked.callback(None))
+        answer: Deferred[Any] = timeout(self._clock, ANSWER_S, looked)
         return answer.addCallback(lambda _: None)
 
     def _looked(self, _: Any) -> None:
@@ -141,11 +141,11 @@ class Lag:
             self._link, await self._factory.destination(self._link.source.destination)
         )
         if self._factory.waiting is not None:
-            told = await self._factory.waiting(
+            waiting = await self._factory.waiting(
                 spec, self._link.source.clientid or self._factory.client_id
             )
-            if told is not None:
-                self._see(told)
+            if waiting is not None:
+                self._see(waiting)
                 return
         if spec.destination.kind is Kind.TOPIC:
             # Without a durable subscription nothing waits anywhere but here.
@@ -272,7 +272,7 @@ class Moved:
 
     def __init__(self, link: str, counters: LinkCounters, log: Logger, clock: Any) -> None:
         #: Whether each transfer is a line of level INFO; else of FINE.
-        self.told = True
+        self.as_info = True
         #: When the last message was moved, epoch milliseconds; 0 for never.
         self.last_ms = 0
         #: Messages that were received, and sent.
@@ -296,7 +296,7 @@ class Moved:
         if not moved:
             return
         self.last_ms = wall_ms(self._clock)
-        log = self._log.info if self.told else self._log.debug
+        log = self._log.info if self.as_info else self._log.debug
         log("{lines}", lines=_Lines(self._link, moved))
 
 

@@ -78,7 +78,7 @@ class LinkSource(ABC, Generic[S]):
         self.accepted = False
         self._subscription: Final = subscription_of(link, destination)
         self._arrivals: Final = arrivals
-        self._tell_lost: Final = lost
+        self._on_lost: Final = lost
         self._lease: Lease | None = None
         self._session: S | None = None
         self._closed = False
@@ -111,7 +111,7 @@ class LinkSource(ABC, Generic[S]):
         self.failed = lost = SourceLost(error)
         # In this order: the caller that waits for a batch goes on at once, and then reports what became of
         # it.
-        self._tell_lost(lost)
+        self._on_lost(lost)
         self._arrivals.fail(lost)
 
     # --- batches

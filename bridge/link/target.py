@@ -43,7 +43,7 @@ class TargetSession(ABC, Generic[S]):
         #: What the provider calls itself.
         self.product = ""
         self._connection_source: Final = connection_source
-        self._tell_lost: Final = lost
+        self._on_lost: Final = lost
         self._lease: Lease | None = None
         self._session: S | None = None
         #: Why the last connection was lost.
@@ -104,7 +104,7 @@ class TargetSession(ABC, Generic[S]):
                 self._loss = error
                 lease.give_back(broken=True)
                 self._no_room(error)
-                self._tell_lost(TargetLost(error, sent=False))
+                self._on_lost(TargetLost(error, sent=False))
 
         try:
             lease = await self._connection_source.borrow(lost)

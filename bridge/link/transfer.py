@@ -274,13 +274,13 @@ class Transfer:
         # 4
         if self._transformer is None:
             return self._addressed(message, message, None, reply_to, sides)
-        given = (
+        visible = (
             message
             if reply_to is message.headers.reply_to
             else _with_headers(message, reply_to=reply_to)
         )
         try:
-            result = self._transform(self._transformer, given, sides)
+            result = self._transform(self._transformer, visible, sides)
         except TransformFailed as failed:
             return self._failed(failed, sides)
         if result.no_transfer:
@@ -326,8 +326,8 @@ class Transfer:
         destination = branch or sides.destination or Destination(source.kind, source.name)
         # 5
         if self._link.loop_guard and self._identity in _listed(before.headers, HOPS):
-            said = f"the message has been on this link before: {HOPS} is {', '.join(_listed(before.headers, HOPS))}"
-            return Dead(BridgeDeadReason.SEND_FAILURE, said, destination)
+            reason = f"the message has been on this link before: {HOPS} is {', '.join(_listed(before.headers, HOPS))}"
+            return Dead(BridgeDeadReason.SEND_FAILURE, reason, destination)
         # 6
         return ToSend(self._outgoing(message, self._tag(message, before, destination, reply_to)))
 
@@ -380,14 +380,14 @@ class Transfer:
     def _failed(self, failed: TransformFailed, sides: Sides) -> Dead:
         """Step 4, the two policies."""
         cause = failed.__cause__
-        said = (
+        reason = (
             str(failed)
             if cause is None or isinstance(cause, UnknownBranch)
             else f"{failed}: {cause}"
         )
         if self._link.target.consume_no_transfer_on_transform_error:
-            return Dead(BridgeDeadReason.TRANSFORM_FAILURE, said, sides.destination)
-        raise LinkStops(said) from failed
+            return Dead(BridgeDeadReason.TRANSFORM_FAILURE, reason, sides.destination)
+        raise LinkStops(reason) from failed
 
     def _tag(
         self,

@@ -81,10 +81,10 @@ def remedy(error: BaseException) -> str:
             if isinstance(cause, kind):
                 return text
         cause = getattr(cause, "cause", None)
-    said = str(error)
-    if _FULL.search(said):
+    text = str(error)
+    if _FULL.search(text):
         return _MAKE_ROOM
-    return _IF_FULL if _NO_ANSWER.search(said) else ""
+    return _IF_FULL if _NO_ANSWER.search(text) else ""
 
 
 def with_remedy(error: BaseException) -> str:
@@ -114,7 +114,7 @@ class Refusals:
         self._log: Final = log
         self._seconds: Final = seconds
         self._record: Final = record
-        self._told = ("", 0.0)
+        self._logged = ("", 0.0)
         self._since = 0
 
     def __call__(self, cause: MessagingError, count: int) -> None:
@@ -124,11 +124,11 @@ class Refusals:
         )
         self._record(text)
         self._since += count
-        told, at = self._told
+        logged, at = self._logged
         now = self._seconds()
-        if text == told and now - at < TELL_S:
+        if text == logged and now - at < TELL_S:
             return
-        self._told = text, now
+        self._logged = text, now
         self._log.warn(
             "link {link}: {text}; {count} since the last such line, which go to the dead message queues ('imqbridgemgr replay dead' sends them again)",
             link=self._link,
@@ -176,12 +176,12 @@ class Stall:
         self._call: IDelayedCall | None = None
         self._seen: Progress | None = None
         self._since = 0.0
-        self._told = False
+        self._logged = False
 
     def watch(self) -> None:
         """Look from now on, every :data:`LOOK_S` seconds. Idempotent."""
         if self._call is None:
-            self._seen, self._told = None, False
+            self._seen, self._logged = None, False
             self._look()
 
     def stop(self) -> None:
@@ -194,15 +194,15 @@ class Stall:
         self._call = self._clock.callLater(LOOK_S, self._look)
         progress, now = self._progress(), self._clock.seconds()
         if progress != self._seen:
-            if self._told:
+            if self._logged:
                 self._log.info(
                     "link {link}: goes on after {seconds:.0f} seconds",
                     link=self._link,
                     seconds=now - self._since,
                 )
-            self._seen, self._since, self._told = progress, now, False
-        elif progress.doing in _STALLS and not self._told and now - self._since >= STALLED_S:
-            self._told = True
+            self._seen, self._since, self._logged = progress, now, False
+        elif progress.doing in _STALLS and not self._logged and now - self._since >= STALLED_S:
+            self._logged = True
             text = _STALLS[progress.doing].format(seconds=f"{now - self._since:.0f}", **self._names)
             self._record(text)
             self._log.warn(

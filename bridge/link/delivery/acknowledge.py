@@ -259,7 +259,7 @@ class Sending:
 
     def __init__(self, nothing_twice: bool, refused: Callable[[MessagingError, int], None]) -> None:
         self._nothing_twice: Final = nothing_twice
-        self._tell_refused: Final = refused
+        self._on_refused: Final = refused
         #: Messages of the next run, and of the longest that the target has room for.
         self._run = LONGEST_RUN
         self._longest = LONGEST_RUN
@@ -337,7 +337,7 @@ class Sending:
             pump.counters.possible_duplicates += len(run) - len(bad)
         pump.counters.refused += len(bad)
         if bad:
-            self._tell_refused(refused.cause, len(bad))
+            self._on_refused(refused.cause, len(bad))
         give_up(pump, bad, refused.cause, sides)
 
 

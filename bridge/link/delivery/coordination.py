@@ -274,7 +274,7 @@ class Reminders:
         self._transactions: Final = transactions
         self._log: Final = log
         #: When each was logged last, by its id.
-        self._told: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         #: Since when each is as it is, by its id and its time stamp.
         self._since: dict[tuple[str, int], float] = {}
         self._next: IDelayedCall = reactor.callLater(LOOK_S, self._look)
@@ -286,7 +286,7 @@ class Reminders:
 
     def _look(self) -> None:
         now = self._reactor.seconds()
-        told, self._told = self._told, {}
+        logged, self._logged = self._logged, {}
         known, self._since = self._since, {}
         for transaction in self._transactions():
             # Only the wall clock outlives a process; once seen, its age is measured by the clock of
@@ -298,11 +298,11 @@ class Reminders:
             words = _words(self._bridge, transaction)
             if not words or now - since < PATIENCE_S:
                 continue
-            at = told.get(transaction.id)
+            at = logged.get(transaction.id)
             if at is None or now - at >= REPEAT_S:
                 self._log.warn("Transaction {id} {words}", id=transaction.id, words=words)
                 at = now
-            self._told[transaction.id] = at
+            self._logged[transaction.id] = at
         self._next = self._reactor.callLater(LOOK_S, self._look)
 
 

@@ -87,7 +87,7 @@ class Undecided:
             except NotBuried as error:
                 failure = error
                 if number >= known:
-                    self._tell(each.dead, error)
+                    self._log_whole(each.dead, error)
             else:
                 if each in self._kept:
                     self._kept.remove(each)
@@ -96,7 +96,7 @@ class Undecided:
         if failure is not None:
             raise failure
 
-    def _tell(self, dead: DeadMessage, error: NotBuried) -> None:
+    def _log_whole(self, dead: DeadMessage, error: NotBuried) -> None:
         text = whole(dead.message).decode("utf-8")
         parts = [text[start : start + _LINE] for start in range(0, len(text), _LINE)]
         for number, part in enumerate(parts, 1):

@@ -495,13 +495,13 @@ class XADelivery(Delivery):
             dead = Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current)
             item.give_up(work.pump.link, dead, work.sides)
         return [
-            LostMessage(item.dead, partial(_tell_buried, work, item, item.dead))
+            LostMessage(item.dead, partial(_note_buried, work, item, item.dead))
             for item in sent
             if item.dead is not None
         ]
 
 
-def _tell_buried(work: _Work, item: Item, dead: DeadMessage) -> None:
+def _note_buried(work: _Work, item: Item, dead: DeadMessage) -> None:
     if work.batch is not None:
         work.batch.lines.buried([(item, dead)])
 
