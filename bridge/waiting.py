@@ -29,7 +29,7 @@ def deferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Defer
 
 
 def outcome() -> tuple[Deferred[None], Callable[[Exception | None], None]]:
-    """Return a Deferred, and what fires it: with an error, or None for success."""
+    """Return a Deferred, and what fires it: an error, or None for success."""
     done: Deferred[None] = Deferred()
 
     def ended(error: Exception | None) -> None:

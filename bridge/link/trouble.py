@@ -1,4 +1,4 @@
-"""What follows from a link's trouble: attempts, and one line for its operator.
+"""What follows from a link's trouble: attempts, and lines for operators.
 
 Owns how long to wait after a number of failures, what counts as a failed attempt, and what ends a
 row of them; the remedies, when a refusal is reported again, and when a wait is called a stall. What
