@@ -25,7 +25,6 @@ def java_options() -> str:
 
 
 def _make(folder: Path, archive: Path) -> None:
-    """Run the jobs that need most."""
     from pipeline.jobs import ingest, journeys
     from pipeline.output import Output
     from pipeline.session import spark_session

@@ -66,17 +66,12 @@ class JournalWriter:
         folder.mkdir(parents=True, exist_ok=True)
 
     def start_run(self, store_id: str) -> None:
-        """From here on lines are of another run."""
         self.roll()
         self.run = run_name(store_id, self.time)
         self._head = f'{{"v":{VERSION},"run":"{self.run}","instance":"imqbroker","line":'
         self._number = self._line = 0
 
     def add(self, count: int, steps: list[str], destination: str, **fields: Any) -> None:
-        """A line.
-
-        :param count: of its messages.
-        """
         self._line += 1
         rest = _ORDINARY({"steps": steps, "destination": destination, **fields})
         text = f'{self._head}{self._line},"time":{self.time},{rest[1:]}\n'
@@ -93,7 +88,6 @@ class JournalWriter:
             self.roll()
 
     def roll(self) -> None:
-        """End the segment."""
         if self._text:
             self._number += 1
             path = self._folder / segment_name(self.run, self._number)
@@ -134,8 +128,6 @@ def write_journal(
 
 
 class _Traffic:
-    """Bursts, each some steps behind the one before."""
-
     def __init__(
         self,
         writer: JournalWriter,

@@ -61,7 +61,6 @@ class Graveyard:
         self.gateway.until_moving(*LINKS)
 
     def connection(self, administrator: bool = True) -> Connection:
-        """The options of the data source for this gateway."""
         options = {"port": str(self.gateway.port), "timeoutSeconds": "20"}
         if administrator:
             return Connection(
@@ -72,7 +71,6 @@ class Graveyard:
         return Connection({**options, "login": "guest", "passcodeFile": str(guest)})
 
     def arguments(self) -> list[str]:
-        """The same for the command."""
         return [
             "--port",
             str(self.gateway.port),
@@ -83,7 +81,6 @@ class Graveyard:
         ]
 
     def client(self) -> Client:
-        """A connection of the administrator."""
         return Client(self.gateway.port, login="admin", passcode=self._passcode_file.read_text())
 
     # --- dying
@@ -155,7 +152,6 @@ class Graveyard:
     # --- looking
 
     def browsed(self, queue: str, **headers: str) -> list[Frame]:
-        """What is in a queue, in order. :param headers: of SUBSCRIBE."""
         with self.client() as client:
             found = client.ask(
                 "SUBSCRIBE",
@@ -185,11 +181,9 @@ class Graveyard:
         return found[0]
 
     def originals(self) -> list[Message]:
-        """What the dead messages of links hold, in order."""
         return [decode(frame.body) for frame in self.browsed(BRIDGE_DMQ)]
 
     def emptied(self, *queues: str) -> None:
-        """Take everything out of these queues."""
         for queue in queues:
             with self.client() as client:
                 frames = self.browsed(queue, envelope="true")

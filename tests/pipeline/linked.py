@@ -63,13 +63,11 @@ class LinkJournal:
         self.start()
 
     def start(self) -> None:
-        """From here on it is another run."""
         self.roll()
         self.run = run_name("made", self.time)
         self._number = self._line = self._transfer = 0
 
     def roll(self) -> None:
-        """End the segment."""
         if self._lines:
             self._number += 1
             (self._folder / segment_name(self.run, self._number)).write_text(
@@ -78,7 +76,6 @@ class LinkJournal:
             self._lines = []
 
     def cut(self) -> None:
-        """What was written until now is too old to be kept."""
         assert not self._number, "it is in no segment yet"
         self._lines = []
 

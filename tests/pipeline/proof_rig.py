@@ -87,7 +87,6 @@ class ProofGateway(BridgedGateway):
         )
 
     def update(self, queue: str, **properties: str) -> None:
-        """What ``imqcmd update dst`` does."""
         self._client().ask(
             "PUT",
             "/v1/destination",
@@ -355,10 +354,6 @@ class Rig:
     # --- looking
 
     def arguments(self, prefix: str = "", *, far: bool = False) -> list[str]:
-        """Options of a job for the gateway, as its administrator, or for ActiveMQ.
-
-        :param prefix: of their names.
-        """
         if far:
             return [f"--{prefix}port", str(self.far.port)]
         given = {
@@ -369,14 +364,12 @@ class Rig:
         return [word for name, value in given.items() for word in (f"--{prefix}{name}", value)]
 
     def browsed(self, queue: str) -> list[Frame]:
-        """What waits in a queue of the gateway."""
         with Client(
             self.gateway.port, login="admin", passcode=self.passcode_file.read_text()
         ) as client:
             return _browsed(client, queue)
 
     def far_bodies(self, queue: str) -> list[str]:
-        """The bodies of what lies in a queue of ActiveMQ."""
         with Client(self.far.port) as client:
             return [frame.body.decode() for frame in _browsed(client, queue)]
 

@@ -63,12 +63,10 @@ def test_any_change_is_noticed(data: st.DataObject, tmp_path: Path) -> None:
 def test_what_is_no_plan_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="No such file"):
         read_plan(tmp_path / "plan")
-    (tmp_path / "plan").write_text("hello\n")
-    with pytest.raises(PipelineError, match="no plan of a replay"):
-        read_plan(tmp_path / "plan")
-    (tmp_path / "plan").write_text('{"plan":2}\n{}\n')
-    with pytest.raises(PipelineError, match="version 2"):
-        read_plan(tmp_path / "plan")
+    for text, said in (("hello\n", "no plan of a replay"), ('{"plan":2}\n{}\n', "version 2")):
+        (tmp_path / "plan").write_text(text)
+        with pytest.raises(PipelineError, match=said):
+            read_plan(tmp_path / "plan")
 
 
 def test_a_copy_is_of_the_plan_that_was_read_or_there_is_none(tmp_path: Path) -> None:

@@ -25,11 +25,9 @@ class Broker:
 
     @property
     def queue(self) -> dict[str, str]:
-        """The options for the queue of this test."""
         return {"port": str(self.port), **self.options, "destination": f"queue:{self.name}"}
 
     def reads(self, **more: object) -> dict[str, str]:
-        """These options with others."""
         return {**self.queue, **{name: str(value) for name, value in more.items()}}
 
     def client(self, **headers: str) -> Client:
@@ -49,7 +47,6 @@ class Broker:
             client.ask("DISCONNECT", {})
 
     def waiting(self) -> list[str]:
-        """The bodies that wait in the queue, by browsing."""
         with self.client() as client:
             subscribe = {
                 "id": "1",

@@ -51,8 +51,6 @@ def end_at(path: Path, point: str) -> None:
 
 
 class CrashingReader(StompStreamReader):
-    """Ends at a point."""
-
     def reached(self, point: str) -> None:
         assert self._options.staging_path is not None
         end_at(death(self._options.staging_path), point)
@@ -72,8 +70,6 @@ class CrashingWriter(StompStreamWriter):
 
 
 class CrashingSource(StompDataSource):
-    """As ``stomp``."""
-
     @classmethod
     def name(cls) -> str:
         return NAME

@@ -19,7 +19,6 @@ SECRET = "the-passcode-of-somebody"
 
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
-    """The shared session, which knows the data source."""
     register(spark)
     return spark
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,38 @@ def refused(options: dict[str, str]) -> BrokerError:
     return failed.value
 
 
+@contextmanager
+def served(*octets: bytes) -> Iterator[tuple[int, threading.Event]]:
+    """A server that answers CONNECT with these, in a tenth of a second each.
+
+    Gives its port, and what is set when all were sent.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sent = threading.Event()
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                for number, each in enumerate(octets):
+                    time.sleep(0.1 if number else 0)
+                    connection.sendall(each)
+                sent.set()
+                while connection.recv(1000):
+                    pass
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1], sent
+
+
 def test_it_knows_brokers_by_their_word(gateway: Broker) -> None:
-    with Client(parse(gateway.queue, Use.BROWSE)).open() as client:
-        assert client.dialect is GATEWAY
-    with Client(Options(port=activemq().port)).open() as client:
-        assert client.dialect is ACTIVEMQ
-    with Client(Options(port=activemq().port, broker="activemq")).open() as client:
-        assert client.dialect is ACTIVEMQ
+    for options, dialect in (
+        (parse(gateway.queue, Use.BROWSE), GATEWAY),
+        (Options(port=activemq().port), ACTIVEMQ),
+        (Options(port=activemq().port, broker="activemq"), ACTIVEMQ),
+    ):
+        with Client(options).open() as client:
+            assert client.dialect is dialect
     with pytest.raises(
         OptionError, match=r"option broker: is 'gateway', and 127\.0\.0\.1:\d+ is activemq"
     ):
@@ -87,20 +113,8 @@ def test_a_broker_that_says_nothing(free_port: Callable[[], int]) -> None:
 
 
 def test_a_broker_that_speaks_something_else() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n\0")
-                connection.recv(1000)
-
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        error = refused(
-            {"port": str(server.getsockname()[1]), "destination": "queue:a", "timeoutSeconds": "5"}
-        )
+    with served(b"HTTP/1.1 400 Bad Request\r\n\r\n\0") as (port, _):
+        error = refused({"port": str(port), "destination": "queue:a", "timeoutSeconds": "5"})
     assert "sent what is no STOMP" in str(error)
 
 
@@ -179,47 +193,24 @@ def test_a_pause_of_ours_is_no_silence_of_the_broker() -> None:
     """Spark may leave a connection alone for longer than the broker may be silent; what came
     meanwhile is there.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        paused = threading.Event()
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(b"CONNECTED\nversion:1.2\nheart-beat:100,0\n\n\0")
-                for _ in range(10):
-                    time.sleep(0.1)
-                    connection.sendall(b"\n")
-                connection.sendall(
-                    b"MESSAGE\nmessage-id:1\nsubscription:1\ndestination:/queue/a\n\n\0"
-                )
-                paused.set()
-                while connection.recv(1000):
-                    pass
-
-        threading.Thread(target=answer, daemon=True).start()
-        with Client(Options(port=server.getsockname()[1], heart_beat=0.1)).open() as client:
-            assert paused.wait(60)
-            assert [
-                frame.head.headers["message-id"] for frame in client.receive(time.monotonic() + 60)
-            ] == ["1"]
-            client.close()
+    connected = b"CONNECTED\nversion:1.2\nheart-beat:100,0\n\n\0"
+    message = b"MESSAGE\nmessage-id:1\nsubscription:1\ndestination:/queue/a\n\n\0"
+    with (
+        served(connected, *[b"\n"] * 10, message) as (port, sent),
+        Client(Options(port=port, heart_beat=0.1)).open() as client,
+    ):
+        assert sent.wait(60)
+        found = client.receive(time.monotonic() + 60)
+        assert [frame.head.headers["message-id"] for frame in found] == ["1"]
+        client.close()
 
 
 def test_silence_ends_a_connection() -> None:
     """A broker that promises heart-beats and sends none is taken for dead."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(b"CONNECTED\nversion:1.2\nheart-beat:100,100\n\n\0")
-                while connection.recv(1000):
-                    pass
-
-        threading.Thread(target=answer, daemon=True).start()
-        with Client(Options(port=server.getsockname()[1], heart_beat=0.1)).open() as client:
-            with pytest.raises(ConnectionLost, match="has been silent"):
-                client.receive(time.monotonic() + 60)
-            client.close()
+    with (
+        served(b"CONNECTED\nversion:1.2\nheart-beat:100,100\n\n\0") as (port, _),
+        Client(Options(port=port, heart_beat=0.1)).open() as client,
+    ):
+        with pytest.raises(ConnectionLost, match="has been silent"):
+            client.receive(time.monotonic() + 60)
+        client.close()

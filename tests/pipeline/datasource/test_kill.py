@@ -32,7 +32,6 @@ PATIENCE = 240.0
 
 
 def named(process: psutil.Process) -> str:
-    """Its name; empty where it has ended already, as what Java starts does soon."""
     try:
         return str(process.name())
     except psutil.NoSuchProcess:
@@ -54,7 +53,6 @@ class Feeder(threading.Thread):
         self.sent = 0
 
     def allow(self, more: int) -> None:
-        """So many more at once."""
         self._allowed += more
 
     def run(self) -> None:
@@ -116,7 +114,6 @@ class Query:
         return (self.folder / "said.txt").read_text(errors="replace")[-5000:]
 
     def has_java(self) -> bool:
-        """Whether its Java machine runs."""
         return bool(_java(self._tree()))
 
     def _tree(self) -> list[psutil.Process]:
@@ -162,7 +159,6 @@ def moments(folder: Path) -> list[Callable[[], bool]]:
 
 
 def sink(folder: Path) -> list[str]:
-    """What the sink has, by its log."""
     paths: set[str] = set()
     for log in (folder / "sink" / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:

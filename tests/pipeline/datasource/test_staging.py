@@ -46,27 +46,28 @@ def ids(staged: Staged) -> list[str]:
     return [one for batch in staged.batches for one in batch.column("message_id").to_pylist()]
 
 
+def opened(folder: Path) -> tuple[Staging, int]:
+    """The folder of a run that has begun, and its epoch."""
+    staging = Staging(folder, SOURCE)
+    return staging, staging.begin().epoch
+
+
 def begun(folder: Path, partitions: int = 1) -> tuple[Staging, int]:
     """The folder of a run whose first micro-batch is planned, and the run's epoch."""
-    staging = Staging(folder, SOURCE)
-    epoch = staging.begin().epoch
+    staging, epoch = opened(folder)
     assert staging.plan(epoch, 1, partitions) == partitions
     return staging, epoch
 
 
 def test_the_first_to_publish_counts(tmp_path: Path) -> None:
-    staging = Staging(tmp_path / "s", SOURCE)
-    epoch = staging.begin().epoch
-    assert staging.plan(epoch, 1, 2) == 2
+    staging, epoch = begun(tmp_path / "s", 2)
     first = staging.publish(1, 0, 0, epoch, messages(["a", "b"]), True)
     assert first.mine
     second = Staging(tmp_path / "s", SOURCE).publish(1, 0, 0, epoch, messages(["c"]), True)
-    assert not second.mine
-    assert ids(second) == ["a", "b"]
+    assert (second.mine, ids(second)) == (False, ["a", "b"])
     found = staging.find(1, 0)
     assert found is not None
-    assert found.batches == list(first.batches)
-    assert (found.received, found.ended) == (2, End.FULL)
+    assert (found.batches, found.received, found.ended) == (list(first.batches), 2, End.FULL)
     assert staging.plan(epoch, 1, 5) == 2
     assert list((tmp_path / "s").glob("*.tmp")) == []
 
@@ -77,8 +78,7 @@ def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worke
     staging, epoch = begun(tmp_path, 2)
     staging.publish(1, 0, 0, epoch, messages(["a", "b"]), True)
     again = staging.publish(1, 1, 0, epoch, messages(["b", "c", "c"]), True)
-    assert ids(again) == ["c"]
-    assert again.received == 3
+    assert (ids(again), again.received) == (["c"], 3)
     staging.commit(1)
     assert list(tmp_path.glob("*.arrow")) == []
     assert sorted(path.name.split(".", 1)[1] for path in (tmp_path / "ids").iterdir()) == [
@@ -93,9 +93,7 @@ def test_what_comes_again_is_dropped_also_by_another_partition_and_another_worke
 
 
 def test_a_worker_of_an_older_run_publishes_nothing(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    old = staging.begin().epoch
-    staging.plan(old, 1, 2)
+    staging, old = begun(tmp_path, 2)
     new = staging.begin().epoch
     with pytest.raises(StagingError, match="another run of the query"):
         staging.publish(1, 0, 0, old, messages(["a"]), True)
@@ -115,8 +113,7 @@ def test_a_micro_batch_that_is_over_takes_no_more(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_another_query_is_refused(tmp_path: Path) -> None:
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
+    staging, epoch = opened(tmp_path)
     with pytest.raises(StagingError, match=r"queue:orders.*reads queue:other"):
         Staging(tmp_path, "queue:other").begin()
     with pytest.raises(StagingError, match="lost files"):
@@ -125,12 +122,10 @@ def test_a_folder_of_another_query_is_refused(tmp_path: Path) -> None:
     staging.commit(1)
     with pytest.raises(StagingError, match="checkpoint is older"):
         staging.plan(epoch, 1, 2)
-    (tmp_path / "state.json").write_text('{"version": 9}')
-    with pytest.raises(StagingError, match="another version"):
-        staging.state()
-    (tmp_path / "state.json").write_text("{")
-    with pytest.raises(StagingError, match="cannot be read"):
-        staging.state()
+    for state, said in (('{"version": 9}', "another version"), ("{", "cannot be read")):
+        (tmp_path / "state.json").write_text(state)
+        with pytest.raises(StagingError, match=said):
+            staging.state()
     (tmp_path / "file").touch()
     with pytest.raises(StagingError, match="stagingPath"):
         Staging(tmp_path / "file", SOURCE).begin()
@@ -140,8 +135,7 @@ def test_a_folder_of_another_query_is_refused(tmp_path: Path) -> None:
 
 def test_most_messages_say_how_old_a_micro_batch_is(tmp_path: Path) -> None:
     """One sender whose clock is ahead, or behind, does not."""
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
+    staging, epoch = opened(tmp_path)
     for batch, times in enumerate(([1, 1, 9], [1, 9, 9], [], [0, 9]), 1):
         staging.plan(epoch, batch, 1)
         frames = [
@@ -172,8 +166,7 @@ def test_ids_that_are_in_no_file_leave_the_memory(
 ) -> None:
     monkeypatch.setattr(remembered, "_MANY", 50)
     monkeypatch.setattr(module, "SETTLED_IDS", 20)
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
+    staging, epoch = opened(tmp_path)
     most = 0
     for batch in range(1, 60):
         staging.plan(epoch, batch, 1)
@@ -192,8 +185,7 @@ def test_ids_that_are_in_no_file_leave_the_memory(
 
 def test_ids_are_forgotten_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLED_IDS", 25)
-    staging = Staging(tmp_path, SOURCE)
-    epoch = staging.begin().epoch
+    staging, epoch = opened(tmp_path)
     for batch in range(1, 11):
         staging.plan(epoch, batch, 2)
         staging.publish(batch, 0, 0, epoch, messages([f"{batch}-{one}" for one in range(10)]), True)
@@ -209,9 +201,7 @@ def test_ids_are_forgotten_in_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_folder_that_was_removed_and_made_again_remembers_nothing(tmp_path: Path) -> None:
     for _ in range(2):
-        staging = Staging(tmp_path / "s", SOURCE)
-        epoch = staging.begin().epoch
-        staging.plan(epoch, 1, 2)
+        staging, epoch = begun(tmp_path / "s", 2)
         assert ids(staging.publish(1, 0, 0, epoch, messages(["a"]), True)) == ["a"]
         shutil.rmtree(tmp_path / "s")
 
@@ -320,9 +310,7 @@ def test_a_commit_that_ends_halfway_forgets_no_ids(
     for left in range(1 << len(files)):
         for again in (False, True):
             folder = tmp_path / f"{left}-{again}"
-            staging = Staging(folder, SOURCE)
-            epoch = staging.begin().epoch
-            staging.plan(epoch, 1, 1)
+            staging, epoch = begun(folder)
             for number, piece in enumerate(pieces(2, over=False)):
                 staging.publish(1, 0, number, epoch, piece, True)
             staging.settled(1, 0, 0)
@@ -335,8 +323,7 @@ def test_a_commit_that_ends_halfway_forgets_no_ids(
                 if not left >> number & 1:
                     (folder / name).unlink(missing_ok=True)
             Remembered._all.clear()
-            staging = Staging(folder, SOURCE)
-            epoch = staging.begin().epoch
+            staging, epoch = opened(folder)
             staging.plan(epoch, 2, 1)
             if again:
                 staging.commit(2)
@@ -344,8 +331,7 @@ def test_a_commit_that_ends_halfway_forgets_no_ids(
             found = staging.publish(
                 3 if again else 2, 0, 0, epoch, messages(["0a", "0b", "1a", "1b", "x"]), True
             )
-            assert ids(found) == ["x"], (left, again)
-            assert found.mine
+            assert (ids(found), found.mine) == (["x"], True), (left, again)
 
 
 def test_who_reads_what_another_has_published_has_it_on_the_disk(
@@ -385,8 +371,6 @@ class Died(Exception):
 
 @dataclass
 class Broker:
-    """One queue: what waits, and what each connection holds."""
-
     waiting: deque[str]
     held: dict[int, list[str]] = field(default_factory=dict)
 

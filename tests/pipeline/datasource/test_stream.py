@@ -39,7 +39,6 @@ pytestmark = pytest.mark.brokers
 
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
-    """The shared session, which knows the data source."""
     register(spark)
     spark.dataSource.register(CrashingSource)
     return spark

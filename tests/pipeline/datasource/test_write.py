@@ -39,7 +39,6 @@ ROWS = pa.schema([("body", pa.binary()), ("correlation_id", pa.string())])
 
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
-    """The shared session, which knows the data source."""
     register(spark)
     spark.dataSource.register(CrashingSource)
     return spark

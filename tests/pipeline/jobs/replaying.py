@@ -20,7 +20,6 @@ from tests.pipeline.conftest import brief_arguments
 
 
 def killing(point: str, times: int) -> partial[Replay]:
-    """The replay that does it."""
     left = [times]
 
     def reached(where: str) -> None:

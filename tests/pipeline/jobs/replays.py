@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOBODY = Connection({})
+#: Of the command.
+OPTIONS = (
+    "queue",
+    "archive",
+    "where",
+    "to",
+    "new_ids",
+    "strict",
+    "plan",
+    "approve",
+    "journal",
+    "rate",
+    "remove",
+    "in_doubt",
+)
 TYPED: dict[str, Value] = {
     "small": Byte(3),
     "short": Short(-4),
@@ -63,8 +78,6 @@ def order(number: int, kind: BodyType = BodyType.TEXT, **more: Any) -> Message:
 
 
 class Job:
-    """Runs the job as its command does."""
-
     def __init__(self, spark: SparkSession, graveyard: Graveyard, folder: Path) -> None:
         self._spark = spark
         self.graveyard = graveyard
@@ -81,25 +94,10 @@ class Job:
             "ledger": self.ledger,
             **options,
         }
-        names = (
-            "queue",
-            "archive",
-            "where",
-            "to",
-            "new_ids",
-            "strict",
-            "plan",
-            "approve",
-            "journal",
-            "rate",
-            "remove",
-            "in_doubt",
-        )
-        check({**dict.fromkeys(names), **given})
+        check({**dict.fromkeys(OPTIONS), **given})
         return run(self._spark, **given)
 
     def make(self, queue: str | None = BRIDGE_DMQ, **options: Any) -> Path:
-        """A plan."""
         self.plan.unlink(missing_ok=True)
         self.run(
             queue=queue, plan=self.plan, **{"connection": self.graveyard.connection(), **options}

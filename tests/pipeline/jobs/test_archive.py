@@ -64,7 +64,6 @@ def bodies(spark: SparkSession, folder: Path) -> Counter[bytes]:
 
 
 def encodings(path: Path, name: str) -> str:
-    """How a column is written."""
     group = parquet.ParquetFile(path).metadata.row_group(0)
     columns = (group.column(number) for number in range(group.num_columns))
     return " ".join(

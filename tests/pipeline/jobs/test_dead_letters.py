@@ -31,7 +31,6 @@ def dead_letters(
     connection: Connection | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """The groups that the job writes."""
     from pipeline.jobs.dead_letters import run
 
     queue = options.pop("queue", None)
@@ -104,7 +103,6 @@ def test_nothing_dead_is_one_line(
 
 
 def journal(folder: Path, *lines: Mapping[str, Any], version: int = VERSION) -> str:
-    """A journal with these lines, of now."""
     run = run_name("abc", 1)
     now = time.time_ns() // 1000
     whole = [

@@ -57,7 +57,6 @@ def _until_more(
 
 
 def _files(folder: Path) -> int:
-    """How many files of events there are, in the table or not yet."""
     # Unlike a glob it does not mind folders that go while it looks.
     return sum(
         name.endswith(".parquet")
@@ -67,7 +66,6 @@ def _files(folder: Path) -> int:
 
 
 def _batches(folder: Path) -> int:
-    """How many batches are in the ledger."""
     found = os.walk(folder / "table" / "ledger")
     return sum(
         name.endswith(".parquet")

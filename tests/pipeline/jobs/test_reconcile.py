@@ -35,7 +35,6 @@ def running(tmp_path: Path) -> Iterator[LinkedGateway]:
 
 
 def connection(running: LinkedGateway, folder: Path) -> Connection:
-    """To its broker, as guest."""
     passcode = folder / "passcode"
     passcode.write_text("guest")
     return Connection(

@@ -5,8 +5,7 @@ it cannot is listed first.
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,14 +15,10 @@ from pipeline.connection import Connection
 from pipeline.errors import PipelineError
 from pipeline.ledger import State, opened
 from tests.crash.client import Client
-from tests.pipeline.graveyard import Graveyard
 from tests.pipeline.jobs.replays import BODIES, Job, order
 from tests.servers import activemq
 
 pytestmark = pytest.mark.brokers
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 HEADERS = Headers(
     Queue("x"),
@@ -32,11 +27,6 @@ HEADERS = Headers(
     type="order",
     properties={"number": "9", "customer": "me"},
 )
-
-
-@pytest.fixture
-def job(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) -> Job:
-    return Job(spark, graveyard, tmp_path)
 
 
 def test_what_cannot_be_carried_is_listed_and_the_rest_arrives(
@@ -104,7 +94,6 @@ def test_what_an_interrupted_replay_may_have_sent_is_not_sent_without_being_told
 
 
 def received(there: Connection, count: int) -> list[tuple[dict[str, str], bytes]]:
-    """What arrived, taken."""
     with Client(int(there.options["port"])) as client:
         found = client.ask(
             "SUBSCRIBE", {"destination": "/queue/revived", "id": "1", "ack": "client"}

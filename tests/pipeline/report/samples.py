@@ -50,7 +50,6 @@ HOSTILE: Final[tuple[str | None, ...]] = (
 
 
 def summaries(seed: int = 1) -> dict[str, Summary]:
-    """By name of job, or of what is special."""
     random = Random(seed)
     hours = [START + timedelta(hours=hour) for hour in range(30)]
     outcomes = {"delivered": 40_111, "waiting": 12, "lost": 2, "dead": 106}
@@ -212,7 +211,6 @@ def summaries(seed: int = 1) -> dict[str, Summary]:
 
 
 def hostile() -> Summary:
-    """Everything in every place."""
     first = str(HOSTILE[0])
     named = {str(text): text for text in HOSTILE}
     return Summary(

@@ -30,7 +30,6 @@ def shown(kind: str, folder: Path, dark: bool = False) -> Opened:
 
 
 def colours(picture: Path) -> dict[tuple[int, ...], int]:
-    """How many points of the picture have which colour."""
     with Image.open(picture) as image:
         found = image.convert("RGB").getcolors(1 << 24)
     assert found is not None

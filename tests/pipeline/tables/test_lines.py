@@ -14,7 +14,6 @@ _LINE = '{"v":1,"run":"r","line":%d,"time":1,"ids":["a"],"steps":["produced"]}\n
 
 
 def _stream(spark: SparkSession, folders: list[Path], checkpoint: Path) -> int:
-    """How many lines a stream of the folders has."""
     name = f"of_{checkpoint.name}"
     query = (
         line_stream(spark, [str(folder) for folder in folders], 1 << 20)

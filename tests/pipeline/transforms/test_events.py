@@ -82,11 +82,15 @@ def _lines(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _read(spark: SparkSession, texts: list[str]) -> DataFrame:
-    """Lines as they are read of a file, from memory."""
     rows = spark.createDataFrame([(text,) for text in texts], "value string").repartition(1)
     return rows.select(
         sql.from_json("value", schema(), {"columnNameOfCorruptRecord": "_damaged"}).alias("line")
     ).select("line.*")
+
+
+def _line(**fields: Any) -> dict[str, Any]:
+    """A line of one event, with other fields."""
+    return {"v": 1, "run": "r", "line": 1, "time": 1, "ids": ["a"], "steps": ["produced"], **fields}
 
 
 def _found(frame: DataFrame) -> list[dict[str, Any]]:
@@ -121,21 +125,12 @@ def test_any_lines_become_the_events_of_a_plain_loop(
 
 
 def test_the_day_is_that_of_utc(spark: SparkSession) -> None:
-    line = {
-        "v": 1,
-        "run": "r",
-        "line": 1,
-        "time": 1_772_409_599_999_999,
-        "ids": ["a"],
-        "steps": ["produced"],
-    }
-    assert (
-        str(events(_read(spark, [json.dumps(line)])).select("day").collect()[0][0]) == "2026-03-01"
-    )
+    line = json.dumps(_line(time=1_772_409_599_999_999))
+    assert str(events(_read(spark, [line])).select("day").collect()[0][0]) == "2026-03-01"
 
 
 def test_a_version_that_is_not_known_is_refused_in_one_line(spark: SparkSession) -> None:
-    line = {"v": 2, "run": "r-1", "line": 17, "time": 1, "ids": ["a"], "steps": ["produced"]}
+    line = _line(v=2, run="r-1", line=17)
     with pytest.raises(Exception, match="version 2") as raised:
         events(_read(spark, [json.dumps(line)])).count()
     assert sentence(raised.value) == (
@@ -144,30 +139,14 @@ def test_a_version_that_is_not_known_is_refused_in_one_line(spark: SparkSession)
 
 
 def test_a_body_that_is_damaged_is_none(spark: SparkSession) -> None:
-    line = {
-        "v": 1,
-        "run": "r",
-        "line": 1,
-        "time": 1,
-        "ids": ["a", "b"],
-        "steps": ["received"],
-        "bodies": ["YWJ[", "YWJj"],
-    }
-    assert [
-        row.body for row in events(_read(spark, [json.dumps(line)])).orderBy("place").collect()
-    ] == [None, b"abc"]
+    line = json.dumps(_line(ids=["a", "b"], steps=["received"], bodies=["YWJ[", "YWJj"]))
+    found = events(_read(spark, [line])).orderBy("place").collect()
+    assert [row.body for row in found] == [None, b"abc"]
 
 
 def test_a_line_of_another_version_is_refused_whatever_it_has_become(spark: SparkSession) -> None:
     for line in (
-        {
-            "v": 2,
-            "run": "r-1",
-            "line": 17,
-            "time": "2026-03-01T06:00:00Z",
-            "ids": {"a": 1},
-            "steps": ["produced"],
-        },
+        _line(v=2, run="r-1", line=17, time="2026-03-01T06:00:00Z", ids={"a": 1}),
         {"v": 2, "events": []},
     ):
         read = _read(spark, [json.dumps(line)])
@@ -187,15 +166,7 @@ def test_a_time_that_no_calendar_has_is_none(spark: SparkSession) -> None:
         253_402_300_799_999,
         1,
     ]
-    line = {
-        "v": 1,
-        "run": "r",
-        "line": 1,
-        "time": 1,
-        "ids": ["a"] * len(stamps),
-        "steps": ["received"],
-        "timestamps": stamps,
-    }
+    line = _line(ids=["a"] * len(stamps), steps=["received"], timestamps=stamps)
     found = (
         events(_read(spark, [json.dumps(line)]))
         .orderBy("place")
@@ -206,9 +177,7 @@ def test_a_time_that_no_calendar_has_is_none(spark: SparkSession) -> None:
 
 
 def test_damaged_lines_are_left_out_and_can_be_counted(spark: SparkSession, tmp_path: Path) -> None:
-    good = json.dumps(
-        {"v": 1, "run": "r", "line": 1, "time": 1, "ids": ["a", "b"], "steps": ["produced"]}
-    )
+    good = json.dumps(_line(ids=["a", "b"]))
     cut = [
         good[:40],
         '{"v":1,"run":"r"}',
@@ -240,9 +209,7 @@ def test_damaged_lines_are_left_out_and_can_be_counted(spark: SparkSession, tmp_
 
 
 def test_the_plan_has_neither_a_shuffle_nor_python(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "r-0000000001.jsonl").write_text(
-        '{"v":1,"run":"r","line":1,"time":1,"ids":["a"],"steps":["produced"]}\n'
-    )
+    (tmp_path / "r-0000000001.jsonl").write_text(json.dumps(_line()) + "\n")
     plan = events(lines(spark, [str(tmp_path)]))._jdf.queryExecution().toString()
     assert "Exchange" not in plan
     assert "Python" not in plan

@@ -98,7 +98,6 @@ def test_a_message_that_comes_again_is_judged_with_what_was_before_the_window(
 
 
 def doubted(found: list[Row], ids: Iterable[str]) -> None:
-    """These are doubted, as lines are missing, and none is called lost."""
     assert {row.id for row in found if row.doubt == "lines are missing"} == set(ids)
     assert not [row for row in found if row.outcome == "lost"]
 

@@ -63,7 +63,6 @@ def buried(
 
 
 def expired(number: int, died: datetime = NOW) -> dict[str, Any]:
-    """A message of the broker's own dead message queue."""
     said = {
         dead.UNDELIVERED_REASON: "EXPIRED",
         dead.UNDELIVERED_TIMESTAMP: ms(died),
