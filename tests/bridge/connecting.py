@@ -77,7 +77,6 @@ class Gated:
         return connection
 
     def hold(self) -> None:
-        """Those who connect from now on wait."""
         self.gate = Deferred()
 
     def release(self) -> None:
@@ -103,7 +102,6 @@ class Bench:
     def factory(
         self, ref_name: str = "here", client_id: str | None = None, **attributes: Any
     ) -> AdministeredFactory:
-        """A factory of the broker."""
         properties = {} if client_id is None else {"imqConfiguredClientID": client_id}
         return self.factories.get(ConnectionFactory(ref_name, properties=properties, **attributes))
 
@@ -126,12 +124,10 @@ class Bench:
         await until(lambda: lost, lambda: "the broker is still there")
 
     def alive(self) -> int:
-        """How many connections of the broker are open."""
         return sum(1 for connection in self.provider.open if is_open(connection))
 
 
 def is_open(connection: Connection) -> bool:
-    """Whether something can be asked of it."""
     try:
         connection.session(Mode.AUTO).close()
     except MessagingError:

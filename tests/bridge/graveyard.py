@@ -60,7 +60,6 @@ def original(**changes: Any) -> Message:
 
 
 def died(message: Message | None = None, **changes: Any) -> DeadMessage:
-    """A message that a link has given up."""
     given: dict[str, Any] = {
         "message": original() if message is None else message,
         "reason": BridgeDeadReason.SEND_FAILURE,
@@ -80,8 +79,6 @@ def _no_jvm() -> JavaOptions:
 
 
 class Doing:
-    """Something under way."""
-
     def __init__(self, work: Awaitable[object]) -> None:
         #: True for success, or what was raised.
         self.results: list[BaseException | bool] = []
@@ -135,7 +132,6 @@ class Graveyard:
         )
 
     def burying(self, dead: DeadMessage | None = None) -> Doing:
-        """Begin."""
         return Doing(self.queues.bury(died() if dead is None else dead))
 
     def bury(self, dead: DeadMessage | None = None) -> Doing:
@@ -163,7 +159,6 @@ class Graveyard:
         return isinstance(connecting.results[0], ClientIdInUse)
 
     def later(self, seconds: float) -> None:
-        """Time passes."""
         self.stepped.later(seconds)
 
     def messages(self, destination: Destination = BUILT_IN) -> list[Message]:

@@ -13,8 +13,6 @@ from tests.gateway.journal.reading import Event, Line, events_of, lines_of
 
 
 class Journaled:
-    """The brokers of a test, and the journal of the links between them."""
-
     def __init__(self, rig: Rig, folder: Path) -> None:
         self.rig = rig
         self.folder = folder
@@ -31,7 +29,6 @@ class Journaled:
         return self.journal
 
     async def close(self) -> None:
-        """Have all lines written."""
         if not self._closed:
             self._closed = True
             await self.journal.close()

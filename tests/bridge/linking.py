@@ -135,8 +135,6 @@ class Graves:
 
 
 class Side:
-    """One of the two brokers."""
-
     def __init__(self, backend: Embedded, name: str) -> None:
         self.backend = backend
         self.provider = Away(backend.provider(), name)
@@ -162,7 +160,6 @@ class Side:
         return succeed(SOURCE if (destination.lookup_name or "").endswith("source") else TARGET)
 
     async def send(self, *bodies: str, to: Destination = SOURCE, **headers: Any) -> None:
-        """Have these sent, and stored."""
         client = await self.seam.connect()
         await client.send(to, bodies, **headers)
         await client.close()
@@ -187,8 +184,6 @@ class Side:
 
 @implementer(ILogObserver)
 class _Observer:
-    """Keeps the texts."""
-
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
 
@@ -240,7 +235,6 @@ class Rig:
         )
 
     def coordinator(self) -> Coordinator:
-        """That of the links' transactions."""
         return self.coordination.coordinator()
 
     def link(
@@ -293,7 +287,6 @@ class Rig:
         return made
 
     async def started(self, **link: Any) -> JMSLink:
-        """A link that moves messages."""
         made = self.link(**link)
         await made.start()
         assert made.state is LinkState.STARTED, made.status().last_error

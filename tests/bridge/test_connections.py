@@ -48,7 +48,6 @@ async def replaced(bench: Bench, way: ConnectionSource, lease: Lease) -> None:
 
 
 async def closed(bench: Bench, lease: Lease) -> None:
-    """Wait until the connection is closed."""
     await until(lambda: not is_open(lease.connection), lambda: "it is still open")
 
 
@@ -207,8 +206,6 @@ class Told:
 
 
 class Point:
-    """An entry point to what is here."""
-
     value = "tests:here"
 
     def __init__(self, made: Any) -> None:
@@ -219,7 +216,6 @@ class Point:
 
 
 def made_of(bench: Bench, provider: Any) -> AdministeredFactory:
-    """A factory of this provider, of another package."""
     points: Any = {"theirs": Point(provider)}
     factories = Factories(clock, Embedded(bench.provider, GUEST), JavaOptions, lambda: points)
     return factories.get(ConnectionFactory("theirs", properties={"provider": "theirs"}))

@@ -43,7 +43,6 @@ DMQ = Queue("dmq")
 
 
 def made(message: DeadMessage) -> Message:
-    """As it goes to a queue."""
     burial = Burial(message, NOW)
     return Message(headers_of(message, burial.properties, burial.body, DMQ), burial.body.octets)
 

@@ -35,7 +35,6 @@ DENIED = "queue.a.produce.deny.user=*\n"
 
 
 def allow(graveyard: Graveyard) -> None:
-    """Nobody is denied anything from now on."""
     graveyard.stepped.access.path.write_text(
         graveyard.stepped.access.path.read_text().replace(DENIED, "")
     )

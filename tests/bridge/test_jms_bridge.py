@@ -6,21 +6,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
 from bridge import jms_bridge
+from bridge.config.changes import Changes
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.config.problems import ConfigurationError
 from bridge.jms_bridge import JMSBridge
+from bridge.link import link as links
 from bridge.link.delivery.coordination import Coordination
 from bridge.link.errors import LinkRefused
 from bridge.manager import STOP_S
@@ -28,13 +31,14 @@ from bridge.providers.jms.command import SETTINGS as JAVA_SETTINGS
 from bridge.settings import SETTINGS
 from bridge.status import BridgeState, LinkState, WrongState
 from bridge.xa.opening import TransactionProperties, open_coordinator
+from gateway.broker.xa.resource import EmbeddedXAResource
 from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction
 from gateway.instance.settings import Settings, SettingsError, read
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.jms_message import JMSMessage
-from gateway.messaging.provider import Connection, Credentials, Done, Mode, Provider
+from gateway.messaging.provider import Connection, Credentials, Done, Mode, Provider, Xid
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.linking import clock
 from tests.contract.backends.embedded import EmbeddedMemory
@@ -45,6 +49,7 @@ from tests.on_reactor import on_reactor
 NAME = "orders"
 DECLARED = (*settings_general.SETTINGS, *SETTINGS, *JAVA_SETTINGS)
 PLAIN = 'transacted="false"'
+NUMBERS = [str(number) for number in range(20)]
 
 
 def link(
@@ -85,8 +90,6 @@ def stomp(ref_name: str, port: int, more: str = "") -> str:
 
 
 class Failing(MessageTransformer):
-    """Fails on every message."""
-
     def transform(self, message: JMSMessage, *_: Any) -> JMSMessage:
         raise ValueError("no")
 
@@ -205,13 +208,16 @@ class Place:
         await self.bridge.start()
         assert self.state() is BridgeState.STARTED
 
+    async def reloaded(self, text: str) -> Changes:
+        self.write(text)
+        return await self.bridge.reload()
+
     async def send(self, queue: str, *bodies: str) -> None:
         client = await self.seam.connect()
         await client.send(Queue(queue), bodies)
         await client.close()
 
     async def moved(self, source: str, target: str, body: str = "x") -> None:
-        """A message sent to one arrives at the other."""
         await self.send(source, body)
         await self.seam.has_left(Queue(target), [body])
 
@@ -227,7 +233,6 @@ class Place:
         return len(inbox.messages)
 
     async def unused(self, client_id: str) -> None:
-        """Nobody is connected with this identifier."""
         client = await self.seam.connect(client_id)
         await client.close()
 
@@ -246,32 +251,13 @@ class Place:
         await self.backend.stop()
 
 
-def with_place(test: Callable[..., Any]) -> Any:
-    """Run a coroutine with a place, which is closed behind it."""
-
-    @wraps(test)
-    async def run(**given: Any) -> None:
-        backend = EmbeddedMemory()
-        await backend.start(given["tmp_path"])
-        place = Place(given.pop("tmp_path"), backend)
-        try:
-            await test(place, **given)
-        finally:
-            await place.close()
-
-    import inspect
-
-    parameters = [
-        parameter
-        for name, parameter in inspect.signature(test).parameters.items()
-        if name != "place"
-    ]
-    fixture = inspect.Parameter("tmp_path", inspect.Parameter.KEYWORD_ONLY)
-    decorated: Any = on_reactor(run)
-    decorated.__signature__ = inspect.Signature(
-        [fixture, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters)]
-    )
-    return decorated
+@pytest_twisted.async_yield_fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    backend = EmbeddedMemory()
+    await backend.start(tmp_path)
+    made = Place(tmp_path, backend)
+    yield made
+    await made.close()
 
 
 @contextmanager
@@ -293,7 +279,7 @@ async def wrong(asked: Deferred[Any]) -> WrongState:
 # --- start and stop
 
 
-@with_place
+@on_reactor
 async def test_it_starts_moves_messages_and_stops(place: Place) -> None:
     identified = '<connection-factory ref-name="named"><property name="imqConfiguredClientID" value="me"/></connection-factory>'
     await place.started(
@@ -319,7 +305,7 @@ async def test_it_starts_moves_messages_and_stops(place: Place) -> None:
     assert [line for line in place.logged if line.startswith(("warn", "error", "critical"))] == []
 
 
-@with_place
+@on_reactor
 async def test_each_start_reads_the_file_and_the_settings_again(place: Place) -> None:
     await place.started(document(link("ab")))
     await place.bridge.stop()
@@ -334,7 +320,7 @@ async def test_each_start_reads_the_file_and_the_settings_again(place: Place) ->
     await place.moved("A", "D")
 
 
-@with_place
+@on_reactor
 async def test_what_is_so_already_is_no_failure(place: Place) -> None:
     await place.bridge.stop()
     await place.started(document(link("ab")))
@@ -350,14 +336,14 @@ async def test_what_is_so_already_is_no_failure(place: Place) -> None:
     assert place.state() is BridgeState.STOPPED
 
 
-@with_place
+@on_reactor
 async def test_what_makes_no_sense_is_refused(place: Place) -> None:
     for asked in (place.bridge.pause, place.bridge.resume, place.bridge.reload):
         error = await wrong(asked())
         assert (error.what, error.state) == ("bridge orders", "STOPPED")
 
 
-@with_place
+@on_reactor
 async def test_all_that_is_wrong_with_the_file_is_the_failure_and_nothing_is_open(
     place: Place,
 ) -> None:
@@ -373,10 +359,10 @@ async def test_all_that_is_wrong_with_the_file_is_the_failure_and_nothing_is_ope
     assert place.bridge.problem == ""
 
 
-@with_place
 @pytest.mark.parametrize(
     "missing", [["imq.bridge.admin.user"], ["imq.bridge.admin.user", "imq.bridge.admin.password"]]
 )
+@on_reactor
 async def test_without_a_user_of_its_own_it_fails_by_name(place: Place, missing: list[str]) -> None:
     place.write(document(link("ab")))
     for name in missing:
@@ -390,7 +376,7 @@ async def test_without_a_user_of_its_own_it_fails_by_name(place: Place, missing:
     await place.bridge.start()
 
 
-@with_place
+@on_reactor
 async def test_a_bad_setting_of_its_own_is_the_failure(place: Place) -> None:
     place.write(document(link("ab")))
     place.overrides["imq.bridge.orders.logfile.count"] = "many"
@@ -399,24 +385,23 @@ async def test_a_bad_setting_of_its_own_is_the_failure(place: Place) -> None:
     assert "imq.bridge.orders.logfile.count=many" in str(refused.value)
 
 
-@with_place
+@on_reactor
 async def test_a_dead_message_queue_that_cannot_be_made_leaves_nothing_open(place: Place) -> None:
     dmq = '<dmq name="d" connection-factory-ref="here" destination-ref="d" message-transformer-class="ext.Missing"/>'
     place.write(document(link("ab"), dmqs=dmq))
     with pytest.raises(LookupError, match=r"ext\.Missing"):
         await place.bridge.start()
-    assert place.state() is BridgeState.STOPPED
-    assert place.bridge.links() == ()
+    assert (place.state(), place.bridge.links()) == (BridgeState.STOPPED, ())
 
 
-@with_place
+@on_reactor
 async def test_the_passwords_of_its_file_are_kept_out_of_the_logs(place: Place) -> None:
     factory = '<connection-factory ref-name="named" username="guest" password="hunter2hunter2"/>'
     await place.started(document(link("ab"), factories=factory))
     assert "hunter2" not in place.redaction.text("it is hunter2hunter2 here")
 
 
-@with_place
+@on_reactor
 async def test_a_password_that_is_a_user_s_name_leaves_the_name_readable(place: Place) -> None:
     factories = '<connection-factory ref-name="named" username="rabbit-1" password="rabbit-1"/>'
     factories += '<connection-factory ref-name="other" username="ann" password="wrong"/>'
@@ -428,7 +413,7 @@ async def test_a_password_that_is_a_user_s_name_leaves_the_name_readable(place: 
 # --- links that cannot be started
 
 
-@with_place
+@on_reactor
 async def test_links_that_cannot_be_started_harm_no_other(place: Place) -> None:
     unknown = '<connection-factory ref-name="unknown"><property name="provider" value="kafka"/></connection-factory>'
     await place.started(
@@ -467,7 +452,7 @@ async def test_links_that_cannot_be_started_harm_no_other(place: Place) -> None:
 
 
 @pytest.mark.process
-@with_place
+@on_reactor
 async def test_a_bridge_whose_links_cannot_connect_is_started(place: Place) -> None:
     with nobody() as port:
         pass
@@ -482,7 +467,7 @@ async def test_a_bridge_whose_links_cannot_connect_is_started(place: Place) -> N
 
 
 @pytest.mark.process
-@with_place
+@on_reactor
 async def test_a_pause_is_over_those_that_run(place: Place) -> None:
     with nobody() as port:
         pass
@@ -534,7 +519,7 @@ async def pausing(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[Callabl
     return held
 
 
-@with_place
+@on_reactor
 async def test_it_is_pausing_until_its_last_link_is_paused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -552,7 +537,7 @@ async def test_it_is_pausing_until_its_last_link_is_paused(
     ]
 
 
-@with_place
+@on_reactor
 async def test_it_can_be_resumed_and_paused_again_while_it_is_pausing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,13 +556,12 @@ async def test_it_can_be_resumed_and_paused_again_while_it_is_pausing(
     await place.moved("C", "D")
 
 
-@with_place
+@on_reactor
 async def test_it_can_be_reloaded_and_stopped_while_it_is_pausing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pausing(place, monkeypatch)
-    place.write(document(link("ab"), link("ef", "e", "f")))
-    await place.bridge.reload()
+    await place.reloaded(document(link("ab"), link("ef", "e", "f")))
     assert (place.state(), place.states()) == (
         BridgeState.PAUSING,
         {"ab": LinkState.PAUSING, "ef": LinkState.STOPPED},
@@ -586,7 +570,7 @@ async def test_it_can_be_reloaded_and_stopped_while_it_is_pausing(
     assert place.state() is BridgeState.STOPPED
 
 
-@with_place
+@on_reactor
 async def test_to_start_what_is_paused_resumes_it(place: Place) -> None:
     await place.started(document(link("ab")))
     before = place.link("ab")
@@ -597,7 +581,7 @@ async def test_to_start_what_is_paused_resumes_it(place: Place) -> None:
     await place.moved("A", "B")
 
 
-@with_place
+@on_reactor
 async def test_it_can_be_stopped_when_it_is_paused(place: Place) -> None:
     await place.started(document(link("ab")))
     await place.bridge.pause()
@@ -610,7 +594,7 @@ async def test_it_can_be_stopped_when_it_is_paused(place: Place) -> None:
 
 
 @pytest.mark.process
-@with_place
+@on_reactor
 async def test_a_stop_ends_a_start_that_waits_for_a_provider(place: Place) -> None:
     with nobody() as port:
         place.write(document(link("ab", to="there"), factories=stomp("there", port)))
@@ -626,7 +610,7 @@ async def test_a_stop_ends_a_start_that_waits_for_a_provider(place: Place) -> No
 
 
 @pytest.mark.process
-@with_place
+@on_reactor
 async def test_a_start_does_not_wait_for_ever(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -642,7 +626,7 @@ async def test_a_start_does_not_wait_for_ever(
         await place.bridge.stop()
 
 
-@with_place
+@on_reactor
 async def test_what_is_asked_at_once_is_done_one_after_the_other(place: Place) -> None:
     place.write(document(link("ab")))
     asked = [
@@ -661,7 +645,7 @@ async def test_what_is_asked_at_once_is_done_one_after_the_other(place: Place) -
     await place.moved("A", "B")
 
 
-@with_place
+@on_reactor
 async def test_to_wait_no_longer_for_a_start_does_not_end_it(place: Place) -> None:
     place.write(document(link("ab")))
     asked = place.bridge.start()
@@ -671,7 +655,7 @@ async def test_to_wait_no_longer_for_a_start_does_not_end_it(place: Place) -> No
     await place.moved("A", "B")
 
 
-@with_place
+@on_reactor
 async def test_a_stop_is_bounded_and_what_is_left_is_told(place: Place) -> None:
     place.provider.closes_never = True
     await place.started(document(link("ab")))
@@ -688,7 +672,7 @@ async def test_a_stop_is_bounded_and_what_is_left_is_told(place: Place) -> None:
     await place.moved("C", "D")
 
 
-@with_place
+@on_reactor
 async def test_it_can_be_stopped_while_the_broker_lets_nobody_in(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -703,15 +687,16 @@ async def test_it_can_be_stopped_while_the_broker_lets_nobody_in(
 # --- reload
 
 
-@with_place
+@on_reactor
 async def test_a_reload_disturbs_only_what_changed(place: Place) -> None:
     await place.started(
         document(link("same"), link("changed", "c", "d"), link("removed", "e", "f"))
     )
     await place.moved("A", "B")
     before = place.link("same"), place.link("changed")
-    place.write(document(link("added", "e", "g"), link("changed", "c", "f"), link("same")))
-    changes = await place.bridge.reload()
+    changes = await place.reloaded(
+        document(link("added", "e", "g"), link("changed", "c", "f"), link("same"))
+    )
     assert (changes.added, changes.removed, changes.changed) == (
         ("added",),
         ("removed",),
@@ -729,7 +714,7 @@ async def test_a_reload_disturbs_only_what_changed(place: Place) -> None:
     await place.moved("E", "G")
 
 
-@with_place
+@on_reactor
 async def test_a_file_that_cannot_be_used_changes_nothing(place: Place) -> None:
     await place.started(document(link("ab")))
     before = place.link("ab")
@@ -742,25 +727,23 @@ async def test_a_file_that_cannot_be_used_changes_nothing(place: Place) -> None:
     place.write(document(link("cd", "c", "d"), dmqs=dmq))
     with pytest.raises(LookupError):
         await place.bridge.reload()
-    assert place.bridge.links() == (before,)
-    assert place.state() is BridgeState.STARTED
+    assert (place.state(), place.bridge.links()) == (BridgeState.STARTED, (before,))
     assert place.bridge.problem == ""
     assert [status.name for status in place.bridge.dmqs()] == ["built-in-dmq"]
     await place.moved("A", "B")
 
 
-@with_place
+@on_reactor
 async def test_attributes_of_the_bridge_reach_links_that_run_on(place: Place) -> None:
     await place.started(document(link("ab"), more='log-message-transfer="false"'))
     await place.moved("A", "B")
     assert not any(line.startswith("info") and "was transferred" in line for line in place.logged)
     before = place.link("ab")
-    place.write(
+    changes = await place.reloaded(
         document(
             link("ab"), more='log-message-transfer="true" message-transfer-tag-bridge-name="true"'
         )
     )
-    changes = await place.bridge.reload()
     assert changes.log_message_transfer
     assert place.link("ab") is before
     await place.send("A", "x")
@@ -774,7 +757,7 @@ async def test_attributes_of_the_bridge_reach_links_that_run_on(place: Place) ->
     )
 
 
-@with_place
+@on_reactor
 async def test_the_dead_message_queues_are_exchanged_under_links_that_run_on(place: Place) -> None:
     place.transformers = {"ext.Failing": Failing}
     failing = (
@@ -785,8 +768,7 @@ async def test_the_dead_message_queues_are_exchanged_under_links_that_run_on(pla
     before = place.link("ab")
     await place.send("A", "x")
     assert await place.waiting(Queue("F"), 1) == 1
-    place.write(document(link("ab", into=failing), dmqs=dmq.format("g")))
-    changes = await place.bridge.reload()
+    changes = await place.reloaded(document(link("ab", into=failing), dmqs=dmq.format("g")))
     assert changes.dmqs
     assert [status.name for status in place.bridge.dmqs()] == ["built-in-dmq", "g"]
     assert place.link("ab") is before
@@ -796,51 +778,47 @@ async def test_the_dead_message_queues_are_exchanged_under_links_that_run_on(pla
     assert await place.waiting(BUILT_IN_DMQ_DESTINATION, 2) == 2
 
 
-@with_place
+@on_reactor
 async def test_connections_of_a_factory_that_changed_are_not_used_any_more(place: Place) -> None:
     identified = '<connection-factory ref-name="named"><property name="imqConfiguredClientID" value="{}"/></connection-factory>'
     shared = link("ab", to="named", into='stay-connected="false"')
     await place.started(document(shared, factories=identified.format("me")))
     await place.moved("A", "B")
-    place.write(document(shared, factories=identified.format("you")))
-    changes = await place.bridge.reload()
+    changes = await place.reloaded(document(shared, factories=identified.format("you")))
     assert (changes.changed, changes.connection_factories) == (("ab",), ("named",))
     await place.moved("A", "B")
     await place.unused("me")
 
 
-@with_place
+@on_reactor
 async def test_what_an_operator_stopped_is_not_started_by_a_reload(place: Place) -> None:
     await place.started(document(link("ab"), link("cd", "c", "d")))
     await place.link("ab").stop()
     await place.link("cd").pause()
-    place.write(document(link("ab", target="f"), link("cd", "c", "g")))
-    await place.bridge.reload()
+    await place.reloaded(document(link("ab", target="f"), link("cd", "c", "g")))
     assert place.states() == {"ab": LinkState.STOPPED, "cd": LinkState.STOPPED}
     await place.link("ab").start()
     await place.moved("A", "F")
 
 
-@with_place
+@on_reactor
 async def test_links_of_a_paused_bridge_wait_for_its_resume(place: Place) -> None:
     await place.started(document(link("ab"), link("cd", "c", "d")))
     await place.bridge.pause()
-    place.write(document(link("ab"), link("cd", "c", "f"), link("ae", "e", "g")))
-    await place.bridge.reload()
+    await place.reloaded(document(link("ab"), link("cd", "c", "f"), link("ae", "e", "g")))
     assert place.state() is BridgeState.PAUSED
     assert place.states() == {
         "ab": LinkState.PAUSED,
         "cd": LinkState.STOPPED,
         "ae": LinkState.STOPPED,
     }
-    place.write(document(link("ab"), link("cd", "c", "g")))
-    await place.bridge.reload()
+    await place.reloaded(document(link("ab"), link("cd", "c", "g")))
     await place.bridge.resume()
     assert place.states() == {"ab": LinkState.STARTED, "cd": LinkState.STARTED}
     await place.moved("C", "G")
 
 
-@with_place
+@on_reactor
 async def test_a_reload_enables_and_repairs_links(place: Place) -> None:
     failing = 'message-transformer-class="ext.Failing"'
     off = 'transacted="false" enabled="false"'
@@ -853,21 +831,63 @@ async def test_a_reload_enables_and_repairs_links(place: Place) -> None:
     )
     # The file says the same of this one, and its class is there now.
     place.transformers = {"ext.Failing": Failing}
-    place.write(
+    changes = await place.reloaded(
         document(link("off"), link("exactly", "c", "d"), link("unmade", "e", "f", into=failing))
     )
-    changes = await place.bridge.reload()
     assert changes.changed == ("off", "exactly")
     assert place.states() == dict.fromkeys(("off", "exactly", "unmade"), LinkState.STARTED)
-    place.write(document(link("off", more=off)))
-    await place.bridge.reload()
+    await place.reloaded(document(link("off", more=off)))
     assert place.states() == {"off": LinkState.UNINITIALIZED}
+
+
+#: Of several resource managers, as far as the bridge knows: so each transaction has two phases.
+SEVERAL = '<connection-factory ref-name="several" multi-rm="true"/>'
+
+
+def transacted(size: int) -> str:
+    more = f'transacted="true" max-batch-time="20" max-batch-size="{size}"'
+    return document(link("one", "a", "b", more, of="several", to="several"), factories=SEVERAL)
+
+
+@on_reactor
+async def test_a_link_that_is_made_anew_does_not_overtake_its_transaction(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "STOP_S", 0.05)
+    monkeypatch.setattr(jms_bridge, "START_S", 0.05)
+    hanging: list[Deferred[None]] = []
+    commit = EmbeddedXAResource.commit
+
+    def hangs(resource: EmbeddedXAResource, xid: Xid, one_phase: bool) -> Deferred[None]:
+        if hanging:
+            return commit(resource, xid, one_phase)
+        hanging.append(Deferred())
+        # Its session may be closed by then, and was not when it was asked.
+        return hanging[0].addCallback(lambda _: resource._known.commit(xid, one_phase))
+
+    monkeypatch.setattr(EmbeddedXAResource, "commit", hangs)
+    await place.send("A", *NUMBERS)
+    await place.started(transacted(5))
+    await until(lambda: hanging)
+    before = place.link("one")
+    await place.reloaded(transacted(7))
+    assert place.link("one") is not before
+    assert place.states() == {"one": LinkState.STARTING}
+    assert place.link("one").status().transaction_state == "COMMITTING"
+    client = await place.seam.connect()
+    inbox = await client.consumer(Queue("B"))
+    await place.seam.quiet()
+    assert [message.text for message in inbox.messages] in ([], NUMBERS[:5])
+    hanging[0].callback(None)
+    await inbox.count(20)
+    assert [message.text for message in inbox.messages] == NUMBERS
+    await client.close()
 
 
 # --- what its log says of its file
 
 
-@with_place
+@on_reactor
 async def test_the_warnings_of_a_file_that_cannot_be_used_are_logged_as_warnings(
     place: Place,
 ) -> None:
@@ -881,7 +901,7 @@ async def test_the_warnings_of_a_file_that_cannot_be_used_are_logged_as_warnings
     ] != []
 
 
-@with_place
+@on_reactor
 async def test_a_log_with_a_line_for_each_message_and_no_limit_is_told_of(place: Place) -> None:
     def told() -> bool:
         return any("imq.bridge.orders.logfile.limit" in line for line in place.logged)

@@ -32,7 +32,6 @@ ALL = pytest.mark.parametrize("quality", [PLAIN, ONCE, LOSSY])
 
 
 def of(event: Event, field: str) -> Any:
-    """The message's own of an array."""
     return event.line[field][event.place]
 
 

@@ -29,8 +29,6 @@ from bridge.waiting import Gathered, gather, shield
 
 
 class Simple:
-    """A bridge that does as it is told, or what the test says."""
-
     def __init__(self, name: str, type: str = "JMS") -> None:
         self.name = name
         self.type = type
@@ -74,8 +72,6 @@ class Simple:
 
 
 class Raising(Simple):
-    """One with a defect."""
-
     def start(self) -> Deferred[None]:
         raise RuntimeError("a defect")
 
@@ -88,7 +84,6 @@ class Fixture:
 
 
 def result(done: Deferred[Any] | Coroutine[Any, Any, Any]) -> Any:
-    """What it has fired with, raised if it failed."""
     found: list[Any] = []
     ensureDeferred(done).addBoth(found.append)
     assert found, "it has not fired"

@@ -69,7 +69,6 @@ class Frame:
 
 
 def escape(text: str, version: str) -> str:
-    """Header text as ``version`` has it on the wire."""
     if version == "1.0":
         return text
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace(":", "\\c")
@@ -128,7 +127,6 @@ class Client:
     # Sending.
 
     def write(self, octets: bytes) -> None:
-        """Send octets as they are."""
         self._socket.sendall(octets)
 
     def send(
@@ -183,17 +181,14 @@ class Client:
             self._read(until)
 
     def expect(self, command: str, patience: float = PATIENCE) -> Frame:
-        """The next frame, which must have that command."""
         frame = self.frame(patience)
         assert frame.command == command, f"expected {command}, not {frame}"
         return frame
 
     def message(self) -> Frame:
-        """The next frame, which must be a MESSAGE."""
         return self.expect("MESSAGE")
 
     def messages(self, count: int) -> list[Frame]:
-        """The next ``count`` frames, which must be MESSAGEs."""
         return [self.message() for _ in range(count)]
 
     def error(self, *words: str, **headers: str) -> Frame:
@@ -211,7 +206,6 @@ class Client:
         return error
 
     def rest(self) -> list[Frame]:
-        """All frames until the server closes."""
         frames = []
         try:
             while True:
@@ -330,7 +324,6 @@ class Client:
         return before
 
     def close(self) -> None:
-        """Close the socket without a word."""
         self._socket.close()
 
     # The octets.

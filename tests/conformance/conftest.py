@@ -22,7 +22,6 @@ Connect = Callable[..., Client]
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway as it comes, with no setting but its ports."""
     with GatewayProcess(tmp_path_factory.mktemp("conformance")) as gateway:
         yield gateway
 
@@ -49,8 +48,6 @@ def dial(gateway: GatewayProcess) -> Iterator[Callable[..., Client]]:
 
 @pytest.fixture
 def connect(dial: Callable[..., Client]) -> Connect:
-    """Connects a client, which is closed after the test."""
-
     def connected(
         version: str | None = "1.2", to: GatewayProcess | None = None, **headers: str
     ) -> Client:
@@ -69,5 +66,4 @@ def queue() -> str:
 
 @pytest.fixture
 def topic() -> str:
-    """A topic of this test's own."""
     return f"/topic/conformance.{uuid4().hex}"

@@ -31,7 +31,6 @@ def bodies(messages: list[Frame]) -> list[str]:
 
 
 def _log(gateway: GatewayProcess) -> str:
-    """What the instance's own log says."""
     return "".join(path.read_text() for path in sorted((gateway.directory / "log").iterdir()))
 
 
@@ -41,7 +40,6 @@ def _limits(name: str, **properties: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway whose destinations have limits."""
     settings = {
         "imq.message.max_size": "1m",
         **_limits("queue.newest", maxNumMsgs="3", limitBehavior="REJECT_NEWEST"),

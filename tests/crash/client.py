@@ -112,7 +112,6 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the socket without a word."""
         self.socket.close()
 
     def write(self, octets: bytes) -> None:
@@ -135,7 +134,6 @@ class Client:
             self._receive()
 
     def rest(self) -> Iterator[Frame]:
-        """All frames until the other side closes."""
         while True:
             try:
                 yield self.frame()
@@ -155,7 +153,6 @@ class Client:
         return frame
 
     def send(self, destination: str, body: bytes, **headers: str) -> None:
-        """SEND, persistent, without a receipt."""
         self.write(
             encode("SEND", {"destination": destination, "persistent": "true", **headers}, body)
         )
@@ -183,7 +180,6 @@ class Client:
         return self.ask("SEND", {"destination": destination, "persistent": "true", **headers}, body)
 
     def message(self) -> Frame:
-        """The next frame, which is a MESSAGE."""
         frame = self.frame()
         if frame.command == "ERROR":
             raise Refused(frame)

@@ -23,13 +23,11 @@ class Pairs:
         self._pair: Pair | None = None
 
     def get(self) -> Pair:
-        """The one that there is; started where there is none."""
         if self._pair is None:
             self._pair = self._make(self._ending)
         return self._pair
 
     def end(self) -> None:
-        """It is used no more."""
         self._pair = None
         self._ending.close()
 

@@ -96,7 +96,6 @@ class Load:
         )
 
     def start(self) -> None:
-        """Connect all clients and let them go."""
         made: list[Actor] = [
             Producer(self, "each", "/queue/crash.each", 1),
             Producer(self, "twentieth", "/queue/crash.twentieth", 20),
@@ -125,7 +124,6 @@ class Load:
             thread.start()
 
     def counted(self) -> None:
-        """A RECEIPT came."""
         with self._counted:
             self._receipts += 1
             self._counted.notify_all()
@@ -140,9 +138,6 @@ class Load:
         assert come, f"only {self._receipts} of {count} receipts came"
 
     def join(self) -> None:
-        """The gateway is dead: wait until every client has seen the end of its connection and read
-        what was left in it.
-        """
         self.over.set()
         for thread in self._threads:
             thread.join(PATIENCE)
@@ -183,26 +178,22 @@ class Actor:
             self.load.problem(f"{self}: {type(error).__name__}: {error}")
 
     def work(self) -> None:
-        """What it does until the connection is gone."""
         while True:
             self.take(self.client.frame())
 
     def asking(
         self, command: str, headers: dict[str, str], done: Callable[[], None], body: bytes = b""
     ) -> bytes:
-        """A frame with a receipt. :param done: called when that has come."""
         self._receipts += 1
         receipt = str(self._receipts)
         self._asked[receipt] = done
         return encode(command, {**headers, "receipt": receipt}, body)
 
     def until_answered(self) -> None:
-        """Read until no RECEIPT is awaited."""
         while self._asked:
             self.take(self.client.frame())
 
     def take(self, frame: Frame) -> None:
-        """A frame has come."""
         if frame.command == "RECEIPT":
             self._asked.pop(frame.headers["receipt-id"])()
             self.load.counted()

@@ -182,7 +182,6 @@ def embedded_doubt(store: Path) -> list[str]:
 
 
 def decided(log: Path) -> int:
-    """How many transactions a coordinator's log holds."""
     data = log.read_bytes()
     header, end = read_header(data, str(log))
     changes, _ = read_changes(data, header, end, str(log))

@@ -81,7 +81,6 @@ class Row:
 
 
 def recorded(row: Row) -> dict[str, Any]:
-    """A row as it is recorded."""
     return asdict(row)
 
 
@@ -97,7 +96,6 @@ def rows(reports: Iterable[Any]) -> list[Row]:
 
 
 def as_text(rows: Sequence[Row]) -> list[str]:
-    """Lines for the terminal."""
     cells = [_COLUMNS, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
     return [
@@ -107,7 +105,6 @@ def as_text(rows: Sequence[Row]) -> list[str]:
 
 
 def write(rows: Sequence[Row], file: Path) -> None:
-    """As a table for the documentation."""
     counts = sorted({row.messages for row in rows})
     head = _HEAD.format(messages=" or ".join(f"{count:,}" for count in counts), batch=rows[0].batch)
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: auto", ""]

@@ -56,7 +56,6 @@ class WallClock:
         self.environment = dict(os.environ, LD_PRELOAD=str(library), SHIFTED_CLOCK=str(self._shift))
 
     def jump(self, seconds: int) -> None:
-        """Set it ahead, or back."""
         with self._shift.open("r+b") as file:
             (shift,) = struct.unpack("=q", file.read(8))
             file.seek(0)

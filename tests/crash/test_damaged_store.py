@@ -19,7 +19,6 @@ from tests.gateway_process import INSTANCE, ROOT, GatewayFailed, GatewayProcess
 
 
 def check(gateway: GatewayProcess) -> tuple[int, str]:
-    """``imqdbmgr check``: exit code and output."""
     done = subprocess.run(
         [
             sys.executable,
@@ -159,10 +158,6 @@ def subscribed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gatew
 def changed(
     subscribed: tuple[GatewayProcess, Path], change: str
 ) -> tuple[GatewayProcess, Path, bytes]:
-    """Change one row in the database of the killed gateway.
-
-    :returns: the gateway, the database, and its octets.
-    """
     gateway, copy = subscribed
     gateway.kill()
     store = gateway.directory / "store"
@@ -178,7 +173,6 @@ def changed(
 
 
 def row_id(copy: Path, table: str, name: str) -> int:
-    """The id that a row had before it was changed."""
     other = sqlite3.connect(copy / "messages.db")
     ((number,),) = other.execute(f"SELECT id FROM {table} WHERE name = ?", (name,)).fetchall()
     other.close()

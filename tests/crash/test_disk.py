@@ -98,14 +98,12 @@ def receipts(client: Client, seconds: float) -> list[str]:
 
 
 def take_all(client: Client) -> None:
-    """Read what comes until the connection ends."""
     with suppress(OSError, EOFError):
         while client.socket.recv(1 << 20):
             pass
 
 
 def answer(client: Client) -> str:
-    """RECEIPT, or the text of the ERROR."""
     try:
         return client.frame().command
     except Refused as refused:
@@ -121,7 +119,6 @@ def is_full(gateway: GatewayProcess) -> bool:
 
 
 def cpu_seconds(gateway: GatewayProcess) -> float:
-    """What the process has used."""
     fields = Path(f"/proc/{gateway.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -313,7 +310,6 @@ def refuses(gateway: GatewayProcess, file: str, *words: str) -> None:
 
 
 def flip(path: Path, offset: int, count: int = 8) -> None:
-    """Invert some octets of a file."""
     with path.open("r+b") as file:
         file.seek(offset)
         octets = file.read(count)

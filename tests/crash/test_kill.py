@@ -40,7 +40,6 @@ class Instance:
         return self._gateway
 
     def start(self, point: str | None = None) -> GatewayProcess:
-        """Start a gateway, which is to die at ``point``."""
         self.end()
         self._gateway = GatewayProcess(
             self._varhome,
@@ -56,7 +55,6 @@ class Instance:
             self._gateway.kill()
 
     def load(self, seed: int) -> Load:
-        """Put the gateway under load."""
         self._epoch += 1
         load = Load(self.gateway.port, self._epoch, seed)
         load.start()

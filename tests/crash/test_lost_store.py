@@ -22,7 +22,6 @@ QUEUE = "/queue/lost"
 
 @pytest.fixture
 def filled(tmp_path: Path) -> GatewayProcess:
-    """An instance with one message, stopped in order."""
     gateway = GatewayProcess(tmp_path / "var")
     with gateway:
         with Client(gateway.port) as client:
@@ -32,7 +31,6 @@ def filled(tmp_path: Path) -> GatewayProcess:
 
 
 def taken(gateway: GatewayProcess) -> list[bytes]:
-    """What waits in the queue, in order."""
     with gateway, Client(gateway.port) as client:
         client.store(QUEUE, b"the last")
         client.ask("SUBSCRIBE", {"destination": QUEUE, "id": "s", "ack": "client"})

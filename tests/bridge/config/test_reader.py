@@ -88,55 +88,60 @@ def test_every_attribute_of_a_link() -> None:
         )
     )
     [found] = bridge(text).links
-    assert found.name == "orders"
-    assert not found.enabled
+    assert (found.name, found.enabled, found.line) == ("orders", False, 2)
     assert found.quality_of_service is QualityOfService.AT_MOST_ONCE
     assert (found.max_batch_size, found.max_batch_time_ms) == (50, 250)
     assert (found.failure_retry_interval_ms, found.max_retries) == (1500, 7)
-    assert found.add_message_id_in_header
-    assert found.loop_guard
+    assert (found.add_message_id_in_header, found.loop_guard) == (True, True)
     assert (found.source, found.target) == (Source(HERE, IN), Target(THERE, OUT))
-    assert found.line == 2
 
 
-def test_every_attribute_of_a_source() -> None:
-    [found] = bridge(
-        source('selector="colour = \'blue\'" durable-sub="news1" clientid="c1"', "news")
-    ).links
-    assert found.source == Source(
-        HERE, NEWS, selector="colour = 'blue'", durable_sub="news1", clientid="c1"
-    )
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            source('selector="colour = \'blue\'" durable-sub="news1" clientid="c1"', "news"),
+            Source(HERE, NEWS, selector="colour = 'blue'", durable_sub="news1", clientid="c1"),
+            id="source",
+        ),
+        pytest.param(
+            target(
+                'stay-connected="false" clientid="c1" retain-replyto="true" message-transformer-class="a.B" '
+                'consume-no-transfer-on-transform-error="true"',
+                '<property name="x" value=" y "/>',
+            ),
+            Target(THERE, OUT, False, "c1", True, "a.B", True, {"x": " y "}),
+            id="target",
+        ),
+        pytest.param(
+            dmq(
+                'enabled="false" stay-connected="false" clientid="c1" time-to-live-in-millis="60000" send-attempts="1" '
+                'send-attempt-interval-in-seconds="0" message-transformer-class="a.B"',
+                '<property name="x" value="y"/>',
+            ),
+            Dmq("dead", THERE, OUT, False, False, "c1", 60000, 1, 0, "a.B", {"x": "y"}),
+            id="dmq",
+        ),
+        pytest.param(
+            factory(
+                'lookup-name="cf" multi-rm="true" connect-attempts="0" connect-attempt-interval-in-seconds="9" idle-timeout-in-seconds="0" '
+                'username="u" password=" p "',
+                '<description> two\n words </description><property name="x" value="y"/>',
+            ),
+            ConnectionFactory("one", "cf", True, 0, 9, 0, "u", " p ", {"x": "y"}),
+            id="connection-factory",
+        ),
+    ],
+)
+def test_every_attribute_of(text: str, expected: Source | Target | Dmq | ConnectionFactory) -> None:
+    found = bridge(text)
+    ends = [end for link in found.links for end in (link.source, link.target)]
+    assert expected in (*ends, *found.dmqs, *found.connection_factories)
 
 
-def test_every_attribute_of_a_target() -> None:
-    text = target(
-        'stay-connected="false" clientid="c1" retain-replyto="true" message-transformer-class="a.B" '
-        'consume-no-transfer-on-transform-error="true"',
-        '<property name="x" value=" y "/>',
-    )
-    [found] = bridge(text).links
-    assert found.target == Target(THERE, OUT, False, "c1", True, "a.B", True, {"x": " y "})
-
-
-def test_every_attribute_of_a_dmq() -> None:
-    text = dmq(
-        'enabled="false" stay-connected="false" clientid="c1" time-to-live-in-millis="60000" send-attempts="1" '
-        'send-attempt-interval-in-seconds="0" message-transformer-class="a.B"',
-        '<property name="x" value="y"/>',
-    )
-    [found] = bridge(text).dmqs
-    assert found == Dmq("dead", THERE, OUT, False, False, "c1", 60000, 1, 0, "a.B", {"x": "y"})
-
-
-def test_every_attribute_of_a_connection_factory() -> None:
-    text = factory(
-        'lookup-name="cf" multi-rm="true" connect-attempts="0" connect-attempt-interval-in-seconds="9" idle-timeout-in-seconds="0" '
-        'username="u" password=" p "',
-        '<description> two\n words </description><property name="x" value="y"/>',
-    )
-    [found] = bridge(text).connection_factories
-    assert found == ConnectionFactory("one", "cf", True, 0, 9, 0, "u", " p ", {"x": "y"})
-    assert found.description == "two\n words"
+def test_a_description_is_kept_without_blanks_around_it() -> None:
+    text = factory("", "<description> two\n words </description>")
+    assert bridge(text).connection_factories[0].description == "two\n words"
 
 
 def test_every_attribute_of_a_destination() -> None:

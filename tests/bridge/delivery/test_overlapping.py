@@ -1,5 +1,6 @@
-"""Transactions that overlap: the next of a link, that of another link on the same brokers, and that
-of a link whose file is read again. None overtakes another, or is taken for what is to be recovered.
+"""Transactions that overlap: the next of a link, and that of another link on the same brokers.
+
+None overtakes another, or is taken for what is to be recovered.
 """
 
 from __future__ import annotations
@@ -7,19 +8,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from twisted.internet.defer import Deferred
 
-from bridge import jms_bridge
-from bridge.link import link as links
 from bridge.status import LinkState
-from gateway.broker.xa.resource import EmbeddedXAResource
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
-from gateway.messaging.provider import Xid
 from tests.bridge.delivery import transacted
 from tests.bridge.delivery.transacted import NUMBERS, Slow, nothing_is_left, started
 from tests.bridge.linking import TARGET, Rig, until
-from tests.bridge.test_jms_bridge import Place, document, link, with_place
 from tests.on_reactor import on_reactor
 
 OTHER_SOURCE: Final = Queue("other.source")
@@ -160,50 +155,3 @@ async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_a
     assert link.status().counters.reconnects == 0
     await nothing_is_left(brokers)
     assert not any(("rollback", one.waiting) in one.asked for one in slow)
-
-
-# --- a file that is read again
-
-#: Of several resource managers, as far as the bridge knows: so each transaction has two phases.
-SEVERAL = '<connection-factory ref-name="several" multi-rm="true"/>'
-
-
-def once(size: int) -> str:
-    more = f'transacted="true" max-batch-time="20" max-batch-size="{size}"'
-    return document(link("one", "a", "b", more, of="several", to="several"), factories=SEVERAL)
-
-
-@with_place
-async def test_a_link_that_is_made_anew_does_not_overtake_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(links, "STOP_S", 0.05)
-    monkeypatch.setattr(jms_bridge, "START_S", 0.05)
-    hanging: list[Deferred[None]] = []
-    commit = EmbeddedXAResource.commit
-
-    def hangs(resource: EmbeddedXAResource, xid: Xid, one_phase: bool) -> Deferred[None]:
-        if hanging:
-            return commit(resource, xid, one_phase)
-        hanging.append(Deferred())
-        # Its session may be closed by then, and was not when it was asked.
-        return hanging[0].addCallback(lambda _: resource._known.commit(xid, one_phase))
-
-    monkeypatch.setattr(EmbeddedXAResource, "commit", hangs)
-    await place.send("A", *NUMBERS[:20])
-    await place.started(once(5))
-    await until(lambda: hanging)
-    before = place.link("one")
-    place.write(once(7))
-    await place.bridge.reload()
-    assert place.link("one") is not before
-    assert place.states() == {"one": LinkState.STARTING}
-    assert place.link("one").status().transaction_state == "COMMITTING"
-    client = await place.seam.connect()
-    inbox = await client.consumer(Queue("B"))
-    await place.seam.quiet()
-    assert [message.text for message in inbox.messages] in ([], NUMBERS[:5])
-    hanging[0].callback(None)
-    await inbox.count(20)
-    assert [message.text for message in inbox.messages] == NUMBERS[:20]
-    await client.close()

@@ -152,5 +152,4 @@ class Process:
                 self.reactor.take()
 
     def failures(self) -> list[LogEvent]:
-        """What was logged of broken code."""
         return [event for event in self.events if "log_failure" in event]

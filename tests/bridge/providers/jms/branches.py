@@ -118,7 +118,6 @@ class Branch:
             self._enough = None
 
     async def receive(self, count: int, credit: int | None = None) -> list[str]:
-        """So many more."""
         self.messages, self.attempts = [], []
         enough: Deferred[None] = Deferred()
         self._enough = count, enough
@@ -141,11 +140,9 @@ class Branch:
         return xid
 
     async def taken(self, count: int) -> list[str]:
-        """So many more, taken for good."""
         await self.resource.commit(await self.worked(count), True)
         return self.bodies
 
     @property
     def bodies(self) -> list[str]:
-        """Of the messages that were received last."""
         return [message.text for message in self.messages]

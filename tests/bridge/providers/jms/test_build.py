@@ -90,8 +90,6 @@ _PROGRAM: Final = Program("Naming")
 
 
 class Naming(NamedTuple):
-    """What Java makes of a name."""
-
     is_property: bool
     escaped: str
     unescaped: str | None

@@ -36,8 +36,6 @@ GONE: Final = ProviderUnavailable("the Java process was killed by SIGKILL")
 
 
 class Recording:
-    """A process that keeps what is written."""
-
     def __init__(self) -> None:
         self.clock = Clock()
         self.reactor: Any = self.clock
@@ -61,7 +59,6 @@ class Recording:
         self.given_up += 1
 
     def flush(self) -> None:
-        """The pass of the reactor ends."""
         channels, self.flushing = self.flushing, []
         for channel in channels:
             channel.flush()

@@ -50,7 +50,6 @@ def made(options: JavaOptions, taken: tuple[int, ...] = (), **environment: str) 
 
 
 def java_of(made: Command) -> str:
-    """The command that ``launch.py`` becomes."""
     return made.arguments[5]
 
 

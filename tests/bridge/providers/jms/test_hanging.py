@@ -292,7 +292,6 @@ async def test_an_abandoned_session_leaves_nothing_of_itself_behind_once_its_cal
 
 
 async def _works(connection: Connection) -> None:
-    """It gives what it takes."""
     await send(connection, Queue("meanwhile"), b"works")
     assert await texts(connection, Queue("meanwhile"), 1) == ["works"]
 

@@ -77,7 +77,6 @@ def classes(request: pytest.FixtureRequest) -> Path:
 
 @pytest_twisted.async_yield_fixture
 async def connection(classes: Path) -> AsyncIterator[Connection]:
-    """A connection to the stubs."""
     made = await stub_provider(classes).connect(GUEST, None, not_lost)
     yield made
     await made.close()

@@ -69,7 +69,6 @@ def runs(pid: int) -> bool:
 
 
 def of(provider: JMSProvider) -> JavaProcess:
-    """The process that a provider is connected by."""
     found = provider._supervisor.process
     assert found is not None
     return found
@@ -94,8 +93,6 @@ def failures(logged: Sequence[LogEvent]) -> list[str]:
 
 
 class Using:
-    """Somebody with a connection in a process."""
-
     def __init__(self, there: JavaProcess) -> None:
         self.lost: Deferred[str] = Deferred()
         self.number = there.link(self, self.lost.callback)
@@ -189,7 +186,6 @@ async def test_options_that_java_refuses_are_told_in_its_words(classes: Path) ->
 
 
 def no_java(folder: Path, script: str) -> JavaOptions:
-    """A command in Java's place."""
     command = folder / "java"
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)

@@ -44,7 +44,6 @@ class Child:
         self.killed = True
 
     def greet(self) -> None:
-        """Introduce itself as Java does."""
         texts = wire.text(process._made_of()) + wire.text("17")
         self.say(
             Type.READY, wire.VERSION.to_bytes(2, "big") + texts + (64 << 20).to_bytes(8, "big")
@@ -102,7 +101,6 @@ class Place:
         self.java = Supervisor(self.machine, options, times)
 
     def start(self) -> Child:
-        """Start it, and let it introduce itself."""
         asked = self.java.running(1e6)
         child = self.machine.children[-1]
         child.greet()

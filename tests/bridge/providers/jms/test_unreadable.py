@@ -76,14 +76,12 @@ class FromActiveMQ:
         self.queues = queues
 
     async def send(self, *bodies: str) -> list[str]:
-        """See :func:`native.send`."""
         connection = await self.plain.connect(GUEST, None, not_lost)
         ids: list[str] = await deferToThread(native.send, self.plain, self.queue, bodies)
         await connection.close()
         return ids
 
     async def link(self, quality: QualityOfService) -> JMSLink:
-        """A link that was started."""
         provider = provider_at(self._port, "XAConnectionFactory") if quality is ONCE else self.plain
         source = self.rig.source
         source.config = ConnectionFactory(
@@ -103,7 +101,6 @@ class FromActiveMQ:
         return made
 
     async def buried(self, count: int) -> list[Message]:
-        """So many messages from the dead message queue."""
         return await self.rig.target.arrived(count, BUILT_IN_DMQ_DESTINATION)
 
 

@@ -93,12 +93,10 @@ class Peer:
             self.receipt(frame)
 
     def receipt(self, frame: StompFrame) -> None:
-        """The RECEIPT that a frame asked for."""
         if "receipt" in frame.headers:
             self.say("RECEIPT", **{"receipt-id": frame.headers["receipt"]})
 
     def refuse(self, frame: StompFrame, message: str) -> None:
-        """The ERROR for a frame."""
         headers = {"receipt-id": frame.headers["receipt"]} if "receipt" in frame.headers else {}
         self.say("ERROR", message=message, **headers)
 
@@ -107,7 +105,6 @@ class Peer:
         self.octets(bytes(StompFrame(command, pairs, body, version="1.2")))
 
     def octets(self, octets: bytes) -> None:
-        """Write to the connection that came last."""
         transport: Any = self.sockets[-1].transport
         transport.write(octets)
 
@@ -123,7 +120,6 @@ class Peer:
         self.say("MESSAGE", body, **(told | headers))
 
     def drop(self) -> None:
-        """End every connection at once."""
         for socket in self.sockets:
             transport: Any = socket.transport
             transport.abortConnection()
