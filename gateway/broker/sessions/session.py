@@ -82,6 +82,10 @@ class Promises:
         if self._commits.changes != changes:
             self.mark = self._commits.number
 
+    def wait_for_disk(self) -> bool:
+        """Whether something that it was asked to store is not durable."""
+        return self.inserted > self._commits.stored
+
     def wait_for_room(self) -> bool:
         """Whether something that it was asked for waits for room on the disk."""
         return self._commits.waits_for_room(self.inserted)
@@ -202,6 +206,7 @@ class EmbeddedSession(ConsumerOwner):
             routing.broker.schedule,
             self._commits,
             self.memory,
+            self._promises.wait_for_disk,
             self._promises.wait_for_room,
             self._promises.release_held,
         )
