@@ -17,6 +17,7 @@ ALICE = Principal("alice", frozenset({"staff"}))
 BOB = Principal("bob", frozenset({"staff", "interns"}))
 LONER = Principal("loner", frozenset())
 ADMIN = Principal("admin", frozenset({"admin"}))
+Q = Queue("q")
 PRODUCE, CONSUME, BROWSE, CREATE = (
     Operation.PRODUCE,
     Operation.CONSUME,
@@ -62,133 +63,149 @@ def test_before_the_first_load_nothing_is_allowed(file: Path) -> None:
     assert not access.may_connect(ALICE)
 
 
-def test_a_rule_for_a_name_wins_over_one_for_all(file: Path) -> None:
-    access = rules(file, "queue.*.produce.allow.user=*", "queue.q1.produce.deny.user=bob")
-    assert access.allows(ALICE, PRODUCE, Queue("q1"))
-    assert not access.allows(BOB, PRODUCE, Queue("q1"))
-    assert access.allows(BOB, PRODUCE, Queue("q2"))
-    access = rules(file, "queue.*.produce.deny.user=bob", "queue.q1.produce.allow.user=*")
-    assert access.allows(BOB, PRODUCE, Queue("q1"))
-
-
-def test_a_name_wins_over_everyone(file: Path) -> None:
-    access = rules(file, "queue.q.produce.allow.user=*", "queue.q.produce.deny.user=bob")
-    assert access.allows(ALICE, PRODUCE, Queue("q"))
-    assert not access.allows(BOB, PRODUCE, Queue("q"))
-    access = rules(file, "queue.q.produce.allow.user=*", "queue.q.produce.deny.group=interns")
-    assert access.allows(ALICE, PRODUCE, Queue("q"))
-    assert not access.allows(BOB, PRODUCE, Queue("q"))
-
-
-def test_every_user_wins_over_every_group(file: Path) -> None:
-    access = rules(file, "queue.q.produce.allow.user=*", "queue.q.produce.deny.group=*")
-    assert access.allows(ALICE, PRODUCE, Queue("q"))
-
-
-def test_a_user_wins_over_its_groups(file: Path) -> None:
-    access = rules(file, "queue.q.produce.allow.group=staff", "queue.q.produce.deny.user=bob")
-    assert access.allows(ALICE, PRODUCE, Queue("q"))
-    assert not access.allows(BOB, PRODUCE, Queue("q"))
-
-
-def test_allow_and_deny_for_the_same_principal_are_a_deny(file: Path) -> None:
-    access = rules(
-        file,
-        "queue.q.browse.allow.user=bob",
-        "queue.q.browse.deny.user=bob",
-        "queue.*.browse.allow.user=*",
-    )
-    assert not access.allows(BOB, BROWSE, Queue("q"))
-    assert access.allows(ALICE, BROWSE, Queue("q"))
-    access = rules(file, "queue.q.consume.allow.group=staff", "queue.q.consume.deny.group=interns")
-    assert access.allows(ALICE, CONSUME, Queue("q"))
-    assert not access.allows(BOB, CONSUME, Queue("q"))
-
-
-def test_every_group_is_for_users_who_have_one(file: Path) -> None:
-    access = rules(file, "queue.q.consume.allow.group=*")
-    assert access.allows(ALICE, CONSUME, Queue("q"))
-    assert not access.allows(LONER, CONSUME, Queue("q"))
-
-
-def test_of_two_lines_with_the_same_left_side_the_last_counts(file: Path) -> None:
-    access = rules(file, "queue.q.consume.allow.user=alice", "queue.q.consume.allow.user=bob")
-    assert not access.allows(ALICE, CONSUME, Queue("q"))
-    assert access.allows(BOB, CONSUME, Queue("q"))
-
-
-def test_lists_have_blanks_around_names_and_none_between_names(file: Path) -> None:
-    access = rules(
-        file, "queue.q.consume.allow.user= alice , Max Power,", "queue.p.consume.allow.user="
-    )
-    assert access.allows(ALICE, CONSUME, Queue("q"))
-    assert access.allows(Principal("Max Power", frozenset()), CONSUME, Queue("q"))
-    assert not access.allows(Principal("Max", frozenset()), CONSUME, Queue("q"))
-    assert not access.allows(ALICE, CONSUME, Queue("p"))
-
-
-def test_names_have_dots_and_words_of_rules_in_them(file: Path) -> None:
-    access = rules(
-        file,
-        "queue.a.produce.allow.b.consume.allow.user=alice",
-        "queue.create.produce.allow.user=bob",
-    )
-    assert access.allows(ALICE, CONSUME, Queue("a.produce.allow.b"))
-    assert access.allows(BOB, PRODUCE, Queue("create"))
-    assert not access.allows(BOB, CREATE, Queue("create"))
-
-
-def test_names_with_blanks_colons_and_other_letters_are_escaped_as_in_any_properties_file(
-    file: Path,
-) -> None:
-    access = rules(
-        file, r"queue.my\ q\:1.consume.allow.user=alice", "queue.größe.consume.allow.user=alice"
-    )
-    assert access.allows(ALICE, CONSUME, Queue("my q:1"))
-    assert access.allows(ALICE, CONSUME, Queue("größe"))
-
-
-def test_queues_and_topics_of_one_name_are_apart(file: Path) -> None:
-    access = rules(file, "queue.x.consume.allow.user=*", "topic.x.produce.allow.user=*")
-    assert access.allows(ALICE, CONSUME, Queue("x"))
-    assert not access.allows(ALICE, CONSUME, Topic("x"))
-    assert access.allows(ALICE, PRODUCE, Topic("x"))
-
-
-def test_a_queue_whose_name_is_a_star_is_not_everything(file: Path) -> None:
-    access = rules(file, "queue.*.consume.allow.user=alice")
-    assert access.allows(ALICE, CONSUME, Queue("*"))
-    assert not access.allows(BOB, CONSUME, Queue("*"))
-
-
-def test_what_is_auto_created_needs_create_as_well(file: Path) -> None:
-    access = rules(
-        file,
-        "queue.*.consume.allow.user=*",
-        "queue.create.allow.user=alice",
-        "topic.create.deny.group=interns",
-    )
-    assert access.allows(ALICE, CONSUME, Queue("q"), auto_created=True)
-    assert not access.allows(BOB, CONSUME, Queue("q"), auto_created=True)
-    assert access.allows(BOB, CONSUME, Queue("q"), auto_created=False)
-    assert not access.allows(ALICE, PRODUCE, Queue("q"), auto_created=True)
-    assert access.allows(ALICE, CREATE, Queue("anything"))
-    assert not access.allows(ALICE, CREATE, Topic("anything"))
+Asked = tuple[Principal, Operation, Destination] | tuple[Principal, Operation, Destination, bool]
 
 
 @pytest.mark.parametrize(
-    "destination", [Destination(Kind.QUEUE, "t.1", True), Destination(Kind.TOPIC, "t.1", True)]
+    ("lines", "allowed", "denied"),
+    [
+        pytest.param(
+            ["queue.*.produce.allow.user=*", "queue.q1.produce.deny.user=bob"],
+            [(ALICE, PRODUCE, Queue("q1")), (BOB, PRODUCE, Queue("q2"))],
+            [(BOB, PRODUCE, Queue("q1"))],
+            id="a denial for a name wins over a permission for all",
+        ),
+        pytest.param(
+            ["queue.*.produce.deny.user=bob", "queue.q1.produce.allow.user=*"],
+            [(BOB, PRODUCE, Queue("q1"))],
+            [],
+            id="a permission for a name wins over a denial for all",
+        ),
+        pytest.param(
+            ["queue.q.produce.allow.user=*", "queue.q.produce.deny.user=bob"],
+            [(ALICE, PRODUCE, Q)],
+            [(BOB, PRODUCE, Q)],
+            id="a user wins over everyone",
+        ),
+        pytest.param(
+            ["queue.q.produce.allow.user=*", "queue.q.produce.deny.group=interns"],
+            [(ALICE, PRODUCE, Q)],
+            [(BOB, PRODUCE, Q)],
+            id="a group wins over everyone",
+        ),
+        pytest.param(
+            ["queue.q.produce.allow.user=*", "queue.q.produce.deny.group=*"],
+            [(ALICE, PRODUCE, Q)],
+            [],
+            id="every user wins over every group",
+        ),
+        pytest.param(
+            ["queue.q.produce.allow.group=staff", "queue.q.produce.deny.user=bob"],
+            [(ALICE, PRODUCE, Q)],
+            [(BOB, PRODUCE, Q)],
+            id="a user wins over its groups",
+        ),
+        pytest.param(
+            [
+                "queue.q.browse.allow.user=bob",
+                "queue.q.browse.deny.user=bob",
+                "queue.*.browse.allow.user=*",
+            ],
+            [(ALICE, BROWSE, Q)],
+            [(BOB, BROWSE, Q)],
+            id="allow and deny for the same user are a deny",
+        ),
+        pytest.param(
+            ["queue.q.consume.allow.group=staff", "queue.q.consume.deny.group=interns"],
+            [(ALICE, CONSUME, Q)],
+            [(BOB, CONSUME, Q)],
+            id="allow and deny for groups of one user are a deny",
+        ),
+        pytest.param(
+            ["queue.q.consume.allow.group=*"],
+            [(ALICE, CONSUME, Q)],
+            [(LONER, CONSUME, Q)],
+            id="every group is for users who have one",
+        ),
+        pytest.param(
+            ["queue.q.consume.allow.user=alice", "queue.q.consume.allow.user=bob"],
+            [(BOB, CONSUME, Q)],
+            [(ALICE, CONSUME, Q)],
+            id="of two lines with the same left side the last counts",
+        ),
+        pytest.param(
+            ["queue.q.consume.allow.user= alice , Max Power,", "queue.p.consume.allow.user="],
+            [(ALICE, CONSUME, Q), (Principal("Max Power", frozenset()), CONSUME, Q)],
+            [(Principal("Max", frozenset()), CONSUME, Q), (ALICE, CONSUME, Queue("p"))],
+            id="lists have blanks around names and none between names",
+        ),
+        pytest.param(
+            [
+                "queue.a.produce.allow.b.consume.allow.user=alice",
+                "queue.create.produce.allow.user=bob",
+            ],
+            [(ALICE, CONSUME, Queue("a.produce.allow.b")), (BOB, PRODUCE, Queue("create"))],
+            [(BOB, CREATE, Queue("create"))],
+            id="names have dots and words of rules in them",
+        ),
+        pytest.param(
+            [r"queue.my\ q\:1.consume.allow.user=alice", "queue.größe.consume.allow.user=alice"],
+            [(ALICE, CONSUME, Queue("my q:1")), (ALICE, CONSUME, Queue("größe"))],
+            [],
+            id="names are escaped as in any properties file",
+        ),
+        pytest.param(
+            ["queue.x.consume.allow.user=*", "topic.x.produce.allow.user=*"],
+            [(ALICE, CONSUME, Queue("x")), (ALICE, PRODUCE, Topic("x"))],
+            [(ALICE, CONSUME, Topic("x"))],
+            id="queues and topics of one name are apart",
+        ),
+        pytest.param(
+            ["queue.*.consume.allow.user=alice"],
+            [(ALICE, CONSUME, Queue("*"))],
+            [(BOB, CONSUME, Queue("*"))],
+            id="a queue whose name is a star is not everything",
+        ),
+        pytest.param(
+            [
+                "queue.*.consume.allow.user=*",
+                "queue.create.allow.user=alice",
+                "topic.create.deny.group=interns",
+            ],
+            [
+                (ALICE, CONSUME, Q, True),
+                (BOB, CONSUME, Q, False),
+                (ALICE, CREATE, Queue("anything")),
+            ],
+            [
+                (BOB, CONSUME, Q, True),
+                (ALICE, PRODUCE, Q, True),
+                (ALICE, CREATE, Topic("anything")),
+            ],
+            id="what is created by use needs create as well",
+        ),
+        *(
+            pytest.param(
+                [f"{kind}.*.produce.allow.user=alice"],
+                [
+                    (ALICE, PRODUCE, temporary, True),
+                    *((BOB, operation, temporary) for operation in (CONSUME, BROWSE, CREATE)),
+                ],
+                [(BOB, PRODUCE, temporary)],
+                id=f"a temporary {kind} is asked about when sending only",
+            )
+            for kind, temporary in (
+                ("queue", Destination(Kind.QUEUE, "t.1", True)),
+                ("topic", Destination(Kind.TOPIC, "t.1", True)),
+            )
+        ),
+    ],
 )
-def test_temporary_destinations_are_asked_for_when_sending_only(
-    file: Path, destination: Destination
+def test_precedence_and_names(
+    file: Path, lines: list[str], allowed: list[Asked], denied: list[Asked]
 ) -> None:
-    access = rules(
-        file, f"{'queue' if destination.kind == 0 else 'topic'}.*.produce.allow.user=alice"
-    )
-    assert access.allows(ALICE, PRODUCE, destination, auto_created=True)
-    assert not access.allows(BOB, PRODUCE, destination)
-    for operation in (CONSUME, BROWSE, CREATE):
-        assert access.allows(BOB, operation, destination)
+    access = rules(file, *lines)
+    assert [asked for asked in [*allowed, *denied] if access.allows(*asked)] == allowed
 
 
 def test_connection_rules(file: Path) -> None:
@@ -387,17 +404,10 @@ def test_the_rules_for_dead_messages_that_a_new_file_suggests(file: Path) -> Non
     assert all(access.allows(ALICE, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE))
     file.write_text(DEFAULT_RULES.replace("#queue.mq.sys.dmq", "queue.mq.sys.dmq"))
     access.load()
-    assert [access.allows(ALICE, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [
-        False,
-        False,
-        False,
-    ]
-    assert [access.allows(ADMIN, operation, dead) for operation in (BROWSE, CONSUME, PRODUCE)] == [
-        True,
-        True,
-        False,
-    ]
-    assert all(
-        access.allows(ALICE, operation, other, auto_created=True)
-        for operation in (BROWSE, CONSUME, PRODUCE)
-    )
+    assert [
+        [
+            access.allows(principal, operation, destination, destination is other)
+            for operation in (BROWSE, CONSUME, PRODUCE)
+        ]
+        for principal, destination in ((ALICE, dead), (ADMIN, dead), (ALICE, other))
+    ] == [[False, False, False], [True, True, False], [True, True, True]]
