@@ -87,8 +87,7 @@ def test_it_is_there_after_a_restart_without_having_had_a_message(
     before = admin.destination("topic", "t")
     stepped.restart()
     again = administration(stepped)
-    assert again.destination("topic", "t") == before
-    assert before.properties["maxBytesPerMsg"] == 1024
+    assert (again.destination("topic", "t"), before.properties["maxBytesPerMsg"]) == (before, 1024)
     assert again.destination("queue", "plain").origin == "administrator"
     stepped.later(1000)
     assert again.destination("queue", "plain").administered == {}

@@ -259,8 +259,7 @@ def test_a_destroyed_durable_subscription_leaves_what_it_had_to_the_dead_message
     assert [(each.name, each.topic) for each in admin.durables()] == [("d", "t.a"), ("e", "t.b")]
     assert [each.name for each in admin.durables("t.a")] == ["d"]
     outcome(stepped, admin.destroy_durable("d", "me"))
-    assert [each.name for each in admin.durables()] == ["e"]
-    assert len(stepped.disk.subscriptions) == 1
+    assert ([each.name for each in admin.durables()], len(stepped.disk.subscriptions)) == (["e"], 1)
     dead = stepped.receive(stepped.session(Mode.AUTO), Queue("mq.sys.dmq"))
     assert dead.texts == ["a", "b"]
 

@@ -129,8 +129,7 @@ def test_it_is_durable_when_it_is_said(stepped: Stepped, admin: BrokerAdministra
     told: list[int] = []
     admin.purge("queue", "q").addCallback(told.append)
     stepped.turns()
-    assert (told, admin.destination("queue", "q").messages) == ([], 0)
-    assert len(stepped.bodies) == 30
+    assert (told, admin.destination("queue", "q").messages, len(stepped.bodies)) == ([], 0, 30)
     stepped.settle()
     assert (told, stepped.bodies) == ([30], [])
 
@@ -190,8 +189,7 @@ def test_a_topic_is_purged_for_every_subscription(
     assert admin.destination("topic", "t.b").messages == 40
     pattern.consumer.grant(100)
     assert remaining(stepped, pattern) == [f"other {number}" for number in range(20)]
-    assert [each.messages for each in admin.durables()] == [0, 20]
-    assert len(stepped.disk.owed) == 20
+    assert ([each.messages for each in admin.durables()], len(stepped.disk.owed)) == ([0, 20], 20)
     pattern.consumer.acknowledge_through(20)
     plain.consumer.acknowledge_through(3)
     assert outcome(stepped, admin.purge("topic", "t.b")) == 20

@@ -235,8 +235,7 @@ def test_a_message_that_somebody_waits_for_does_not_linger(scene: Scene) -> None
     scene.insert(1)
     scene.wait("a")
     scene.passes(1)
-    assert len(scene.disk.submitted) == 1
-    assert scene.clock.getDelayedCalls() == []
+    assert (len(scene.disk.submitted), scene.clock.getDelayedCalls()) == (1, [])
 
 
 def test_acknowledgements_that_somebody_waits_for_do_not_linger(scene: Scene) -> None:

@@ -116,8 +116,7 @@ def test_a_closed_schedule_does_nothing_any_more() -> None:
     schedule.close()
     schedule.at(0, lambda: done.append(2))
     clock.advance(10)
-    assert done == []
-    assert clock.getDelayedCalls() == []
+    assert (done, clock.getDelayedCalls()) == ([], [])
 
 
 def test_slices_begin_at_once_and_go_on_in_turns_of_their_own() -> None:
@@ -136,8 +135,7 @@ def test_slices_begin_at_once_and_go_on_in_turns_of_their_own() -> None:
     one_pass(clock)
     assert done == ["a0", "b0", "a1", "b1"]
     one_pass(clock)
-    assert done == ["a0", "b0", "a1", "b1", "a2"]
-    assert clock.getDelayedCalls() == []
+    assert (done, clock.getDelayedCalls()) == (["a0", "b0", "a1", "b1", "a2"], [])
     schedule.in_slices(steps("c", 0))
     assert clock.getDelayedCalls() == []
 

@@ -95,8 +95,7 @@ def test_a_heuristic_decision_is_told_to_the_coordinator_until_it_is_forgotten(
     assert waiting(stepped, Q) == ([] if commit else ["0", "1"])
     assert waiting(stepped, OTHER) == (["held"] if commit else [])
     xa.forget(xid(1))
-    assert xa.recover() == []
-    assert stepped.disk.branches == {}
+    assert (xa.recover(), stepped.disk.branches) == ([], {})
     assert code(stepped, lambda: xa.resource.commit(xid(1), False)) == NOTA
 
 

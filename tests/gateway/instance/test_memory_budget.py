@@ -56,14 +56,12 @@ def test_a_reservation_without_room_waits_until_others_give_back() -> None:
     first, second = Holder(budget), Holder(budget)
     assert first.account.reserve(State.RECEIVING, 90 * _MIB)
     assert not second.account.reserve(State.RECEIVING, 20 * _MIB)
-    assert budget.used(State.RECEIVING) == 90 * _MIB
-    assert budget.usage().waiting == 1
+    assert (budget.used(State.RECEIVING), budget.usage().waiting) == (90 * _MIB, 1)
     clock.advance(1)
     assert budget.usage().waiting == 1
     first.account.hold(State.RECEIVING, 0)
     clock.advance(0)
-    assert second.granted == 1
-    assert budget.used(State.RECEIVING) == 20 * _MIB
+    assert (second.granted, budget.used(State.RECEIVING)) == (1, 20 * _MIB)
     assert budget.usage().waiting == 0
     assert clock.getDelayedCalls() == [], "nobody waits, and nobody looks"
 
@@ -117,8 +115,7 @@ def test_who_holds_most_ends_when_the_line_stands_still() -> None:
     [reason] = big.reasons
     assert f"receiving {50 * _MIB}" in reason
     assert not small.reasons
-    assert waits.granted == 1
-    assert budget.usage().ended == 1
+    assert (waits.granted, budget.usage().ended) == (1, 1)
 
 
 def test_the_one_that_holds_most_of_what_is_short_ends() -> None:

@@ -82,9 +82,7 @@ def test_the_file_then_the_command_line(file: Path) -> None:
         "# head\nimq.bridge.stomp.tcp.port=1\nimq.message.max_size = 10k\n",
         "imq.bridge.stomp.tcp.port=2",
     )
-    assert values[PORT] == 2
-    assert values.source(PORT) == "-D"
-    assert values[MAX_SIZE] == 10240
+    assert (values[PORT], values.source(PORT), values[MAX_SIZE]) == (2, "-D", 10240)
     assert values.source(MAX_SIZE) == f"{file}:3"
 
 
@@ -100,8 +98,7 @@ def test_named_settings(file: Path) -> None:
     )
     assert values.names(AUTOSTART) == ["b", "a"]
     assert values.named(AUTOSTART, "b") is False
-    assert values.named(MAX_MESSAGES, "my.queue") == 5
-    assert values.names(MAX_MESSAGES) == ["my.queue"]
+    assert (values.named(MAX_MESSAGES, "my.queue"), values.names(MAX_MESSAGES)) == (5, ["my.queue"])
     assert values.source(AUTOSTART, "b") == f"{file}:1"
     assert values.is_given(AUTOSTART, "a")
     assert not values.is_given(AUTOSTART, "c")
@@ -131,14 +128,12 @@ def test_the_more_particular_setting_wins() -> None:
     general = Setting("imq.destination.NAME.limit", Integer(), 0, "Of a destination.")
     particular = Setting("imq.destination.NAME.backup.limit", Integer(), 0, "Of its backup.")
     values, _ = read([general, particular], None, ["imq.destination.q.backup.limit=1"])
-    assert values.names(particular) == ["q"]
-    assert values.names(general) == []
+    assert (values.names(particular), values.names(general)) == (["q"], [])
 
 
 def test_a_setting_without_placeholder_wins(file: Path) -> None:
     values, _ = read_text(file, "imq.bridge.tm.props=a=1\nimq.bridge.x.tm.props=b=2\n")
-    assert values[TM_PROPS] == "a=1"
-    assert values.names(NAMED_TM_PROPS) == ["x"]
+    assert (values[TM_PROPS], values.names(NAMED_TM_PROPS)) == ("a=1", ["x"])
 
 
 @pytest.mark.parametrize(
@@ -194,8 +189,7 @@ def test_a_bad_value_of_a_bridge_fails_that_bridge_alone(file: Path) -> None:
     assert warnings == []
     [problem] = values.bridge_problems("stomp")
     assert problem.severity is Severity.BRIDGE
-    assert problem.line == 1
-    assert values.bridge_problems("other") == []
+    assert (problem.line, values.bridge_problems("other")) == (1, [])
     assert values.named(AUTOSTART, "other") is False
     with pytest.raises(SettingsError) as error:
         _ = values[PORT]
@@ -329,8 +323,7 @@ def test_a_problem_with_what_nobody_gave_does_not_name_the_command_line() -> Non
 def test_overrides_make_new_settings() -> None:
     values, _ = read(ALL, None, ["imq.bridge.stomp.tcp.port=1"])
     changed = values.with_overrides(["imq.bridge.stomp.tcp.port=2"], source="imqcmd")
-    assert (values[PORT], changed[PORT]) == (1, 2)
-    assert changed.source(PORT) == "imqcmd"
+    assert (values[PORT], changed[PORT], changed.source(PORT)) == (1, 2, "imqcmd")
 
 
 @pytest.mark.parametrize(
@@ -346,8 +339,7 @@ def test_bad_overrides_are_refused(override: str) -> None:
 def test_an_override_mends_a_bridge(file: Path) -> None:
     values, _ = read_text(file, "imq.bridge.stomp.tcp.port=x\n")
     mended = values.with_overrides(["imq.bridge.stomp.tcp.port=3"])
-    assert mended.bridge_problems("stomp") == []
-    assert mended[PORT] == 3
+    assert (mended.bridge_problems("stomp"), mended[PORT]) == ([], 3)
 
 
 def test_declared_twice_is_refused() -> None:

@@ -43,8 +43,7 @@ def test_some_a_second_of_each_kind_are_written_and_the_others_counted() -> None
         )
     ]
     clock.advance(600)
-    assert len(told.lines) == 1
-    assert clock.getDelayedCalls() == []
+    assert (len(told.lines), clock.getDelayedCalls()) == (1, [])
 
 
 def test_what_was_left_out_is_told_at_the_end() -> None:

@@ -157,6 +157,5 @@ def test_decimals_survive_being_shown(value: float) -> None:
 
 
 def test_units() -> None:
-    assert Octets().unit == "octets"
-    assert Duration("milliseconds").unit == "milliseconds"
+    assert (Octets().unit, Duration("milliseconds").unit) == ("octets", "milliseconds")
     assert Integer().unit == ""

@@ -79,8 +79,7 @@ def test_lines_are_written_in_order_and_numbered(tmp_path: Path) -> None:
             writer.add(fields(number), 0)
         written(writer)
         (path,) = tmp_path.iterdir()
-        assert path.name == segment_name(RUN, 1) + ".open"
-        assert path.read_bytes().count(b"\n") == 5000
+        assert (path.name, path.read_bytes().count(b"\n")) == (segment_name(RUN, 1) + ".open", 5000)
     lines = lines_of(tmp_path)
     assert [line["line"] for line in lines] == list(range(1, 5001))
     assert [ids_of(line) for line in lines] == [[f"ID-{number}"] for number in range(5000)]

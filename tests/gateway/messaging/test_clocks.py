@@ -17,8 +17,7 @@ def test_a_limit_passes_once_in_its_time() -> None:
     assert passed == ["late"]
     assert not limit.active()
     clock.advance(100)
-    assert passed == ["late"]
-    assert clock.getDelayedCalls() == []
+    assert (passed, clock.getDelayedCalls()) == (["late"], [])
 
 
 def test_a_limit_that_is_cancelled_does_not_pass() -> None:

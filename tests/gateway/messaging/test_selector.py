@@ -546,8 +546,7 @@ def test_a_selector_is_a_value_of_its_text() -> None:
     assert parse("a = 1") != "a = 1"
     assert hash(parse("a = 1")) == hash(parse("a = 1"))
     assert isinstance(parse("a = 1"), Selector)
-    assert parse("a = 1").text == "a = 1"
-    assert repr(parse("a = 1")) == "Selector('a = 1')"
+    assert (parse("a = 1").text, repr(parse("a = 1"))) == ("a = 1", "Selector('a = 1')")
 
 
 @pytest.mark.process
@@ -620,8 +619,7 @@ def test_names_that_are_none(name: str) -> None:
     ],
 )
 def test_what_a_selector_costs(text: str, price: int) -> None:
-    assert parse(text).cost == price
-    assert parse(text, price, "the.setting").cost == price
+    assert (parse(text).cost, parse(text, price, "the.setting").cost) == (price, price)
 
 
 def test_a_selector_that_costs_too_much_is_refused() -> None:

@@ -84,11 +84,9 @@ def test_outside_of_a_turn_the_end_is_scheduled_once(phase: str) -> None:
     turn, noted = Turn(clock), Noted()
     getattr(turn, phase)(noted.work("first"))
     getattr(turn, phase)(noted.work("second"))
-    assert noted.done == []
-    assert len(clock.getDelayedCalls()) == 1
+    assert (noted.done, len(clock.getDelayedCalls())) == ([], 1)
     clock.advance(0)
-    assert noted.done == ["first", "second"]
-    assert clock.getDelayedCalls() == []
+    assert (noted.done, clock.getDelayedCalls()) == (["first", "second"], [])
 
 
 def test_a_turn_takes_what_was_asked_before_it_and_the_scheduled_end_finds_nothing() -> None:
@@ -119,8 +117,7 @@ def test_work_that_never_stops_making_work_leaves_the_reactor_its_turn() -> None
     assert 0 < rounds < 100
     for _ in range(100):
         clock.advance(0)
-    assert rounds == 100
-    assert clock.getDelayedCalls() == []
+    assert (rounds, clock.getDelayedCalls()) == (100, [])
 
 
 def test_one_failure_leaves_the_other_work_alone_and_is_logged() -> None:
@@ -227,8 +224,7 @@ def test_turns_that_are_left_end_together_at_the_reactors_next_pass() -> None:
         turn.dispatch(noted.work(f"deliver for {socket}"))
         turn.write(noted.work(f"write for {socket}"))
         turn.leave()
-    assert noted.done == []
-    assert len(clock.getDelayedCalls()) == 1
+    assert (noted.done, len(clock.getDelayedCalls())) == ([], 1)
     clock.advance(0)
     assert noted.done == [
         "deliver for first",

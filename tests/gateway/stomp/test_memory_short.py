@@ -96,8 +96,7 @@ def test_all_is_given_back_when_the_connection_ends(ends: str) -> None:
         server.clock.advance(0)
         client.drain()
         server.clock.advance(0)
-    assert server.memory.used(State.RECEIVING) == 0
-    assert server.memory.used(State.TRANSACTIONS) == 0
+    assert (server.memory.used(State.RECEIVING), server.memory.used(State.TRANSACTIONS)) == (0, 0)
 
 
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])

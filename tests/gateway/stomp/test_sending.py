@@ -198,8 +198,7 @@ def test_a_read_is_one_run_that_shares_its_headers(server: Server, client: Clien
     messages = call[2]
     assert len(messages) == 10
     assert messages[-1].headers is messages[-2].headers
-    assert len({id(message) for message in messages}) == 10
-    assert server.counters.messages_in == 10
+    assert (len({id(message) for message in messages}), server.counters.messages_in) == (10, 10)
 
 
 def test_receipts_come_in_order_once_durable(server: Server, client: Client) -> None:

@@ -248,8 +248,7 @@ def test_the_wheel_is_never_early_and_at_most_a_tick_late_or_a_turn_early(pause:
         <= min(pause / 1000, horizon) + 2 * TICK_MS / 1000
     )
     clock.advance(1)
-    assert len(wheel) == 0
-    assert clock.getDelayedCalls() == []
+    assert (len(wheel), clock.getDelayedCalls()) == (0, [])
 
 
 def test_arming_earlier_moves_and_later_does_not() -> None:
@@ -318,8 +317,7 @@ def test_a_lost_socket_closes_the_providers_connection_once(server: Server, clie
     session = client.connection.session
     client.lose()
     assert server.provider.connection.closed
-    assert server.provider.calls("acknowledge through") == []
-    assert server.counters.connections == 0
+    assert (server.provider.calls("acknowledge through"), server.counters.connections) == ([], 0)
     assert session.state is State.CLOSED
 
 
