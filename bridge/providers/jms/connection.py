@@ -155,65 +155,13 @@ class Opened(NamedTuple):
         return cls(payload.optional(), payload.text(), payload.flag(), payload.flag())
 
 
-class JavaLink:
-    """The way to a connection in a Java process.
-
-    :param lane: for calls. :param number: the connection's number in the process. :param label: of
-        the connection, for errors and the log.
-    """
-
-    def __init__(
-        self, process: JavaProcess, lane: Lane, number: int, hung: Hung, label: str
-    ) -> None:
-        self.process = process
-        self._lane = lane
-        self._number = number
-        self._hung = hung
-        self._label = label
-        self._sessions = 0
-
-    def call(self, what: str, seconds: float, verb: Verb, arguments: bytes = b"") -> Deferred[None]:
-        """Make a call without a result.
-
-        As :meth:`~bridge.providers.jms.channels.Lane.call`.
-        """
-        return self._lane.call(what, seconds, verb, self._number, arguments).addCallback(
-            lambda _: None
-        )
-
-    def channel_maker(self, how: int, argument: int, seconds: float) -> ChannelMaker:
-        """What makes the channel of a new session.
-
-        :param how: the session settles. :param argument: of that. :param seconds: that each thing
-            asked may take.
-        """
-        self._sessions += 1
-        name = f"{self._label} session {self._sessions}"
-
-        def channel(
-            answered: Callable[[bytes], None], failed: Callable[[BaseException], None]
-        ) -> SessionChannel:
-            opening = self._number, how, argument
-            return self.process.session(name, self._hung, opening, answered, failed, seconds)
-
-        return channel
-
-    def close(self, seconds: float) -> Deferred[None]:
-        """Close the connection in Java. :returns: fails as :meth:`call`."""
-        self.process.unlink(self._number)
-        if self._lane.error is not None:
-            # A call hangs on its own.
-            self._lane = self.process.lane(self._hung)
-        closed = self.call("closing a connection", seconds, Verb.CLOSE)
-        self._lane.end()
-        return closed
-
-
 class JMSConnection:
     """One connection. Made by its provider.
 
     :param provider: its name, for the log. :param class_name: of the connection factory.
     :param temporary: the temporary destinations of all connections of the provider.
+    :param lane: for calls. :param number: the connection's number in the process. :param label: of
+        the connection, for errors and the log.
     """
 
     #: JMS does not say it.
@@ -226,7 +174,11 @@ class JMSConnection:
         factory: JMSFactory,
         class_name: str,
         temporary: set[Destination],
-        link: JavaLink,
+        process: JavaProcess,
+        lane: Lane,
+        number: int,
+        hung: Hung,
+        label: str,
         username: str,
         opened: Opened,
         lost: Callable[[MessagingError], None],
@@ -238,7 +190,12 @@ class JMSConnection:
         self._factory = factory
         self._class_name = class_name
         self._individual = factory.individual_mode(class_name)
-        self._link = link
+        self._process = process
+        self._lane = lane
+        self._number = number
+        self._hung = hung
+        self._label = label
+        self._sessions = 0
         self._opened = opened
         self._lost = lost
         self._scope = ConnectionScope(
@@ -283,7 +240,26 @@ class JMSConnection:
         return session
 
     def _channel_maker(self, how: int, argument: int) -> ChannelMaker:
-        return self._link.channel_maker(how, argument, self._factory.send_timeout_s)
+        """Return what makes the channel of a new session.
+
+        :param how: the session settles. :param argument: of that.
+        """
+        self._sessions += 1
+        name = f"{self._label} session {self._sessions}"
+        opening = self._number, how, argument
+        seconds = self._factory.send_timeout_s
+
+        def channel(
+            answered: Callable[[bytes], None], failed: Callable[[BaseException], None]
+        ) -> SessionChannel:
+            return self._process.session(name, self._hung, opening, answered, failed, seconds)
+
+        return channel
+
+    def _call(
+        self, what: str, seconds: float, verb: Verb, arguments: bytes = b""
+    ) -> Deferred[None]:
+        return self._lane.call(what, seconds, verb, self._number, arguments)
 
     def _keep_channel(self, session: JMSSession) -> None:
         channel = session.channel
@@ -295,7 +271,7 @@ class JMSConnection:
         destination = Destination(kind, TEMPORARY_PREFIX + secrets.token_hex(16), True)
         self._scope.temporary.add(destination)
         self._scope.all_temporary.add(destination)
-        made = self._link.call(
+        made = self._call(
             "making a temporary destination",
             self._factory.send_timeout_s,
             Verb.TEMPORARY,
@@ -319,7 +295,7 @@ class JMSConnection:
         ending = [channel.ended for channel in self._channels if channel.ending]
         gone: Deferred[None] = succeed(None) if not ending else _all(ending)
         gone.addCallback(
-            lambda _: self._link.call(
+            lambda _: self._call(
                 "removing a durable subscription",
                 self._factory.send_timeout_s,
                 Verb.UNSUBSCRIBE,
@@ -366,9 +342,14 @@ class JMSConnection:
     def _close_link(self) -> Deferred[None]:
         """Close the connection in Java. Failures and timeouts are only logged."""
         self._scope.all_temporary.difference_update(self._scope.temporary)
-        if self._link.process.error is not None:
+        if self._process.error is not None:
             return succeed(None)
-        closed = self._link.close(self._factory.close_timeout_s)
+        self._process.unlink(self._number)
+        if self._lane.error is not None:
+            # A call hangs on its own.
+            self._lane = self._process.lane(self._hung)
+        closed = self._call("closing a connection", self._factory.close_timeout_s, Verb.CLOSE)
+        self._lane.end()
         closed.addErrback(lambda failure: log_close_failure(self._scope.provider, failure.value))
         return closed
 

@@ -30,7 +30,6 @@ from bridge.providers.jms import wire
 from bridge.providers.jms.channels import Hung, JavaFailure, Lane
 from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import (
-    JavaLink,
     JMSConnection,
     JMSFactory,
     Opened,
@@ -192,7 +191,11 @@ class JMSProvider:
             self.factory,
             self.class_name,
             self.temporary,
-            JavaLink(process, lane, link, self.hung, label),
+            process,
+            lane,
+            link,
+            self.hung,
+            label,
             credentials.username,
             opened,
             lost,
