@@ -33,6 +33,7 @@ from gateway.messaging.transformer import MessageTransformer
 
 NOW = 1_800_000_000_000
 TARGET = Queue("target")
+TOLERANT = {"consume_no_transfer_on_transform_error": True}
 
 
 def message(body: str = "hello", *, expires: int = 0, **headers: Any) -> Message:
@@ -103,15 +104,21 @@ def sent(
     return result.message
 
 
+def dead(of: Transfer, given: Message, reason: BridgeDeadReason) -> str:
+    """What is said of a message that is given up for this reason."""
+    result = outcome(of, given)
+    assert isinstance(result, Dead), result
+    assert result.reason is reason
+    return result.exception
+
+
 # --- 2: expiry
 
 
 @pytest.mark.parametrize("expires", [NOW, NOW - 1, 1])
 def test_an_expired_message_is_dead_and_so_is_one_with_no_time_left_at_all(expires: int) -> None:
-    result = outcome(transfer(), message(expires=expires))
-    assert isinstance(result, Dead)
-    assert result.reason is BridgeDeadReason.MESSAGE_EXPIRED
-    assert str(NOW - expires) in result.exception
+    said = dead(transfer(), message(expires=expires), BridgeDeadReason.MESSAGE_EXPIRED)
+    assert str(NOW - expires) in said
 
 
 @pytest.mark.parametrize("expires", [0, NOW + 1])
@@ -124,9 +131,7 @@ def test_an_expired_message_does_not_reach_the_transformer() -> None:
         def transform(self, *_: Any) -> JMSMessage | None:
             raise AssertionError("it was called")
 
-    result = outcome(transfer(Fails()), message(expires=NOW))
-    assert isinstance(result, Dead)
-    assert result.reason is BridgeDeadReason.MESSAGE_EXPIRED
+    dead(transfer(Fails()), message(expires=NOW), BridgeDeadReason.MESSAGE_EXPIRED)
 
 
 # --- 3: JMSReplyTo
@@ -224,12 +229,9 @@ def raising(error: Exception) -> Does:
 def test_where_a_failing_transformer_is_to_consume_the_message_is_dead(
     transformer: MessageTransformer,
 ) -> None:
-    result = outcome(
-        transfer(transformer, target={"consume_no_transfer_on_transform_error": True}), message()
-    )
-    assert isinstance(result, Dead)
-    assert result.reason is BridgeDeadReason.TRANSFORM_FAILURE
-    assert "Does failed on a message from A to B" in result.exception
+    of = transfer(transformer, target=TOLERANT)
+    said = dead(of, message(), BridgeDeadReason.TRANSFORM_FAILURE)
+    assert "Does failed on a message from A to B" in said
 
 
 def test_else_the_link_stops_and_says_what_was_raised() -> None:
@@ -272,18 +274,14 @@ def test_the_branch_of_one_message_is_not_the_next_ones() -> None:
 def test_branching_to_a_name_that_there_is_not_is_a_failure_of_the_transformer() -> None:
     with pytest.raises(LinkStops, match="branched to 'nowhere'"):
         outcome(transfer(branching("nowhere")), message())
-    dead = outcome(
-        transfer(branching("nowhere"), target={"consume_no_transfer_on_transform_error": True}),
-        message(),
-    )
-    assert isinstance(dead, Dead)
-    assert dead.reason is BridgeDeadReason.TRANSFORM_FAILURE
+    of = transfer(branching("nowhere"), target=TOLERANT)
+    dead(of, message(), BridgeDeadReason.TRANSFORM_FAILURE)
 
 
 def test_a_destination_that_cannot_be_looked_up_now_is_no_failure_of_the_transformer() -> None:
     with pytest.raises(ProviderUnavailable):
         outcome(
-            transfer(branching("away"), target={"consume_no_transfer_on_transform_error": True}),
+            transfer(branching("away"), target=TOLERANT),
             message(),
         )
 
@@ -354,10 +352,7 @@ def test_a_message_that_returns_to_a_link_with_a_guard_is_dead() -> None:
     once = sent(there, message())
     assert once.headers.properties == {HOPS: "i/b/there"}
     returned = sent(back, once)
-    result = outcome(there, returned)
-    assert isinstance(result, Dead)
-    assert result.reason is BridgeDeadReason.SEND_FAILURE
-    assert "i/b/there, i/b/back" in result.exception
+    assert "i/b/there, i/b/back" in dead(there, returned, BridgeDeadReason.SEND_FAILURE)
 
 
 def test_a_transformer_that_makes_a_message_anew_ends_no_trail() -> None:
@@ -436,12 +431,7 @@ def test_of_a_topics_message_each_link_moves_a_copy_with_an_id_of_its_own() -> N
 def test_a_message_without_an_id_cannot_be_known_again_and_is_dead() -> None:
     given = message()
     given.message_id = ""
-    result = outcome(marking(), given)
-    assert isinstance(result, Dead)
-    assert (result.reason, "message id" in result.exception) == (
-        BridgeDeadReason.SEND_FAILURE,
-        True,
-    )
+    assert "message id" in dead(marking(), given, BridgeDeadReason.SEND_FAILURE)
 
 
 def test_the_producers_own_duplicate_id_does_not_go_on() -> None:

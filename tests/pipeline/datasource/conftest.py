@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from pipeline.datasource.source import register
 from tests.gateway_process import Certificates, GatewayProcess
 from tests.pipeline.datasource.brokers import Broker
+from tests.pipeline.datasource.crashing import CrashingSource
 
 _RULES = """
 version=JMQFileAccessControlModel/100
@@ -45,6 +48,14 @@ def gateway_process(
     rules.write_text(_RULES)
     with process:
         yield process
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """The shared session, which knows the data source, and one that can be told where to end."""
+    register(spark)
+    spark.dataSource.register(CrashingSource)
+    return spark
 
 
 @pytest.fixture

@@ -8,19 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.columns import MESSAGES
-from pipeline.datasource.source import register
 from tests.pipeline.datasource.brokers import Broker
 from tests.servers import activemq
 
 pytestmark = pytest.mark.brokers
 
 SECRET = "the-passcode-of-somebody"
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    return spark
 
 
 @pytest.mark.parametrize("peer", ["gateway", "activemq"])

@@ -23,7 +23,6 @@ from pipeline.datasource.batch_reader import StompConsumer
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.pause import SHORTEST
-from pipeline.datasource.source import register
 from pipeline.datasource.staged import End
 from pipeline.datasource.stream_reader import Look, StompStreamReader, staging_of
 from pipeline.durable import sync
@@ -31,17 +30,10 @@ from tests.crash.client import encode
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.gateway_process import GatewayProcess
 from tests.pipeline.datasource.brokers import Broker
-from tests.pipeline.datasource.crashing import NAME, POINTS, CrashingSource, death, into_parquet
+from tests.pipeline.datasource.crashing import NAME, POINTS, death, into_parquet
 from tests.servers import activemq
 
 pytestmark = pytest.mark.brokers
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    spark.dataSource.register(CrashingSource)
-    return spark
 
 
 def sink(session: SparkSession, folder: Path) -> list[str]:

@@ -19,16 +19,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
 from gateway.stomp.brokers import ACTIVEMQ, GATEWAY, Dialect
-from gateway.stomp.wire import FrameParser, Limits, Version
+from gateway.stomp.wire import Frame, FrameParser, Limits, Version
 from pipeline.datasource.batch_reader import StompBrowser
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import Options, Use, parse
 from pipeline.datasource.sending import Sending, check_columns
-from pipeline.datasource.source import register
 from pipeline.datasource.writer import send
 from pipeline.errors import PipelineError
 from tests.pipeline.datasource.brokers import Broker
-from tests.pipeline.datasource.crashing import NAME, CrashingSource, death
+from tests.pipeline.datasource.crashing import NAME, death
 from tests.servers import activemq, rabbitmq
 
 pytestmark = pytest.mark.brokers
@@ -37,17 +36,18 @@ WRITE = parse({"destination": "queue:a"}, Use.WRITE)
 ROWS = pa.schema([("body", pa.binary()), ("correlation_id", pa.string())])
 
 
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    spark.dataSource.register(CrashingSource)
-    return spark
-
-
 def batch(bodies: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [{"body": body.encode(), "correlation_id": body} for body in bodies], schema=ROWS
     )
+
+
+def sent(rows: pa.RecordBatch, dialect: Dialect = GATEWAY, **headers: str) -> list[Frame]:
+    """The frames of rows, as the broker reads them."""
+    parser = FrameParser(Limits(), Version.V1_2)
+    for frame in Sending(WRITE, dialect, Version.V1_2, "run", 0).frames(rows, (*headers.items(),)):
+        parser.receive(frame)
+    return list(parser.frames(100))
 
 
 def writes(broker: Broker, **more: object) -> Options:
@@ -341,13 +341,8 @@ def test_what_a_row_becomes() -> None:
             ]
         ),
     )
-    parser = FrameParser(Limits(), Version.V1_2)
-    for dialect in (GATEWAY, ACTIVEMQ):
-        (frame,) = Sending(WRITE, dialect, Version.V1_2, "run", 0).frames(
-            columns, (("transaction", "t"),)
-        )
-        parser.receive(frame)
-    ours, theirs = parser.frames(2)
+    [ours] = sent(columns, transaction="t")
+    [theirs] = sent(columns, ACTIVEMQ, transaction="t")
     assert ours.body == theirs.body == "fünf".encode()
     identifier = ours.head.headers.pop("_AMQ_DUPL_ID")
     assert identifier.startswith("spark-")
@@ -373,11 +368,8 @@ def test_a_map_in_another_order_is_the_same_message() -> None:
     columns = pa.schema([("text", pa.string()), ("headers", pa.map_(pa.string(), pa.string()))])
 
     def identifier(entries: list[tuple[str, str]]) -> str:
-        parser = FrameParser(Limits(), Version.V1_2)
         rows = pa.RecordBatch.from_pylist([{"text": "a", "headers": entries}], schema=columns)
-        for frame in Sending(WRITE, GATEWAY, Version.V1_2, "run", 0).frames(rows, ()):
-            parser.receive(frame)
-        return parser.frames(1)[0].head.headers["_AMQ_DUPL_ID"]
+        return sent(rows)[0].head.headers["_AMQ_DUPL_ID"]
 
     assert (
         identifier([("n", "1"), ("m", "2")])
@@ -393,23 +385,17 @@ def test_octets_that_are_no_text_are_sent_as_they_are(dialect: Dialect) -> None:
     rows = pa.RecordBatch.from_pylist(
         [{"text": None, "body": body, "body_type": "TEXT"}], schema=columns
     )
-    parser = FrameParser(Limits(), Version.V1_2)
-    for frame in Sending(WRITE, dialect, Version.V1_2, "run", 0).frames(rows, ()):
-        parser.receive(frame)
-    (found,) = parser.frames(2)
+    [found] = sent(rows, dialect)
     assert (found.body, found.head.headers["content-length"]) == (body, "8")
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12), st.randoms())
 def test_ids_belong_to_contents_and_not_to_places(bodies: list[str], random: object) -> None:
     def identifiers(rows: list[str]) -> list[tuple[str, str]]:
-        parser = FrameParser(Limits(), Version.V1_2)
-        for frame in Sending(WRITE, GATEWAY, Version.V1_2, "run", 0).frames(batch(rows), ()):
-            parser.receive(frame)
         return sorted(
             [
                 (frame.body.decode(), frame.head.headers["_AMQ_DUPL_ID"])
-                for frame in parser.frames(100)
+                for frame in sent(batch(rows))
             ]
         )
 

@@ -18,7 +18,7 @@ from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Connection, Consumer, Credentials
+from gateway.messaging.provider import Connection, Consumer, Credentials, Done
 
 clock: Any = reactor
 QUEUE = Queue("q")
@@ -159,6 +159,12 @@ class Client:
     def done(self, error: MessagingError | None) -> None:
         """A Done; what is well is told as WELL."""
         self.told.append(WELL if error is None else error)
+
+    async def answered(self, ask: Callable[[Done], None]) -> None:
+        """Ask, and wait until that is answered."""
+        count = len(self.told)
+        ask(self.done)
+        await until(lambda: len(self.told) > count)
 
     def deliver(self, consumer: Consumer, first: int, messages: Any, attempts: Any, /) -> None:
         self.runs.append((first, [message.text for message in messages], attempts))

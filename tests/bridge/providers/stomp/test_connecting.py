@@ -298,8 +298,7 @@ async def test_a_peer_that_beats_not_is_not_expected_to(meet: Meet) -> None:
     for _ in range(3):
         client.told.clear()
         session.send([text("x")])
-        session.completion(client.done)
-        await until(lambda: client.told)
+        await client.answered(session.completion)
     assert client.losses == []
 
 

@@ -71,8 +71,7 @@ async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(
         Subscription(QUEUE, selector="n > 2"), client.deliver, client.failures.append
     )
     consumer.start()
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert peer.of("SUBSCRIBE") == []
     consumer.grant(3)
     consumer.grant(4)
@@ -117,8 +116,7 @@ async def test_a_topic_is_subscribed_to_in_the_dialect_at_once(
     session = (await client.connect("m.e")).session(Mode.CLIENT)
     spec = Subscription(Topic("t.*.>"), durable_name="d", no_local=True)
     session.consumer(spec, client.deliver, client.failures.append)
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert expected.items() <= peer.of("SUBSCRIBE")[0].headers.items()
 
 
@@ -168,11 +166,9 @@ async def test_a_refused_subscription_fails_its_consumer_and_the_connection_goes
     peer.on["SUBSCRIBE"] = lambda frame: peer.refuse(frame, "not authorized")
     _, session, consumer = await consuming(peer, client)
     await until(lambda: client.failures)
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert isinstance(client.told[0], MessagingError), "the completion behind it says so, too"
-    session.completion(client.done)
-    await until(lambda: len(client.told) == 2)
+    await client.answered(session.completion)
     assert (client.told[1], client.losses) == (WELL, [])
     consumer.grant(1)
     consumer.close()
@@ -188,8 +184,7 @@ async def test_acknowledgements_are_single_on_the_wire_and_the_last_asks_for_a_r
         peer.message(number)
     await until(lambda: len(bodies(client)) == 4)
     assert consumer.acknowledge_through(3) == 3
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     acks = peer.of("ACK")
     assert [frame.headers["id"] for frame in acks] == ["a1", "a2", "a3"]
     assert ["receipt" in frame.headers for frame in acks] == [False, False, True]
@@ -329,8 +324,7 @@ async def test_a_deliver_that_raises_harms_nobody(meet: Meet) -> None:
     await peer.heard("SUBSCRIBE")
     peer.message(1)
     await until(lambda: client.runs)
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert (client.losses, peer.of("ACK")) == ([], [])
 
 
@@ -359,8 +353,7 @@ async def test_a_socket_is_not_read_while_too_much_waits_for_credit_unless_a_rec
     buffered = connection.state.buffered  # type: ignore[attr-defined]
     assert buffered < 20_000_000, "what is in the kernel's buffers stays there"
     session.send([text("x")])
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert client.told == [WELL], "the RECEIPT came through"
     consumer.grant(1000)
     await until(lambda: len(bodies(client)) == sent)
@@ -410,8 +403,7 @@ class Flooded:
         )
         self.consumer.grant(credit)
         self.consumer.start()
-        self.session.completion(self.client.done)
-        await until(lambda: self.client.told)
+        await self.client.answered(self.session.completion)
 
     @property
     def reading(self) -> bool:

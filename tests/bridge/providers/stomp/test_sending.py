@@ -49,8 +49,7 @@ async def test_as_many_receipts_are_asked_for_as_tell_all(
     session = (await client.connect()).session(Mode.CLIENT)
     session.send([text("1"), text("2")])
     session.send([text("3"), text("4", Topic("t")), text("5", persistent=False)])
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert receipts(peer.of("SEND")) == asked
     assert client.told == [WELL]
 
@@ -70,8 +69,7 @@ async def test_receipts_that_come_out_of_order_do_not_let_completions_pass(meet:
     second = (await client.connect()).session(
         Mode.CLIENT
     )  # a round trip, after which both have been read
-    second.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(second.completion)
     assert order == []
     peer.sockets.reverse()
     peer.receipt(sends[0])
@@ -85,8 +83,7 @@ async def test_a_receipt_that_nobody_asked_for_is_passed_over(meet: Meet) -> Non
     session = (await client.connect()).session(Mode.CLIENT)
     peer.say("RECEIPT", receipt_id="r1")
     peer.say("RECEIPT")
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert (client.told, client.losses) == ([WELL], [])
 
 
@@ -110,8 +107,7 @@ async def test_activemq_refuses_a_send_and_the_connection_goes_on(
     del peer.on["SEND"]
     await until(lambda: client.told)
     session.send([text("2")])
-    session.completion(client.done)
-    await until(lambda: len(client.told) == 2)
+    await client.answered(session.completion)
     assert client.losses == []
 
 
@@ -126,8 +122,7 @@ async def test_a_refused_send_is_told_by_the_completion_behind_it_and_by_no_othe
     )
     for body in "123":
         session.send([text(body)])
-        session.completion(client.done)
-    await until(lambda: len(client.told) == 3)
+        await client.answered(session.completion)
     assert client.told[0] is client.told[2] is WELL
     assert isinstance(client.told[1], AccessDenied)
     assert (client.told[1].username, client.told[1].destination) == ("guest", QUEUE)
@@ -165,8 +160,7 @@ async def test_what_stomp_cannot_carry_is_refused_and_nothing_is_sent(meet: Meet
             session.send([good, message])
         assert refused.value.index == 1
         assert (good.message_id, good.timestamp) == ("", 0)
-    session.completion(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.completion)
     assert peer.of("SEND") == []
 
 
@@ -227,8 +221,7 @@ async def test_a_refused_commit_is_rolled_back_and_a_lost_one_is_unknown(meet: M
     first, second = connection.session(Mode.TRANSACTED), connection.session(Mode.TRANSACTED)
     peer.on["COMMIT"] = lambda frame: peer.refuse(frame, "no")
     first.send([text("1")])
-    first.commit(client.done)
-    await until(lambda: client.told)
+    await client.answered(first.commit)
     assert not isinstance(client.told[0], OutcomeUnknown)
     assert isinstance(client.told[0], MessagingError)
     peer.on["COMMIT"] = lambda frame: peer.drop()
@@ -310,8 +303,7 @@ async def test_a_dialect_whose_subscriptions_are_born_in_transactions_has_one_op
         consumer.acknowledge([2])
     consumer.acknowledge_through(2)
     session.send([text("on")])
-    session.commit(client.done)
-    await until(lambda: client.told)
+    await client.answered(session.commit)
     assert client.told == [WELL]
     first, second = await peer.heard("BEGIN", 2)
     assert [frame.headers["id"] for frame in peer.of("ACK")] == ["a2"], "one for all"
