@@ -113,3 +113,9 @@ def topic(seam: Seam) -> Destination:
 def mine(seam: Seam) -> str:
     """A client identifier that no test has used."""
     return seam.identifier()
+
+
+@pytest_twisted.async_fixture
+async def subscriber(seam: Seam, mine: str) -> Client:
+    """A connection with the client identifier ``mine``."""
+    return await seam.connect(mine)

@@ -131,9 +131,10 @@ async def test_what_is_completed_outlives_the_broker(seam: Seam) -> None:
 
 
 @contract("transacted", arranged=("restart",))
-async def test_what_is_committed_outlives_the_broker_and_nothing_else_does(seam: Seam) -> None:
+async def test_what_is_committed_outlives_the_broker_and_nothing_else_does(
+    seam: Seam, client: Client
+) -> None:
     queue, out = seam.queue(), seam.queue()
-    client = await seam.connect()
     await client.send(queue, range(4))
     session = client.session(Mode.TRANSACTED)
     inbox = await client.consumer(queue, session=session, count=4)

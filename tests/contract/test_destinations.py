@@ -111,9 +111,8 @@ async def test_a_queue_may_have_as_many_consumers_as_it_says(seam: Seam, client:
 
 
 @contract(arranged=("remove",))
-async def test_a_consumer_that_ends_by_itself_is_told_once(seam: Seam) -> None:
+async def test_a_consumer_that_ends_by_itself_is_told_once(seam: Seam, client: Client) -> None:
     queue, other = seam.queue(), seam.queue()
-    client = await seam.connect()
     session = client.session()
     inbox, stays = (
         await client.consumer(queue, session=session),
@@ -336,10 +335,9 @@ async def two_consumers(client: Client, mode: Mode, queues: list[Destination]) -
 
 @contract()
 async def test_consumers_of_one_session_have_numbers_and_settlements_of_their_own(
-    seam: Seam,
+    seam: Seam, client: Client
 ) -> None:
     queues = [seam.queue(), seam.queue()]
-    client = await seam.connect()
     inboxes = await two_consumers(client, Mode.CLIENT, queues)
     for queue in queues:
         await client.send(queue, range(3))
@@ -354,9 +352,10 @@ async def test_consumers_of_one_session_have_numbers_and_settlements_of_their_ow
 
 
 @contract("transacted")
-async def test_consumers_of_one_transacted_session_commit_together(seam: Seam) -> None:
+async def test_consumers_of_one_transacted_session_commit_together(
+    seam: Seam, client: Client
+) -> None:
     queues = [seam.queue(), seam.queue()]
-    client = await seam.connect()
     inboxes = await two_consumers(client, Mode.TRANSACTED, queues)
     session = client.session()
     session.send([message for queue in queues for message in texts(queue, range(2))])

@@ -6,9 +6,9 @@ from typing import Any
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
-from gateway.messaging.provider import DUPLICATE_ID, Mode
+from gateway.messaging.provider import DUPLICATE_ID, Mode, Session
 from tests.contract.contracts import contract
-from tests.contract.driving import Seam, send, text
+from tests.contract.driving import Client, Seam, send, text
 from tests.contract.waiting import committed, rolled_back
 
 
@@ -18,9 +18,9 @@ def bearing(destination: Destination, id: str, body: str, **headers: Any) -> Mes
 
 
 @contract("duplicate_ids")
-async def test_the_first_with_an_id_is_kept_and_the_second_is_taken(seam: Seam) -> None:
-    client, queue = await seam.connect(), seam.queue()
-    session = client.session()
+async def test_the_first_with_an_id_is_kept_and_the_second_is_taken(
+    queue: Destination, client: Client, session: Session
+) -> None:
     await send(session, [bearing(queue, "a", "1")])
     again = bearing(queue, "a", "2")
     await send(session, [again, text(queue, "3"), bearing(queue, "b", "4")])
@@ -29,8 +29,9 @@ async def test_the_first_with_an_id_is_kept_and_the_second_is_taken(seam: Seam) 
 
 
 @contract("duplicate_ids")
-async def test_one_that_comes_when_the_first_is_consumed_is_dropped_too(seam: Seam) -> None:
-    client, queue = await seam.connect(), seam.queue()
+async def test_one_that_comes_when_the_first_is_consumed_is_dropped_too(
+    seam: Seam, queue: Destination, client: Client
+) -> None:
     inbox = await client.consumer(queue)
     session = client.session()
     await send(session, [bearing(queue, "a", "1")])
@@ -51,8 +52,7 @@ async def test_each_destination_remembers_its_own(seam: Seam) -> None:
 
 
 @contract("duplicate_ids")
-async def test_the_id_is_delivered(seam: Seam) -> None:
-    client, queue = await seam.connect(), seam.queue()
+async def test_the_id_is_delivered(queue: Destination, client: Client) -> None:
     inbox = await client.consumer(queue)
     session = client.session()
     session.send([bearing(queue, "a", "1")])
@@ -61,8 +61,9 @@ async def test_the_id_is_delivered(seam: Seam) -> None:
 
 
 @contract("duplicate_ids", "transacted")
-async def test_a_rolled_back_one_was_never_sent_and_a_committed_one_was(seam: Seam) -> None:
-    client, queue = await seam.connect(), seam.queue()
+async def test_a_rolled_back_one_was_never_sent_and_a_committed_one_was(
+    queue: Destination, client: Client
+) -> None:
     session = client.session(Mode.TRANSACTED)
     session.send([bearing(queue, "a", "1")])
     await rolled_back(session)

@@ -261,9 +261,8 @@ def pumping(client: Client, session: Session, target: Destination) -> Inbox:
 
 
 @contract()
-async def test_deliver_may_send_settle_and_grant(seam: Seam) -> None:
+async def test_deliver_may_send_settle_and_grant(seam: Seam, client: Client) -> None:
     queue, target = seam.queue(), seam.queue()
-    client = await seam.connect()
     sender = client.session()
     received = await client.consumer(target)
     inbox = await client.consumer(queue, credit=0, start=False)
@@ -318,9 +317,8 @@ async def test_deliver_may_close_or_stop_another_consumer(seam: Seam, close: boo
 
 @contract()
 @pytest.mark.parametrize("what", ["consumer", "session", "connection"])
-async def test_deliver_may_close_its_own(seam: Seam, what: str) -> None:
+async def test_deliver_may_close_its_own(seam: Seam, what: str, client: Client) -> None:
     other, queue = await seam.waiting(range(4))
-    client = await seam.connect()
     inbox = await client.consumer(queue, credit=2, start=False)
     close = {
         "consumer": inbox.consumer.close,
@@ -336,9 +334,8 @@ async def test_deliver_may_close_its_own(seam: Seam, what: str) -> None:
 
 
 @contract()
-async def test_deliver_may_make_another_consumer(seam: Seam) -> None:
+async def test_deliver_may_make_another_consumer(seam: Seam, client: Client) -> None:
     queue, other = seam.queue(), seam.queue()
-    client = await seam.connect()
     more: list[Inbox] = []
 
     def another(first: int, messages: Sequence[Message]) -> None:
@@ -371,10 +368,9 @@ async def test_a_delivery_in_auto_mode_is_settled_once_it_has_returned(seam: Sea
 
 @contract()
 async def test_a_delivery_in_auto_mode_is_not_settled_if_it_closes_its_connection_first(
-    seam: Seam,
+    seam: Seam, client: Client
 ) -> None:
     other, queue = await seam.waiting(range(2))
-    client = await seam.connect()
     ends: list[Deferred[None]] = []
     await client.consumer(
         queue,
@@ -485,9 +481,10 @@ async def test_expired_messages_use_no_credit(queue: Destination, client: Client
 
 
 @contract()
-async def test_sessions_of_one_connection_work_beside_each_other(seam: Seam) -> None:
+async def test_sessions_of_one_connection_work_beside_each_other(
+    seam: Seam, client: Client
+) -> None:
     queues = [seam.queue() for _ in range(3)]
-    client = await seam.connect()
     inboxes = [
         await client.consumer(queue, mode=mode)
         for queue, mode in zip(queues, (Mode.AUTO, Mode.CLIENT, Mode.CLIENT), strict=True)

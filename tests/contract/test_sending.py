@@ -42,9 +42,8 @@ async def test_sending_nothing_is_nothing(session: Session) -> None:
 
 
 @contract()
-async def test_one_call_may_send_to_many_destinations(seam: Seam) -> None:
+async def test_one_call_may_send_to_many_destinations(seam: Seam, client: Client) -> None:
     first, second, topic = seam.queue(), seam.queue(), seam.topic()
-    client = await seam.connect()
     inboxes = [await client.consumer(destination) for destination in (first, second, topic)]
     session = client.session()
     run = [
@@ -108,9 +107,8 @@ async def test_messages_of_a_transaction_have_an_id_and_the_time_once_committed(
 
 
 @contract()
-async def test_what_was_received_is_copied_and_sent_on(seam: Seam) -> None:
+async def test_what_was_received_is_copied_and_sent_on(seam: Seam, client: Client) -> None:
     queue, onward = seam.queue(), seam.queue()
-    client = await seam.connect()
     await client.send(queue, ["a"])
     source, target = await client.consumer(queue), await client.consumer(onward)
     await source.count(1)

@@ -63,9 +63,10 @@ async def test_acknowledging_through_what_is_not_outstanding_changes_nothing(sea
 
 
 @contract()
-async def test_acknowledging_settles_nothing_of_another_consumer(seam: Seam) -> None:
+async def test_acknowledging_settles_nothing_of_another_consumer(
+    seam: Seam, client: Client
+) -> None:
     queue, other = seam.queue(), seam.queue()
-    client = await seam.connect()
     first, second = await client.consumer(queue), await client.consumer(other)
     await client.send(queue, range(3))
     await client.send(other, range(3))
@@ -277,9 +278,8 @@ async def test_what_recover_gives_back_comes_before_what_waits(seam: Seam) -> No
 
 
 @contract()
-async def test_recover_leaves_other_sessions_alone(seam: Seam) -> None:
+async def test_recover_leaves_other_sessions_alone(seam: Seam, client: Client) -> None:
     queue, other = seam.queue(), seam.queue()
-    client = await seam.connect()
     session = client.session()
     await client.consumer(queue, session=session)
     inbox = await client.consumer(other)

@@ -87,33 +87,31 @@ async def test_durable_subscriptions_belong_to_a_client_identifier(
 
 @contract("durable")
 async def test_a_durable_subscription_has_one_consumer_at_a_time(
-    seam: Seam, topic: Destination, mine: str
+    topic: Destination, mine: str, subscriber: Client
 ) -> None:
-    client = await seam.connect(mine)
-    inbox = await client.consumer(topic, durable_name="d")
-    error = await refused_consumer(client.session(), Subscription(topic, durable_name="d"))
+    inbox = await subscriber.consumer(topic, durable_name="d")
+    error = await refused_consumer(subscriber.session(), Subscription(topic, durable_name="d"))
     assert isinstance(error, DurableInUse)
     assert (error.client_id, error.durable_name) == (mine, "d")
     with pytest.raises(DurableInUse):
-        await bounded(client.connection.unsubscribe("d"))
-    await client.send(topic, ["1"])
+        await bounded(subscriber.connection.unsubscribe("d"))
+    await subscriber.send(topic, ["1"])
     await inbox.count(1)
 
 
 @contract("durable")
 async def test_unsubscribe_removes_the_subscription_and_what_it_kept(
-    seam: Seam, topic: Destination, mine: str
+    topic: Destination, mine: str, subscriber: Client
 ) -> None:
-    client = await seam.connect(mine)
-    inbox = await client.consumer(topic, durable_name="d")
+    inbox = await subscriber.consumer(topic, durable_name="d")
     await inbox.close()
-    await client.send(topic, range(3))
-    await bounded(client.connection.unsubscribe("d"))
+    await subscriber.send(topic, range(3))
+    await bounded(subscriber.connection.unsubscribe("d"))
     with pytest.raises(UnknownSubscription) as refused:
-        await bounded(client.connection.unsubscribe("d"))
+        await bounded(subscriber.connection.unsubscribe("d"))
     assert (refused.value.client_id, refused.value.durable_name) == (mine, "d")
-    again = await client.consumer(topic, durable_name="d")
-    await client.send(topic, ["new"])
+    again = await subscriber.consumer(topic, durable_name="d")
+    await subscriber.send(topic, ["new"])
     assert await again.received(1) == ["new"]
 
 
@@ -150,28 +148,26 @@ async def test_a_durable_subscription_needs_a_client_identifier(seam: Seam, clie
 
 @contract("durable", "selectors")
 async def test_a_durable_subscription_keeps_what_it_selects(
-    seam: Seam, topic: Destination, mine: str
+    seam: Seam, topic: Destination, subscriber: Client
 ) -> None:
-    client = await seam.connect(mine)
-    inbox = await client.consumer(topic, durable_name="d", selector="n = 1")
+    inbox = await subscriber.consumer(topic, durable_name="d", selector="n = 1")
     await inbox.close()
     for number in (0, 1, 2, 1):
-        await client.send(topic, [str(number)], properties={"n": number})
-    inbox = await client.consumer(topic, durable_name="d", selector="n = 1", count=2)
+        await subscriber.send(topic, [str(number)], properties={"n": number})
+    inbox = await subscriber.consumer(topic, durable_name="d", selector="n = 1", count=2)
     await seam.quiet()
     assert inbox.texts == ["1", "1"]
 
 
 @contract("durable")
 async def test_a_durable_subscription_may_have_wildcards(
-    seam: Seam, topic: Destination, mine: str
+    topic: Destination, subscriber: Client
 ) -> None:
-    client = await seam.connect(mine)
-    inbox = await client.consumer(below(topic, ">"), durable_name="d")
+    inbox = await subscriber.consumer(below(topic, ">"), durable_name="d")
     await inbox.close()
-    await client.send(below(topic, "a"), ["1"])
-    await client.send(below(topic, "b", "c"), ["2"])
-    inbox = await client.consumer(below(topic, ">"), durable_name="d")
+    await subscriber.send(below(topic, "a"), ["1"])
+    await subscriber.send(below(topic, "b", "c"), ["2"])
+    inbox = await subscriber.consumer(below(topic, ">"), durable_name="d")
     assert await inbox.received(2) == ["1", "2"]
 
 

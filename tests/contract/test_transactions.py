@@ -15,9 +15,10 @@ from tests.contract.waiting import Told, committed, rolled_back
 
 
 @contract("transacted")
-async def test_sends_are_seen_after_the_commit_only_and_all_of_them(seam: Seam) -> None:
+async def test_sends_are_seen_after_the_commit_only_and_all_of_them(
+    seam: Seam, client: Client
+) -> None:
     queue, topic = seam.queue(), seam.topic()
-    client = await seam.connect()
     session = client.session(Mode.TRANSACTED)
     inbox, subscriber = await client.consumer(queue), await client.consumer(topic)
     session.send(texts(queue, range(3)))
@@ -107,9 +108,8 @@ async def test_a_rollback_forgets_sends_and_delivers_again_in_order(seam: Seam) 
 
 
 @contract("transacted")
-async def test_a_transaction_moves_messages_from_queue_to_queue(seam: Seam) -> None:
+async def test_a_transaction_moves_messages_from_queue_to_queue(seam: Seam, client: Client) -> None:
     queue, out = seam.queue(), seam.queue()
-    client = await seam.connect()
     await client.send(queue, range(20))
     session = client.session(Mode.TRANSACTED)
     inbox = await client.consumer(queue, session=session, credit=5)
