@@ -120,16 +120,21 @@ def dead_messages(deployment: Deployment, passcode: str = "right") -> DeadMessag
     )
 
 
+@pytest.fixture
+def dead(deployment: Deployment) -> DeadMessages:
+    return dead_messages(deployment)
+
+
 @on_reactor
 async def test_it_is_listed_with_why_and_with_what_is_in_it(
-    deployment: Deployment, client: Client
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     await put(
         client,
         died(deployment, "one", correlation_id="c1", properties={"colour": "red"}),
         text(DMQ, "no envelope"),
     )
-    messages, more = await dead_messages(deployment).list()
+    messages, more = await dead.list()
     assert not more
     first, second = messages
     assert first["message_id"] == (await bodies(client, DMQ))[0].message_id
@@ -172,9 +177,10 @@ async def test_it_is_listed_with_why_and_with_what_is_in_it(
 
 
 @on_reactor
-async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment, client: Client) -> None:
+async def test_a_list_has_a_limit_and_a_selector(
+    deployment: Deployment, client: Client, dead: DeadMessages
+) -> None:
     await put(client, *(died(deployment, str(n), properties={"n": n}) for n in range(250)))
-    dead = dead_messages(deployment)
     assert [
         (len(found), more)
         for found, more in [await dead.list(limit=n) for n in (1, 100, 249, 250, 251)]
@@ -196,7 +202,7 @@ async def test_a_list_has_a_limit_and_a_selector(deployment: Deployment, client:
 
 @on_reactor
 async def test_a_replay_sends_each_original_to_where_it_came_from(
-    deployment: Deployment, client: Client
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     session = client.session()
     news = client.consumer(session, Topic("news"))
@@ -215,7 +221,7 @@ async def test_a_replay_sends_each_original_to_where_it_came_from(
         died(deployment, "two"),
         died(deployment, "three", Topic("news")),
     )
-    tally = await dead_messages(deployment).replay()
+    tally = await dead.replay()
     assert (tally.matched, tally.done, tally.left, tally.gone) == (3, 3, 0, 0)
     one, two = await bodies(client, Queue("orders"))
     assert (one.text, two.text) == ("one", "two")
@@ -243,29 +249,27 @@ async def test_a_replay_sends_each_original_to_where_it_came_from(
 
 @on_reactor
 async def test_a_replay_is_not_dropped_as_what_was_there_before(
-    deployment: Deployment, client: Client
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     """The queue that it came from remembers its duplicate id."""
     known = text(Queue("orders"), "one", properties={DUPLICATE_ID: "run/1"})
     await put(client, known, died(deployment, "one", properties={DUPLICATE_ID: "run/1"}))
-    tally = await dead_messages(deployment).replay()
+    tally = await dead.replay()
     assert (tally.matched, tally.done) == (1, 1)
     assert await waiting(client, Queue("orders")) == ["one", "one"]
 
 
 @on_reactor
 async def test_what_came_from_another_instance_is_not_taken_for_this_ones(
-    deployment: Deployment,
-    client: Client,
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
-    # It calls itself the same, and may have a queue of the same name.
     await put(
         client,
         died(deployment, "one", resource="embedded:another"),
         died(deployment, "two"),
         died(deployment, "3", resource=""),
     )
-    tally = await dead_messages(deployment).replay()
+    tally = await dead.replay()
     assert (tally.done, tally.left, tally.reasons) == (
         1,
         2,
@@ -276,8 +280,7 @@ async def test_what_came_from_another_instance_is_not_taken_for_this_ones(
 
 @on_reactor
 async def test_another_queue_is_looked_into_replayed_and_purged_likewise(
-    deployment: Deployment,
-    client: Client,
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     other = Queue("shop.dead")
     await put(
@@ -286,7 +289,6 @@ async def test_another_queue_is_looked_into_replayed_and_purged_likewise(
         *(died(deployment, str(n), queue=other) for n in range(4)),
     )
     await put(client, died(deployment, "from here", other, queue=other))
-    dead = dead_messages(deployment)
     found, more = await dead.list(limit=10, queue=other)
     assert ([each["source_message_id"] for each in found][:2], len(found), more) == (
         ["ID:original-0", "ID:original-1"],
@@ -309,8 +311,7 @@ async def test_another_queue_is_looked_into_replayed_and_purged_likewise(
 
 @on_reactor
 async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(
-    deployment: Deployment,
-    client: Client,
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     await put(
         client,
@@ -319,7 +320,6 @@ async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(
         text(DMQ, "no envelope"),
         died(deployment, "three"),
     )
-    dead = dead_messages(deployment)
     tally = await dead.replay(dry_run=True)
     assert (tally.matched, tally.done, tally.left, tally.gone) == (4, 2, 2, 0)
     assert tally.reasons == {
@@ -342,9 +342,10 @@ async def test_a_dry_run_changes_nothing_and_tells_what_would_be_done(
 
 
 @on_reactor
-async def test_a_replay_to_a_named_destination(deployment: Deployment, client: Client) -> None:
+async def test_a_replay_to_a_named_destination(
+    deployment: Deployment, client: Client, dead: DeadMessages
+) -> None:
     await put(client, died(deployment, "one", provider="ActiveMQ"), died(deployment, "two"))
-    dead = dead_messages(deployment)
     tally = await dead.replay(to=Queue("elsewhere"))
     assert (tally.done, tally.left) == (2, 0)
     assert await waiting(client, Queue("elsewhere")) == ["one", "two"]
@@ -353,11 +354,12 @@ async def test_a_replay_to_a_named_destination(deployment: Deployment, client: C
 
 
 @on_reactor
-async def test_a_selector_and_a_limit_choose(deployment: Deployment, client: Client) -> None:
+async def test_a_selector_and_a_limit_choose(
+    deployment: Deployment, client: Client, dead: DeadMessages
+) -> None:
     await put(
         client, *(died(deployment, str(n), properties={"odd": n % 2 == 1}) for n in range(10))
     )
-    dead = dead_messages(deployment)
     assert (await dead.replay("odd = TRUE", limit=2)).done == 2
     assert await waiting(client, Queue("orders")) == ["1", "3"]
     assert (
@@ -370,10 +372,10 @@ async def test_a_selector_and_a_limit_choose(deployment: Deployment, client: Cli
 
 @on_reactor
 async def test_a_purge_throws_away_what_is_no_envelope_too(
-    deployment: Deployment, client: Client
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     await put(client, died(deployment, "one"), text(DMQ, "no envelope"))
-    tally = await dead_messages(deployment).purge()
+    tally = await dead.purge()
     assert (tally.matched, tally.done, tally.left) == (2, 2, 0)
     assert await bodies(client, DMQ) == []
     assert await bodies(client, Queue("orders")) == []
@@ -381,7 +383,7 @@ async def test_a_purge_throws_away_what_is_no_envelope_too(
 
 @on_reactor
 async def test_an_expired_message_is_replayed_to_live(
-    deployment: Deployment, client: Client
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     later = 4_000_000_000_000
     await put(
@@ -391,7 +393,7 @@ async def test_an_expired_message_is_replayed_to_live(
         ),
         died(deployment, "later", expires=later),
     )
-    assert (await dead_messages(deployment).replay()).done == 2
+    assert (await dead.replay()).done == 2
     assert [
         (message.text, message.expires) for message in await bodies(client, Queue("orders"))
     ] == [("past", 0), ("later", later)]
@@ -399,7 +401,7 @@ async def test_an_expired_message_is_replayed_to_live(
 
 @on_reactor
 async def test_many_are_replayed_in_order_and_none_twice(
-    deployment: Deployment, client: Client, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, client: Client, monkeypatch: pytest.MonkeyPatch, dead: DeadMessages
 ) -> None:
     monkeypatch.setattr(module, "BATCH", 7)
     await put(
@@ -408,15 +410,14 @@ async def test_many_are_replayed_in_order_and_none_twice(
         text(DMQ, "no envelope"),
         *(died(deployment, str(n)) for n in range(100, 150)),
     )
-    tally = await dead_messages(deployment).replay()
+    tally = await dead.replay()
     assert (tally.matched, tally.done, tally.left) == (151, 150, 1)
     assert await waiting(client, Queue("orders")) == [str(n) for n in range(150)]
 
 
 @on_reactor
 async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(
-    deployment: Deployment,
-    client: Client,
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     session = client.session(Mode.AUTO)
     sender = client.session()
@@ -443,7 +444,7 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(
         0.005, later.callback, None
     )  # that those have died before the replay began, by the clock in milliseconds
     await later
-    tally = await dead_messages(deployment).replay()
+    tally = await dead.replay()
     assert (tally.matched, tally.done) == (5, 5)
     await settled_down(reactor)
     assert link.moved == 5
@@ -452,7 +453,7 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(
 
 @on_reactor
 async def test_what_the_broker_refuses_stays_and_the_others_go(
-    deployment: Deployment, client: Client
+    deployment: Deployment, client: Client, dead: DeadMessages
 ) -> None:
     await put(
         client,
@@ -461,7 +462,7 @@ async def test_what_the_broker_refuses_stays_and_the_others_go(
         died(deployment, "three"),
     )
     deployment.allow(DEFAULT_RULES + "\nqueue.closed.produce.deny.user=admin\n")
-    tally = await dead_messages(deployment).replay()
+    tally = await dead.replay()
     assert (tally.matched, tally.done, tally.left) == (3, 2, 1)
     [reason] = tally.reasons
     assert "closed" in reason
@@ -470,16 +471,18 @@ async def test_what_the_broker_refuses_stays_and_the_others_go(
 
 
 @on_reactor
-async def test_who_may_not_read_the_queue_is_told(deployment: Deployment) -> None:
+async def test_who_may_not_read_the_queue_is_told(
+    deployment: Deployment, dead: DeadMessages
+) -> None:
     await deployment.connect()
     deployment.allow(DEFAULT_RULES + "\nqueue.imq.bridge.jms.dmq.browse.deny.user=admin\n")
     with pytest.raises(AccessDenied):
-        await dead_messages(deployment).replay()
+        await dead.replay()
 
 
 @on_reactor
 async def test_what_somebody_else_takes_meanwhile_is_counted(
-    deployment: Deployment, client: Client, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, client: Client, monkeypatch: pytest.MonkeyPatch, dead: DeadMessages
 ) -> None:
     monkeypatch.setattr(browsing, "GRACE_S", 1.0)
     await put(client, died(deployment, "one"), died(deployment, "two"))
@@ -488,16 +491,15 @@ async def test_what_somebody_else_takes_meanwhile_is_counted(
     await other.count(1)
     other.consumer.acknowledge([1])
     # The browser of the replay sees what waits: here, the one that the other has not got.
-    tally = await dead_messages(deployment).replay()
+    tally = await dead.replay()
     assert (tally.done, await waiting(client, Queue("orders"))) == (1, ["two"])
     assert await committed(session) is None
     assert await bodies(client, DMQ) == []
 
 
 @on_reactor
-async def test_one_at_a_time(deployment: Deployment, client: Client) -> None:
+async def test_one_at_a_time(deployment: Deployment, client: Client, dead: DeadMessages) -> None:
     await put(client, died(deployment, "one"))
-    dead = dead_messages(deployment)
     first = Deferred.fromCoroutine(dead.replay())
     second = Deferred.fromCoroutine(dead.purge())
     with pytest.raises(Refused, match="a replay of dead messages is under way"):

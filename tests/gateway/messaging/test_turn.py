@@ -29,8 +29,22 @@ class Noted:
         return do
 
 
-def test_the_phases_come_in_their_order_at_the_end_of_the_turn() -> None:
-    turn, noted = Turn(Clock()), Noted()
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def turn(clock: Clock) -> Turn:
+    return Turn(clock)
+
+
+@pytest.fixture
+def noted() -> Noted:
+    return Noted()
+
+
+def test_the_phases_come_in_their_order_at_the_end_of_the_turn(turn: Turn, noted: Noted) -> None:
     turn.begin()
     turn.write(noted.work("write"))
     turn.hand_off(noted.work("store"))
@@ -41,8 +55,7 @@ def test_the_phases_come_in_their_order_at_the_end_of_the_turn() -> None:
     assert noted.done == ["deliver", "deliver more", "write", "store"]
 
 
-def test_turns_nest_and_the_outermost_ends_it() -> None:
-    turn, noted = Turn(Clock()), Noted()
+def test_turns_nest_and_the_outermost_ends_it(turn: Turn, noted: Noted) -> None:
     turn.begin()
     turn.begin()
     turn.dispatch(noted.work("deliver"))
@@ -52,8 +65,7 @@ def test_turns_nest_and_the_outermost_ends_it() -> None:
     assert noted.done == ["deliver"]
 
 
-def test_work_that_makes_work_is_still_in_order() -> None:
-    turn, noted = Turn(Clock()), Noted()
+def test_work_that_makes_work_is_still_in_order(turn: Turn, noted: Noted) -> None:
     turn.begin()
     turn.write(noted.work("write", then=lambda: turn.dispatch(noted.work("deliver for write"))))
     turn.dispatch(
@@ -63,8 +75,9 @@ def test_work_that_makes_work_is_still_in_order() -> None:
     assert noted.done == ["deliver", "write", "deliver for write", "store for deliver"]
 
 
-def test_work_may_begin_and_end_a_turn_without_running_what_is_asked_inside() -> None:
-    turn, noted = Turn(Clock()), Noted()
+def test_work_may_begin_and_end_a_turn_without_running_what_is_asked_inside(
+    turn: Turn, noted: Noted
+) -> None:
 
     def nested() -> None:
         turn.begin()
@@ -79,9 +92,9 @@ def test_work_may_begin_and_end_a_turn_without_running_what_is_asked_inside() ->
 
 
 @pytest.mark.parametrize("phase", ["dispatch", "hand_off", "write"])
-def test_outside_of_a_turn_the_end_is_scheduled_once(phase: str) -> None:
-    clock = Clock()
-    turn, noted = Turn(clock), Noted()
+def test_outside_of_a_turn_the_end_is_scheduled_once(
+    phase: str, clock: Clock, turn: Turn, noted: Noted
+) -> None:
     getattr(turn, phase)(noted.work("first"))
     getattr(turn, phase)(noted.work("second"))
     assert (noted.done, len(clock.getDelayedCalls())) == ([], 1)
@@ -89,9 +102,9 @@ def test_outside_of_a_turn_the_end_is_scheduled_once(phase: str) -> None:
     assert (noted.done, clock.getDelayedCalls()) == (["first", "second"], [])
 
 
-def test_a_turn_takes_what_was_asked_before_it_and_the_scheduled_end_finds_nothing() -> None:
-    clock = Clock()
-    turn, noted = Turn(clock), Noted()
+def test_a_turn_takes_what_was_asked_before_it_and_the_scheduled_end_finds_nothing(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
     turn.dispatch(noted.work("before"))
     turn.begin()
     turn.end()
@@ -100,9 +113,9 @@ def test_a_turn_takes_what_was_asked_before_it_and_the_scheduled_end_finds_nothi
     assert noted.done == ["before"]
 
 
-def test_work_that_never_stops_making_work_leaves_the_reactor_its_turn() -> None:
-    clock = Clock()
-    turn = Turn(clock)
+def test_work_that_never_stops_making_work_leaves_the_reactor_its_turn(
+    clock: Clock, turn: Turn
+) -> None:
     rounds = 0
 
     def again() -> None:
@@ -120,8 +133,7 @@ def test_work_that_never_stops_making_work_leaves_the_reactor_its_turn() -> None
     assert (rounds, clock.getDelayedCalls()) == (100, [])
 
 
-def test_one_failure_leaves_the_other_work_alone_and_is_logged() -> None:
-    turn, noted = Turn(Clock()), Noted()
+def test_one_failure_leaves_the_other_work_alone_and_is_logged(turn: Turn, noted: Noted) -> None:
     events: list[LogEvent] = []
 
     def fail() -> None:
@@ -148,8 +160,7 @@ def test_one_failure_leaves_the_other_work_alone_and_is_logged() -> None:
     assert noted.done[-1] == "next"
 
 
-def test_the_time_stands_still_within_a_turn() -> None:
-    clock = Clock()
+def test_the_time_stands_still_within_a_turn(clock: Clock) -> None:
     clock.advance(10.5)
     turn = Turn(clock)
     assert turn.now_ms == 10_500
@@ -167,18 +178,16 @@ def test_the_time_stands_still_within_a_turn() -> None:
     turn.end()
 
 
-def test_a_scheduled_end_is_a_turn_of_its_own_time() -> None:
-    clock = Clock()
-    turn = Turn(clock)
+def test_a_scheduled_end_is_a_turn_of_its_own_time(clock: Clock, turn: Turn) -> None:
     times: list[int] = []
     turn.dispatch(lambda: times.append(turn.refresh()))
     clock.advance(2)
     assert times == [2000]
 
 
-def test_deliveries_without_end_do_not_keep_the_store_and_the_transports_waiting() -> None:
-    clock = Clock()
-    turn, noted = Turn(clock), Noted()
+def test_deliveries_without_end_do_not_keep_the_store_and_the_transports_waiting(
+    turn: Turn, noted: Noted
+) -> None:
     rounds = 0
 
     def again() -> None:
@@ -196,9 +205,9 @@ def test_deliveries_without_end_do_not_keep_the_store_and_the_transports_waiting
     assert rounds < 50
 
 
-def test_an_ending_that_takes_long_leaves_the_rest_for_the_reactors_next_pass() -> None:
-    clock = Clock()
-    turn, noted = Turn(clock), Noted()
+def test_an_ending_that_takes_long_leaves_the_rest_for_the_reactors_next_pass(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
 
     def slow() -> None:
         clock.advance(0.02)
@@ -216,9 +225,9 @@ def test_an_ending_that_takes_long_leaves_the_rest_for_the_reactors_next_pass() 
 # --- turns that are left
 
 
-def test_turns_that_are_left_end_together_at_the_reactors_next_pass() -> None:
-    clock = Clock()
-    turn, noted = Turn(clock), Noted()
+def test_turns_that_are_left_end_together_at_the_reactors_next_pass(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
     for socket in ("first", "second"):
         turn.begin()
         turn.dispatch(noted.work(f"deliver for {socket}"))
@@ -234,17 +243,15 @@ def test_turns_that_are_left_end_together_at_the_reactors_next_pass() -> None:
     ]
 
 
-def test_a_turn_that_is_left_with_nothing_to_do_schedules_nothing() -> None:
-    clock = Clock()
-    turn = Turn(clock)
+def test_a_turn_that_is_left_with_nothing_to_do_schedules_nothing(clock: Clock, turn: Turn) -> None:
     turn.begin()
     turn.leave()
     assert clock.getDelayedCalls() == []
 
 
-def test_what_turns_have_left_is_done_before_it_gets_old() -> None:
-    clock = Clock()
-    turn, noted = Turn(clock), Noted()
+def test_what_turns_have_left_is_done_before_it_gets_old(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
     for socket in ("first", "second"):
         turn.begin()
         turn.dispatch(noted.work(socket))
@@ -255,9 +262,7 @@ def test_what_turns_have_left_is_done_before_it_gets_old() -> None:
     assert noted.done == ["first", "second"]
 
 
-def test_a_turn_that_ends_ends_those_that_were_left() -> None:
-    clock = Clock()
-    turn, noted = Turn(clock), Noted()
+def test_a_turn_that_ends_ends_those_that_were_left(turn: Turn, noted: Noted) -> None:
     turn.begin()
     turn.dispatch(noted.work("left"))
     turn.leave()
