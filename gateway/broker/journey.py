@@ -295,21 +295,17 @@ class Journey:
                     said,
                 )
 
-    def settle(
+    def acknowledged(
         self, session: Confirmable, consumer: EmbeddedConsumer, messages: Sequence[Message]
     ) -> None:
-        """A consumer has acknowledged these: settle them at their source."""
+        """Note messages that a consumer has acknowledged, and that are about to be settled.
+
+        They are settled in the same section of the group commit.
+        """
         source = consumer.source
         if not messages or not isinstance(source, (PhysicalQueue, TopicSubscription)):
-            source.settle(messages)
             return
-        commits = self._commits
-        commits.begin()
-        try:
-            gone = self._gone(_ACKNOWLEDGED, source, messages, consumer.origin, _name(consumer))
-            source.settle(messages)
-        finally:
-            commits.end()
+        gone = self._gone(_ACKNOWLEDGED, source, messages, consumer.origin, _name(consumer))
         if consumer.mode is not Mode.AUTO:
             unconfirmed = self._unconfirmed(session)
             for named in gone:

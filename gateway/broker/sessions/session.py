@@ -333,7 +333,12 @@ class EmbeddedSession(ConsumerOwner):
         if journey is None:
             consumer.source.settle(messages)
         else:
-            journey.settle(self, consumer, messages)
+            commits.begin()
+            try:
+                journey.acknowledged(self, consumer, messages)
+                consumer.source.settle(messages)
+            finally:
+                commits.end()
         self._promises.touch(inserts=commits.inserted != inserted)
 
     def touch_after(self, work: Callable[[], None]) -> None:
