@@ -299,13 +299,9 @@ class Backlog:
         """
         count = octets = 0
         for seq in seqs:
-            for lane in self._order:
-                reading = seq in lane.reading
-                size = lane.pluck_behind(seq)
+            for priority in self._lanes:
+                size = self.pluck_behind(priority, seq, 0)
                 if size is not None:
-                    self.reading -= reading
-                    self._take_from_store()
-                    self._forget(size, 0)
                     count += 1
                     octets += size
                     break

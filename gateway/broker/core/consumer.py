@@ -343,17 +343,14 @@ class EmbeddedConsumer:
         self.credit = 0
 
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
-        transaction = self._transaction(within)
-        if transaction is None:
+        if self._transaction(within) is None:
             messages = self._ledger.through(number)
             self._let_go(messages)
             self._settle(messages)
             return len(messages)
         numbers = self._ledger.numbers_through(number)
-        messages = self._ledger.take(numbers)
-        self._let_go(messages)
-        transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
-        return len(messages)
+        self.acknowledge(numbers, within)
+        return len(numbers)
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         transaction = self._transaction(within)

@@ -1,9 +1,7 @@
 """Group commit: one synced commit for all changes of a busy period.
 
-Changes that arrive while the store is busy become durable together.
-
-Changes are gathered in a batch. At the end of a turn the batch goes to the store if the store is
-idle, else it goes on gathering. Those who must not speak before a change is durable wait for the
+Changes that arrive while the store is busy become durable together. At the end of a turn the batch
+that has gathered goes to the store if the store is idle, else it goes on gathering. Those who must not speak before a change is durable wait for the
 batch that holds it, and are told in order. A batch without waiters lingers a little: its sync
 would only delay that of a batch with waiters.
 
@@ -178,7 +176,7 @@ class GroupCommit:
         self._changed()
 
     def settle(self, subscription: int, seq: int) -> None:
-        """A durable subscription has taken it."""
+        """A durable subscription has taken it, and its count of attempts goes."""
         pair = (subscription, seq)
         for pending in (self._gathering, self._kept):
             if pending is not None and pending.batch.owed.pop(pair, self) is None:
@@ -199,11 +197,6 @@ class GroupCommit:
         self._of(seq).batch.redeliveries[owner, seq] = RedeliveryRow(
             owner, seq, attempts, not_before
         )
-        self._changed()
-
-    def forget_redelivery(self, owner: int, seq: int) -> None:
-        """A count that belongs to nothing any more."""
-        self._gathering.batch.settled[owner, seq] = None
         self._changed()
 
     def destination(self, row: DestinationRow) -> None:
@@ -358,8 +351,7 @@ class GroupCommit:
         if self.broken is None:
             self.broken = error
             self._failed(error)
-            if self._kept is not None:
-                self._ask()
+            self._ask()
 
     @property
     def octets_without_room(self) -> int:
@@ -462,11 +454,8 @@ class GroupCommit:
             return
         self._tries += 1
         if self._tries >= CLOSING_TRIES:
-            self.give_up(
-                StoreFailed(
-                    "the disk is full: what was acknowledged last could not be written, and is delivered again after the next start"
-                )
-            )
+            lost = "the disk is full: what was acknowledged last could not be written, and is delivered again after the next start"
+            self.give_up(StoreFailed(lost))
         self._ask()
 
     def _unblock(self) -> None:
@@ -498,20 +487,14 @@ class GroupCommit:
         self._seal_if_large()
 
     def _seal_if_large(self) -> None:
+        """Let a large batch wait for the store: nothing in it is elided any more."""
         batch = self._gathering.batch
         if not self._atomic and (
             batch.operations >= MOST_OPERATIONS or batch.octets >= MOST_OCTETS
         ):
-            self._seal()
-
-    def _seal(self) -> None:
-        """Stop gathering in the current batch; it waits for the store.
-
-        Elision looks only at the batch that gathers, so this one goes to the disk as it is.
-        """
-        self._sealed.append(self._gathering)
-        self._gathering = PendingBatch(self._gathering.batch.number + 1)
-        self._ask()
+            self._sealed.append(self._gathering)
+            self._gathering = PendingBatch(batch.number + 1)
+            self._ask()
 
     def _ask(self) -> None:
         if not self._asked:

@@ -328,7 +328,7 @@ def _restore_messages(
             if seq in gone or (subscription is None and (number, seq) in held.acknowledged):
                 # Its topic was being removed when the process ended; or its subscription was, and a
                 # branch has acknowledged it.
-                broker.commits.forget_redelivery(number, seq)
+                broker.commits.settle(number, seq)
                 continue
             if subscription is None:
                 raise StoreDamaged(
@@ -366,7 +366,7 @@ def _restore_messages(
         broker.commits.delete(seq)
     held.check()
     for owner, seq in tried:
-        broker.commits.forget_redelivery(owner, seq)
+        broker.commits.settle(owner, seq)
     for number in removed:
         broker.commits.remove_destination(number)
     if gone or settled:

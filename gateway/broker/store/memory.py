@@ -41,20 +41,16 @@ class MemoryStore:
 
     :param reactor: calls ``committed``, ``fetched`` and ``closed``, in the order asked, in its next
         turn.
-    :param random_bytes: where the store id comes from.
     """
 
     #: There is no disk to fill.
     largest: Final = sys.maxsize
 
-    def __init__(
-        self, reactor: IReactorTime, *, random_bytes: Callable[[int], bytes] = os.urandom
-    ) -> None:
+    def __init__(self, reactor: IReactorTime) -> None:
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_full: Callable[[bool], None] | None = None
         self._reactor = reactor
-        self._random_bytes = random_bytes
         self._rows: dict[int, Row] = {}
         self._due: deque[Callable[[], None]] = deque()
         self._scheduled = False
@@ -73,7 +69,7 @@ class MemoryStore:
             raise StoreError("the memory store is open already")
         self._open = True
         return Recovered(
-            store_id=self._random_bytes(8).hex(),
+            store_id=os.urandom(8).hex(),
             next_seq=1,
             clean=True,
             destinations=[],
