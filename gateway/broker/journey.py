@@ -463,13 +463,11 @@ def _by_destination(source: Place, messages: Sequence[Message]) -> list[Sequence
 
 
 def _name(consumer: EmbeddedConsumer) -> str:
-    """What a consumer's subscription is called."""
     spec = consumer.spec
     return spec.durable_name or spec.name
 
 
 def _subscription(source: Place) -> str:
-    """What a durable subscription is called."""
     return source.name if isinstance(source, TopicSubscription) else ""
 
 

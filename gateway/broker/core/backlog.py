@@ -556,12 +556,10 @@ class Backlog:
         self._memory.used -= message.weight
 
     def _put_in_store(self) -> None:
-        """One more is in the store only."""
         self.behind += 1
         self._memory.behind += 1
 
     def _take_from_store(self) -> None:
-        """One less is."""
         self.behind -= 1
         self._memory.behind -= 1
 

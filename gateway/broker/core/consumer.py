@@ -259,7 +259,6 @@ class EmbeddedConsumer:
         )
 
     def wants(self, message: Message) -> bool:
-        """Whether its selector matches."""
         return self.selector is None or self.selector.matches(message)
 
     def hand(self, run: list[Message], attempts: list[int] | None) -> None:

@@ -60,7 +60,6 @@ class PhysicalTopic(Physical):
 
     @property
     def subscribed(self) -> bool:
-        """Whether there are any."""
         return bool(self.named or self.look())
 
     @property

@@ -308,7 +308,6 @@ class DuplicateIds:
             self._drop_oldest(max(1, self.count // _ALL_PARTS))
 
     def _drop_oldest(self, count: int) -> None:
-        """Those that came first, of all destinations."""
         everywhere = [
             _in_order(destination, run, ids)
             for destination, runs in self._ids.items()
@@ -338,7 +337,6 @@ class DuplicateIds:
         self._tick_later()
 
     def _drop_before(self, before: int) -> Iterator[None]:
-        """Those of messages with lower seqs."""
         for looked, destination in enumerate(list(self._ids)):
             if looked % _SLICE == _SLICE - 1:
                 yield

@@ -88,7 +88,6 @@ class BrokerAdministration:
     # --- looking
 
     def broker(self) -> BrokerView:
-        """The broker as a whole."""
         return views.broker(
             self._provider,
             varhome=self._varhome,

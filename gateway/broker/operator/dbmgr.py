@@ -151,7 +151,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The console script."""
     sys.exit(run(sys.argv[1:]))
 
 

@@ -304,7 +304,6 @@ def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
 
 
 def durable(subscription: TopicSubscription) -> DurableView:
-    """How one stands."""
     return DurableView(
         name=subscription.name,
         client_id=subscription.client_id,
@@ -321,7 +320,6 @@ def durable(subscription: TopicSubscription) -> DurableView:
 def broker(
     provider: EmbeddedProvider, *, varhome: str, store: str, started_ms: int, uptime_ms: int
 ) -> BrokerView:
-    """The broker as a whole."""
     broker = provider.broker
     options = broker.options
     messages, octets = totals(broker.destinations)

@@ -125,13 +125,11 @@ class EmbeddedProvider:
         return succeed(_NOTHING) if place is None else _waiting_at(place)
 
     def _disconnected(self, connection: EmbeddedConnection) -> None:
-        """A connection has ended."""
         self.connections.pop(connection, None)
         if connection.client_id is not None:
             self._client_ids.pop(connection.client_id, None)
 
     def _random_name(self) -> str:
-        """Make a name that cannot be guessed."""
         return self._random(_RANDOM_OCTETS).hex()
 
     def readmit(self) -> None:

@@ -381,7 +381,6 @@ class EmbeddedSession(ConsumerOwner):
         self._check_joined(consumer)
 
     def _hold(self, octets: int) -> None:
-        """Count what the open transaction has in memory."""
         if not self.origin.address:
             self._held += octets
             self.memory.transactions += octets

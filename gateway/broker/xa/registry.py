@@ -415,7 +415,6 @@ class Branches:
             go_on()
 
     def _refused(self, branch: Branch, error: MessagingError) -> XAError:
-        """What it was to do cannot be done now."""
         self._roll_back(branch)
         return xa_error(XA_RBROLLBACK, branch.xid, f"is rolled back: {error}")
 
@@ -424,7 +423,6 @@ class Branches:
         self._remove(branch)
 
     def _undo(self, branch: Branch) -> None:
-        """Undo its work."""
         sessions = []
         for resource, how in branch.resources.items():
             if how:
