@@ -894,7 +894,9 @@ class BrokerModel(RuleBasedStateMachine):
         # What several subscribers have is in memory once.
         unsettled = [consumer.unsettled for consumer in consumers]
         assert max(unsettled, default=0) <= self.broker.memory.unacknowledged <= sum(unsettled)
-        assert self.broker.memory.transactions == sum(session._held for session in sessions)
+        assert self.broker.memory.transactions == sum(
+            session.transaction.held for session in sessions
+        )
 
 
 def check_backlog(backlog: Backlog) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from twisted.logger import Logger
 
@@ -19,7 +19,12 @@ from gateway.broker.core.ledger import CumulativeLedger, IndividualLedger, Ledge
 from gateway.broker.core.memory import Memory
 from gateway.broker.journal_lines import Origin
 from gateway.messaging.dead import DeadReason
-from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
+from gateway.messaging.errors import (
+    MessagingError,
+    NotSupported,
+    ProviderUnavailable,
+    TransactionTooLarge,
+)
 from gateway.messaging.message import OVERHEAD, Message
 from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
@@ -118,6 +123,90 @@ class Place(Source, Protocol):
         """The store has lost messages that waited here: they no longer count."""
 
 
+class Rejected(NamedTuple):
+    """Deliveries that were rejected in a transaction."""
+
+    consumer: EmbeddedConsumer
+    deliveries: list[tuple[int, Message]]
+    delay_ms: int | None
+    dead: DeadReason | None
+
+
+class Transaction:
+    """What was sent, acknowledged and rejected in the open transaction of a session.
+
+    :param memory: where its bytes count; None where they count elsewhere.
+    :param most: deliveries that it may have.
+    """
+
+    __slots__ = (
+        "_memory",
+        "_most",
+        "acknowledged",
+        "acknowledged_count",
+        "held",
+        "rejected",
+        "rejected_count",
+        "sends",
+        "sends_octets",
+    )
+
+    def __init__(self, memory: Memory | None, most: int) -> None:
+        self._memory = memory
+        self._most = most
+        self.sends: list[Message] = []
+        self.sends_octets = 0
+        self.acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]] = []
+        self.acknowledged_count = 0
+        self.rejected: list[Rejected] = []
+        self.rejected_count = 0
+        #: Octets of all this that count in the broker's memory.
+        self.held = 0
+
+    def acknowledge(
+        self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]
+    ) -> None:
+        """Deliveries are acknowledged in it.
+
+        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its
+            own, and too many.
+        """
+        self.acknowledged.append((consumer, deliveries))
+        self.acknowledged_count += len(deliveries)
+        self._took(consumer, deliveries)
+
+    def reject(
+        self,
+        consumer: EmbeddedConsumer,
+        deliveries: list[tuple[int, Message]],
+        delay_ms: int | None,
+        dead: DeadReason | None,
+    ) -> None:
+        """Deliveries are rejected in it. :raises TransactionTooLarge: as :meth:`acknowledge`."""
+        self.rejected.append(Rejected(consumer, deliveries, delay_ms, dead))
+        self.rejected_count += len(deliveries)
+        self._took(consumer, deliveries)
+
+    def _took(self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]) -> None:
+        self.hold(sum([message.weight for _, message in deliveries]))
+        if (
+            self.acknowledged_count + self.rejected_count > self._most
+            and consumer.session.transaction is not self
+        ):
+            raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", self._most)
+
+    def hold(self, octets: int) -> None:
+        """Count what it has in memory."""
+        if self._memory is not None:
+            self.held += octets
+            self._memory.transactions += octets
+
+    def let_go(self) -> None:
+        """Count nothing any more: it is over."""
+        if self._memory is not None:
+            self._memory.transactions -= self.held
+
+
 class ConsumerOwner(ABC):
     """A session, as its consumers know it.
 
@@ -130,6 +219,8 @@ class ConsumerOwner(ABC):
     #: For a session whose transactions are branches: called with what is about to be done in one,
     #: raises if it may not be.
     gate: Callable[[str], None] | None
+    #: The open one; empty in a session that is not transacted.
+    transaction: Transaction
 
     @abstractmethod
     def forget(self, consumer: EmbeddedConsumer) -> None:
@@ -150,29 +241,6 @@ class ConsumerOwner(ABC):
     @abstractmethod
     def touch_after(self, work: Callable[[], None]) -> None:
         """Do ``work``, and let later completions wait for what it gathered."""
-
-    @abstractmethod
-    def acknowledged(
-        self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]
-    ) -> None:
-        """Deliveries are acknowledged in this session's transaction.
-
-        :raises TransactionTooLarge: they are another session's, whose consumer has no bound of its
-            own, and too many.
-        """
-
-    @abstractmethod
-    def rejected(
-        self,
-        consumer: EmbeddedConsumer,
-        deliveries: list[tuple[int, Message]],
-        delay_ms: int | None,
-        dead: DeadReason | None,
-    ) -> None:
-        """Deliveries are rejected in this session's transaction.
-
-        :raises TransactionTooLarge: as :meth:`acknowledged`.
-        """
 
     @abstractmethod
     def sibling(self, session: Session) -> ConsumerOwner | None:
@@ -358,7 +426,7 @@ class EmbeddedConsumer:
         if transaction is None:
             self._settle(messages)
         else:
-            transaction.acknowledged(self, list(zip(numbers, messages, strict=True)))
+            transaction.acknowledge(self, list(zip(numbers, messages, strict=True)))
 
     def reject(
         self,
@@ -368,7 +436,7 @@ class EmbeddedConsumer:
         within: Session | None = None,
     ) -> None:
         transaction = self._transaction(within)
-        if transaction is not None and transaction.gate is not None:
+        if within is None and self.session.gate is not None:
             raise NotSupported("rejection in a branch")
         messages = self._ledger.take(numbers)
         self._let_go(messages)
@@ -377,7 +445,7 @@ class EmbeddedConsumer:
                 lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery)
             )
         else:
-            transaction.rejected(self, list(zip(numbers, messages, strict=True)), delay_ms, dead)
+            transaction.reject(self, list(zip(numbers, messages, strict=True)), delay_ms, dead)
 
     def close(self, requeue: bool = True) -> None:
         if not self.closed:
@@ -455,19 +523,19 @@ class EmbeddedConsumer:
         if self.closed and not self._ledger:
             self.session.forget(self)
 
-    def _transaction(self, within: Session | None) -> ConsumerOwner | None:
+    def _transaction(self, within: Session | None) -> Transaction | None:
         if within is None:
             if self.mode is not Mode.TRANSACTED:
                 return None
             if self.session.gate is not None:
                 self.session.gate("acknowledgement")
-            return self.session
+            return self.session.transaction
         joined = self.session.sibling(within)
         if joined is None or joined.mode is not Mode.TRANSACTED:
             raise ProviderUnavailable(
                 "an acknowledgement can only join a transacted session of its own connection"
             )
-        return joined
+        return joined.transaction
 
 
 def _undelivered(

@@ -175,6 +175,17 @@ class Physical(ABC):
         if not self.count:
             self.emptied()
 
+    def lost(self, count: int, octets: int) -> None:
+        """Messages of it are gone, by whatever way: they no longer count."""
+        self.count -= count
+        self.octets -= octets
+        self._left()
+
+    def _left(self) -> None:
+        if self.waiting_senders or self.holds_back:
+            self.let_senders_go()
+        self.emptied()
+
     def came(self, count: int, octets: int) -> None:
         """Count messages that came, and their octets."""
         self.come += count
@@ -271,9 +282,7 @@ class Physical(ABC):
         self.held -= count
         self.coming -= count
         self.coming_octets -= octets
-        if self.waiting_senders or self.holds_back:
-            self.let_senders_go()
-        self.emptied()
+        self._left()
 
     # --- arrivals in order
 
@@ -319,9 +328,7 @@ class Physical(ABC):
                 self.place(ready)
                 if self.properties.bounded:
                     self.make_room()
-        if self.waiting_senders or self.holds_back:
-            self.let_senders_go()
-        self.emptied()
+        self._left()
 
     def cleared(self) -> None:
         """One of what was :attr:`clearing` has no rows any more."""

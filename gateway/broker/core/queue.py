@@ -97,13 +97,6 @@ class PhysicalQueue(Physical):
     def keeps_count(self, message: Message) -> bool:
         return bool(message.stored) and message.headers.persistent
 
-    def lost(self, count: int, octets: int) -> None:
-        self.count -= count
-        self.octets -= octets
-        if self.waiting_senders or self.holds_back:
-            self.let_senders_go()
-        self.emptied()
-
     @property
     def named(self) -> Physical:
         return self

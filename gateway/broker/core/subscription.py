@@ -318,14 +318,10 @@ class TopicSubscription:
         return self.number != 0 and message.headers.persistent and bool(message.stored)
 
     def lost(self, count: int, octets: int) -> None:
-        topic = self.topics.find(self.pattern)
+        topic = self.named
         if topic is not None:
             # Of which topic a message was that came by a pattern, only the message knew.
-            topic.count -= count
-            topic.octets -= octets
-            if topic.waiting_senders or topic.holds_back:
-                topic.let_senders_go()
-            topic.emptied()
+            topic.lost(count, octets)
 
     @property
     def named(self) -> Physical | None:

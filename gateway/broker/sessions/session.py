@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer
+from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer, Rejected, Transaction
 from gateway.broker.core.physical import Kept, Physical, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
@@ -23,7 +23,6 @@ from gateway.broker.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError
-from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -166,13 +165,6 @@ def when_durable(
     return done
 
 
-class _Rejected(NamedTuple):
-    consumer: EmbeddedConsumer
-    deliveries: list[tuple[int, Message]]
-    delay_ms: int | None
-    dead: DeadReason | None
-
-
 class EmbeddedSession(ConsumerOwner):
     """One session. Made by its connection.
 
@@ -212,15 +204,7 @@ class EmbeddedSession(ConsumerOwner):
         )
         #: What the journal is to be told of once it is safe.
         self.unconfirmed: Unconfirmed | None = None
-        # The open transaction.
-        self._sends: list[Message] = []
-        self._sends_octets = 0
-        self._acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]] = []
-        self._acknowledged_count = 0
-        self._rejected: list[_Rejected] = []
-        self._rejected_count = 0
-        #: Octets of all this that count in the broker's memory.
-        self._held = 0
+        self.transaction = self._begin()
         #: The resource of a session whose transactions are branches, and what it must not do
         #: outside of one; see :class:`gateway.broker.core.consumer.ConsumerOwner`.
         self.xa_resource: XAResource | None = None
@@ -268,25 +252,25 @@ class EmbeddedSession(ConsumerOwner):
         if self.gate is not None:
             self.gate("send")
         self.routing.route(messages)
-        options = self._broker.options
+        options, transaction = self._broker.options, self.transaction
         octets = sum([message.size for message in messages])
-        if len(self._sends) + len(messages) > options.transaction_messages:
+        if len(transaction.sends) + len(messages) > options.transaction_messages:
             raise MessageRejected(
                 0,
                 TransactionTooLarge(
                     "imq.transaction.producer.maxNumMsgs", options.transaction_messages
                 ),
             )
-        if 0 <= options.transaction_octets < self._sends_octets + octets:
+        if 0 <= options.transaction_octets < transaction.sends_octets + octets:
             raise MessageRejected(
                 0,
                 TransactionTooLarge(
                     "imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets
                 ),
             )
-        self._sends += messages
-        self._sends_octets += octets
-        self._hold(sum([message.weight for message in messages]))
+        transaction.sends += messages
+        transaction.sends_octets += octets
+        transaction.hold(sum([message.weight for message in messages]))
 
     def writable(self) -> bool:
         return self._backpressure.writable()
@@ -360,35 +344,10 @@ class EmbeddedSession(ConsumerOwner):
 
     # --- transactions
 
-    def acknowledged(
-        self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]
-    ) -> None:
-        self._acknowledged.append((consumer, deliveries))
-        self._acknowledged_count += len(deliveries)
-        self._hold(sum([message.weight for _, message in deliveries]))
-        self._check_joined(consumer)
-
-    def rejected(
-        self,
-        consumer: EmbeddedConsumer,
-        deliveries: list[tuple[int, Message]],
-        delay_ms: int | None,
-        dead: DeadReason | None,
-    ) -> None:
-        self._rejected.append(_Rejected(consumer, deliveries, delay_ms, dead))
-        self._rejected_count += len(deliveries)
-        self._hold(sum([message.weight for _, message in deliveries]))
-        self._check_joined(consumer)
-
-    def _hold(self, octets: int) -> None:
-        if not self.origin.address:
-            self._held += octets
-            self.memory.transactions += octets
-
-    def _check_joined(self, consumer: EmbeddedConsumer) -> None:
+    def _begin(self) -> Transaction:
+        """An empty transaction. What clients hold counts where their frames are read."""
         most = self._broker.options.transaction_acknowledgements
-        if self._acknowledged_count + self._rejected_count > most and consumer.session is not self:
-            raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
+        return Transaction(None if self.origin.address else self.memory, most)
 
     def resource(self) -> XAResource:
         assert self.xa_resource is not None, "the connection was asked for an XA session"
@@ -404,23 +363,23 @@ class EmbeddedSession(ConsumerOwner):
         promise = self._promises.make(done)
         most = self._broker.options.transaction_acknowledgements
         try:
-            if self._acknowledged_count > most:
+            if self.transaction.acknowledged_count > most:
                 raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
-            arrivals = self.routing.route(self._sends) if self._sends else []
+            sends = self.transaction.sends
+            arrivals = self.routing.route(sends) if sends else []
             self._broker.check_fits(arrivals)
         except MessagingError as error:
             self._undo()
             cause = error.cause if isinstance(error, MessageRejected) else error
             self._promises.keep_soon(promise, cause)
             return
-        sends, acknowledged, rejected = self._sends, self._acknowledged, self._rejected
         repeats = self.routing.repeats if sends else None
-        self._forget_transaction()
+        transaction = self._end()
         self.origin.sent += len(sends)
         commits = self._commits
         taken = [
             (consumer, [message for _, message in deliveries])
-            for consumer, deliveries in acknowledged
+            for consumer, deliveries in transaction.acknowledged
         ]
         before, inserted = commits.changes, commits.inserted
         journey = self._broker.journey
@@ -437,7 +396,7 @@ class EmbeddedSession(ConsumerOwner):
             if error is None:
                 for consumer, messages in taken:
                     consumer.source.settled(messages)
-                for refusal in rejected:
+                for refusal in transaction.rejected:
                     messages = [message for _, message in refusal.deliveries]
                     refusal.consumer.source.reject(
                         messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery
@@ -490,40 +449,30 @@ class EmbeddedSession(ConsumerOwner):
     @property
     def at_work(self) -> bool:
         """Whether anything was done in the open transaction."""
-        return bool(self._sends or self._acknowledged)
+        return bool(self.transaction.sends or self.transaction.acknowledged)
 
-    def hand_over(
-        self,
-    ) -> tuple[list[Message], list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]], int]:
-        """Hand over what was sent and acknowledged in the open transaction.
+    def hand_over(self) -> Transaction:
+        """Hand over the open transaction.
 
         It belongs to the caller then, with the octets that count in memory.
         """
-        work = self._sends, self._acknowledged, self._held
-        self._held = 0
-        self._forget_transaction()
-        return work
+        handed_over, self.transaction = self.transaction, self._begin()
+        return handed_over
 
-    def _forget_transaction(self) -> None:
-        self._sends = []
-        self._sends_octets = 0
-        self._acknowledged = []
-        self._acknowledged_count = 0
-        self._rejected = []
-        self._rejected_count = 0
-        self.memory.transactions -= self._held
-        self._held = 0
+    def _end(self) -> Transaction:
+        ended = self.hand_over()
+        ended.let_go()
+        return ended
 
     def _undo(self) -> None:
         """Roll back, and give everything outstanding back."""
-        acknowledged, rejected = self._acknowledged, self._rejected
-        self._forget_transaction()
-        self._give_back(acknowledged, rejected)
+        undone = self._end()
+        self._give_back(undone.acknowledged, undone.rejected)
 
     def _give_back(
         self,
         acknowledged: list[tuple[EmbeddedConsumer, list[tuple[int, Message]]]],
-        rejected: list[_Rejected],
+        rejected: list[Rejected],
     ) -> None:
         undone = acknowledged + [(refusal.consumer, refusal.deliveries) for refusal in rejected]
         mine: dict[EmbeddedConsumer, list[Message]] = {consumer: [] for consumer in self._consumers}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from gateway.broker.core.consumer import EmbeddedConsumer
+from gateway.broker.core.consumer import EmbeddedConsumer, Transaction
 from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.physical import Physical
 from gateway.broker.core.queue import PhysicalQueue
@@ -53,12 +53,8 @@ class BranchSession(Confirmable, Protocol):
     def at_work(self) -> bool:
         """Whether anything was done in the open transaction."""
 
-    def hand_over(
-        self,
-    ) -> tuple[
-        Sequence[Message], Sequence[tuple[EmbeddedConsumer, Sequence[tuple[int, Message]]]], int
-    ]:
-        """Hand over what was sent and acknowledged in the open transaction.
+    def hand_over(self) -> Transaction:
+        """Hand over the open transaction.
 
         It belongs to the branch then, with the bytes that count in memory.
         """

@@ -215,7 +215,8 @@ class Branches:
 
     def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
         """Commit; durable when it fires."""
-        return self._ask(xid, self._commit_at_once if one_phase else self._commit)
+        commit = self._commit_at_once if one_phase else partial(self._decide, True, 0)
+        return self._ask(xid, commit)
 
     def _commit_at_once(self, branch: Branch) -> Deferred[None]:
         self._check_idle(branch)
@@ -256,9 +257,9 @@ class Branches:
         branch.waiting = []
         return done
 
-    def _commit(self, branch: Branch) -> Deferred[None]:
+    def _decide(self, commit: bool, heuristic: int, branch: Branch) -> Deferred[None]:
         self._check_prepared(branch)
-        return self._end(branch, True, 0)
+        return self._end(branch, commit, heuristic)
 
     def rollback(self, xid: Xid) -> Deferred[None]:
         """Roll back; if it was prepared, durable when it fires."""
@@ -269,7 +270,9 @@ class Branches:
                 return self._end(branch, False, 0)
             self._check_idle(branch)
             self._roll_back(branch)
-            return self._soon()
+            done: Deferred[None] = Deferred()
+            self._at_end_of_turn(lambda: done.callback(None))
+            return done
 
         return self._ask(xid, work)
 
@@ -304,12 +307,8 @@ class Branches:
 
         A coordinator that asks is told so, until it forgets the branch.
         """
-
-        def work(branch: Branch) -> Deferred[None]:
-            self._check_prepared(branch)
-            return self._end(branch, commit, XA_HEURCOM if commit else XA_HEURRB)
-
-        return self._ask(xid, work)
+        code = XA_HEURCOM if commit else XA_HEURRB
+        return self._ask(xid, partial(self._decide, commit, code))
 
     # --- recovery
 
@@ -443,11 +442,6 @@ class Branches:
             resource.branches.pop(branch, None)
         branch.resources.clear()
 
-    def _soon(self) -> Deferred[None]:
-        done: Deferred[None] = Deferred()
-        self._at_end_of_turn(lambda: done.callback(None))
-        return done
-
     # --- time-outs
 
     def _look_later(self) -> None:
@@ -479,10 +473,10 @@ class Branches:
 
 def collect(branch: Branch, session: BranchSession) -> None:
     """What the session has done since it was associated is the branch's."""
-    sends, acknowledged, octets = session.hand_over()
-    branch.octets += octets
-    if sends or acknowledged:
-        branch.parts.append(Part(session, sends, acknowledged))
+    work = session.hand_over()
+    branch.octets += work.held
+    if work.sends or work.acknowledged:
+        branch.parts.append(Part(session, work.sends, work.acknowledged))
 
 
 def doomed(branch: Branch) -> XAError:

@@ -220,8 +220,7 @@ class BranchWork:
                 done(error)
 
             # The originals of repeats may not be durable yet.
-            repeats = _has_repeats(sent)
-            commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
+            commits.wait(outcome, inserts=_has_repeats(sent) or commits.inserted != inserted)
         finally:
             commits.end()
 

@@ -638,7 +638,7 @@ class BranchModel(RuleBasedStateMachine):
         if hasattr(self, "sessions"):
             broker = self.stepped.broker
             held = [
-                session._held
+                session.transaction.held
                 for connection in self.stepped.provider.connections
                 for session in connection.sessions
             ]
