@@ -88,7 +88,7 @@ class OpenedBroker:
         memory.waiting_messages = broker.waiting_octets
         memory.unacknowledged_messages = lambda: window.unacknowledged
         memory.transactions_inside = lambda: window.transactions
-        memory.consumers_held_back = lambda: broker.unacknowledged.held_back
+        memory.consumers_held_back = lambda: len(broker.unacknowledged.held_back)
         window.left = lambda: memory.left(State.UNACKNOWLEDGED)
         window.press = memory.press
 

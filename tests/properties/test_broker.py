@@ -779,7 +779,7 @@ class BrokerModel(RuleBasedStateMachine):
         for subscription in self.broker.topic(TOPIC).subscriptions:
             spilled = list(subscription.spilled)
             holders.update(spilled)
-        assert self.broker.rows.shared == sum(count > 1 for count in holders.values())
+        assert len(self.broker.rows.shared) == sum(count > 1 for count in holders.values())
         assert holders.keys() == {
             row.seq for row in self.disk.rows.values() if row.destination in of_topic
         }

@@ -153,7 +153,7 @@ class Backlog:
         self.window_octets += held
         self._memory.used += held
         first = run[0].headers.priority
-        lane = self._lanes.get(first) or self._lane(first)
+        lane = self._lanes.get(first) or self.lane(first)
         if len(run) == 1:
             lane.window.append(run[0])
             return ()
@@ -164,14 +164,14 @@ class Backlog:
             lane.window.extend(run)
             return ()
         for message in run:
-            self._lane(message.headers.priority).window.append(message)
+            self.lane(message.headers.priority).window.append(message)
         return ()
 
     def _put_behind(self, run: Sequence[Message], full: bool) -> Sequence[Message]:
         """Put messages behind those in memory: memory is full, or for order."""
         spilled: list[Message] = []
         for message in run:
-            lane = self._lane(message.headers.priority)
+            lane = self.lane(message.headers.priority)
             if not full and not lane.behind:
                 lane.window.append(message)
                 self._hold(message)
@@ -190,7 +190,7 @@ class Backlog:
 
     def restore(self, priority: int, seq: int, size: int, expires: int) -> None:
         """Add a message that the store held when it was opened."""
-        self._lane(priority).append(seq, size)
+        self.lane(priority).append(seq, size)
         self._put_in_store()
         self.waiting += 1
         self.octets += size
@@ -224,9 +224,9 @@ class Backlog:
             if message.expires:
                 self.expiring += 1
         for priority, part in parts.items():
-            self._lane(priority).give_back(part)
+            self.lane(priority).give_back(part)
         for priority, sizes in behind.items():
-            self._lane(priority).put_back(sizes)
+            self.lane(priority).put_back(sizes)
         return spilled
 
     def wanted(self, most: int) -> list[int]:
@@ -491,10 +491,6 @@ class Backlog:
         for priority in sorted(self._lanes, reverse=True):
             yield priority, self._lanes[priority]
 
-    def lane(self, priority: int) -> PriorityLane:
-        """One priority, for those who look."""
-        return self._lanes.get(priority) or self._lane(priority)
-
     def stored_only(self) -> array[int]:
         """The seqs of all messages that are in the store only."""
         seqs = array("Q")
@@ -540,7 +536,8 @@ class Backlog:
 
     # --- inside
 
-    def _lane(self, priority: int) -> PriorityLane:
+    def lane(self, priority: int) -> PriorityLane:
+        """One priority, made if it is not in use."""
         lane = self._lanes.get(priority)
         if lane is None:
             lane = self._lanes[priority] = PriorityLane()

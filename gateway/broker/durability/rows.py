@@ -82,7 +82,7 @@ class Rows:
         #: Told of each.
         self.on_damaged: Callable[[StoreDamaged], None] = _unheard
         #: Messages of topics whose row more than one subscription needs: how many others.
-        self._shared: dict[int, int] = {}
+        self.shared: dict[int, int] = {}
         #: Numbers of the patterns that durable subscriptions name.
         self._patterns: dict[Destination, int] = {}
 
@@ -107,22 +107,17 @@ class Rows:
 
     def share(self, seq: int) -> None:
         """One more subscription needs a row that is there."""
-        self._shared[seq] = self._shared.get(seq, 0) + 1
+        self.shared[seq] = self.shared.get(seq, 0) + 1
 
     def release(self, seq: int) -> None:
         """One subscription less needs the row; the last one's going is its end."""
-        others = self._shared.get(seq)
+        others = self.shared.get(seq)
         if others is None:
             self._commits.delete(seq)
         elif others == 1:
-            del self._shared[seq]
+            del self.shared[seq]
         else:
-            self._shared[seq] = others - 1
-
-    @property
-    def shared(self) -> int:
-        """How many rows more than one subscription needs."""
-        return len(self._shared)
+            self.shared[seq] = others - 1
 
     # --- what they belong to
 

@@ -157,14 +157,9 @@ class Unacknowledged:
     def __init__(self, memory: Memory, schedule: Schedule) -> None:
         self._memory: Final = memory
         self._schedule: Final = schedule
-        self._held_back: Final[dict[EmbeddedConsumer, None]] = {}
+        self.held_back: Final[dict[EmbeddedConsumer, None]] = {}
         self._looking = False
         self._quiet = False
-
-    @property
-    def held_back(self) -> int:
-        """How many consumers are held back."""
-        return len(self._held_back)
 
     def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
         """Whether there is memory for more deliveries.
@@ -173,8 +168,8 @@ class Unacknowledged:
         """
         if consumer.unsettled < self._memory.left():
             return True
-        if consumer not in self._held_back:
-            self._held_back[consumer] = None
+        if consumer not in self.held_back:
+            self.held_back[consumer] = None
             self._report(consumer)
             if not self._looking:
                 self._looking = True
@@ -183,10 +178,10 @@ class Unacknowledged:
 
     def _look(self) -> None:
         left = self._memory.left()
-        for consumer in [each for each in self._held_back if each.closed or each.unsettled < left]:
-            del self._held_back[consumer]
+        for consumer in [each for each in self.held_back if each.closed or each.unsettled < left]:
+            del self.held_back[consumer]
             consumer.source.mark()
-        self._looking = bool(self._held_back)
+        self._looking = bool(self.held_back)
         if self._looking:
             self._schedule.after(_MOMENT_MS, self._look)
 

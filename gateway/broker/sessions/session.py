@@ -8,7 +8,6 @@ what its user may do.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -23,6 +22,7 @@ from gateway.broker.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError
+from gateway.messaging.completions import Completion, Completions
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -35,37 +35,27 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription, XAResource
 
 
-class Promise:
-    """A completion that was asked for."""
+class Promises(Completions):
+    """The completions of one session.
 
-    __slots__ = ("done", "error", "held", "ready")
-
-    def __init__(self, done: Done) -> None:
-        self.done = done
-        #: Withheld while a destination holds the sender back.
-        self.held = False
-        #: What it waited for has come.
-        self.ready = False
-        self.error: MessagingError | None = None
-
-
-class Promises:
-    """The promises of one session.
-
-    They are kept in the order in which they were made, each when what it speaks for is durable or
-    has failed.
+    They are given in the order in which they were asked for, each when what it speaks for is
+    durable or has failed.
 
     :param soon: does something at the end of this turn.
     """
 
+    __slots__ = ("_commits", "_soon", "_withheld", "inserted", "mark")
+
     def __init__(self, commits: GroupCommit, soon: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__()
         self._commits: Final = commits
         self._soon: Final = soon
         #: The last batch that gathered when something was done that the session was asked for; and
         #: the same of what is inserted.
         self.mark = 0
         self.inserted = 0
-        self._line: deque[Promise] = deque()
+        #: Those that wait until no destination holds the sender back.
+        self._withheld: list[Completion] = []
 
     def touch(self, *, inserts: bool = False) -> None:
         """Note that the batch that gathers may hold changes of the session.
@@ -89,54 +79,41 @@ class Promises:
         """Whether something that it was asked for waits for room on the disk."""
         return self._commits.waits_for_room(self.inserted)
 
-    def make(self, done: Done) -> Promise:
-        """Take the next place in the line; :meth:`ask` or :meth:`keep` follows."""
-        promise = Promise(done)
-        self._line.append(promise)
-        return promise
-
-    def ask(self, promise: Promise) -> None:
-        """Keep it when all that the session asked for so far is durable.
+    def give_when_durable(self, completion: Completion) -> None:
+        """Give it when all that the session asked for so far is durable.
 
         Never from inside this call.
         """
         if self.mark > self._commits.durable or self.wait_for_room():
-            self._commits.wait_for(self.mark, partial(self._durable, promise), self.inserted)
+            self._commits.wait_for(self.mark, partial(self._durable, completion), self.inserted)
         else:
-            self.keep_soon(promise, None)
+            self.give_soon(completion, None)
 
-    def keep_soon(self, promise: Promise, error: MessagingError | None) -> None:
-        """:meth:`keep` it at the end of this turn."""
-        self._soon(partial(self.keep, promise, error))
+    def give_soon(self, completion: Completion, error: MessagingError | None) -> None:
+        """Finish it at the end of this turn."""
+        self._soon(partial(self.finish, completion, error))
 
-    def keep(self, promise: Promise, error: MessagingError | None) -> None:
-        """What it waited for has come: tell, as far as those before it were told."""
-        promise.ready = True
-        promise.error = error
-        line = self._line
-        while line and line[0].ready:
-            first = line.popleft()
-            first.done(first.error)
+    def withhold(self, completion: Completion) -> None:
+        """Do not give it while the sender is held back."""
+        self._withheld.append(completion)
 
-    def release_held(self) -> None:
+    def release_withheld(self) -> None:
         """The sender is held back no longer."""
-        for promise in self._line:
-            if promise.held:
-                promise.held = False
-                self.ask(promise)
+        self._withheld, released = [], self._withheld
+        for completion in released:
+            self.give_when_durable(completion)
 
-    def break_held(self, error: MessagingError) -> None:
-        """Break withheld promises, as the session is closed.
+    def break_withheld(self, error: MessagingError) -> None:
+        """Fail what is withheld, as the session is closed.
 
-        No caller can say any more when they could be kept.
+        No caller can say any more when it could be given.
         """
-        for promise in self._line:
-            if promise.held:
-                promise.held = False
-                self.keep_soon(promise, error)
+        self._withheld, broken = [], self._withheld
+        for completion in broken:
+            self.give_soon(completion, error)
 
-    def _durable(self, promise: Promise, error: StoreError | None) -> None:
-        self.keep(promise, storage_failed(error))
+    def _durable(self, completion: Completion, error: StoreError | None) -> None:
+        self.finish(completion, storage_failed(error))
 
 
 def storage_failed(error: StoreError | None) -> StorageFailed | None:
@@ -200,7 +177,7 @@ class EmbeddedSession(ConsumerOwner):
             self.memory,
             self._promises.wait_for_disk,
             self._promises.wait_for_room,
-            self._promises.release_held,
+            self._promises.release_withheld,
         )
         #: What the journal is to be told of once it is safe.
         self.unconfirmed: Unconfirmed | None = None
@@ -336,11 +313,11 @@ class EmbeddedSession(ConsumerOwner):
         self.check_open()
         if self._broker.journey is not None:
             done = self._broker.journey.confirming(self, self.origin, done)
-        promise = self._promises.make(done)
+        completion = self._promises.ask(done)
         if self._backpressure.blocked:
-            promise.held = True
+            self._promises.withhold(completion)
         else:
-            self._promises.ask(promise)
+            self._promises.give_when_durable(completion)
 
     # --- transactions
 
@@ -360,7 +337,7 @@ class EmbeddedSession(ConsumerOwner):
         self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("commit outside of a transacted session")
-        promise = self._promises.make(done)
+        completion = self._promises.ask(done)
         most = self._broker.options.transaction_acknowledgements
         try:
             if self.transaction.acknowledged_count > most:
@@ -371,7 +348,7 @@ class EmbeddedSession(ConsumerOwner):
         except MessagingError as error:
             self._undo()
             cause = error.cause if isinstance(error, MessageRejected) else error
-            self._promises.keep_soon(promise, cause)
+            self._promises.give_soon(completion, cause)
             return
         repeats = self.routing.repeats if sends else None
         transaction = self._end()
@@ -401,7 +378,7 @@ class EmbeddedSession(ConsumerOwner):
                     refusal.consumer.source.reject(
                         messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery
                     )
-            self._promises.keep(promise, storage_failed(error))
+            self._promises.finish(completion, storage_failed(error))
 
         commits.begin()
         try:
@@ -432,9 +409,9 @@ class EmbeddedSession(ConsumerOwner):
         self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("rollback outside of a transacted session")
-        promise = self._promises.make(done)
+        completion = self._promises.ask(done)
         self.touch_after(self._undo)
-        self._promises.keep_soon(promise, None)
+        self._promises.give_soon(completion, None)
 
     def recover(self) -> None:
         self.check_open()
@@ -502,7 +479,7 @@ class EmbeddedSession(ConsumerOwner):
         self._consumers.clear()
         self._backpressure.close()
         self._closed = True
-        self._promises.break_held(ProviderUnavailable("the session was closed"))
+        self._promises.break_withheld(ProviderUnavailable("the session was closed"))
         self._siblings.pop(self, None)
 
     def sibling(self, session: Session) -> EmbeddedSession | None:

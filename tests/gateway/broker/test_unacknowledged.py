@@ -49,7 +49,7 @@ def test_a_consumer_that_acknowledges_nothing_gets_half_of_what_there_is(tmp_pat
         if len(inbox.messages) == count:
             break
     assert 200_000 <= rig.window.unacknowledged < 400_000
-    assert rig.broker.unacknowledged.held_back == 1
+    assert len(rig.broker.unacknowledged.held_back) == 1
     late = rig.consume(rig.session(), Q, octets=1)
     rig.settle()
     assert len(late.messages) == 1, "others get theirs"
@@ -62,7 +62,7 @@ def test_a_consumer_that_acknowledges_nothing_gets_half_of_what_there_is(tmp_pat
     late.consumer.acknowledge_through(1)
     inbox.consumer.acknowledge_through(inbox.numbers[-1])
     rig.later(0.1)
-    assert rig.window.unacknowledged == rig.broker.unacknowledged.held_back == 0
+    assert rig.window.unacknowledged == len(rig.broker.unacknowledged.held_back) == 0
 
 
 def test_who_is_held_back_goes_on_when_others_acknowledge(tmp_path: Path) -> None:
