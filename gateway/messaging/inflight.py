@@ -82,6 +82,8 @@ class InFlight(Generic[T]):
 
         :raises UnknownDelivery: for the first that is not in flight, or comes twice.
         """
+        if len(numbers) == 1:
+            return [self.pop(numbers[0])]
         seen: set[int] = set()
         for number in numbers:
             if number not in self._open or number in seen:

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.broker.core.ledger import CumulativeLedger, Ledger
 from gateway.broker.core.memory import Memory
 from gateway.broker.journal_lines import Origin
 from gateway.messaging.dead import DeadReason
@@ -24,7 +24,9 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
     TransactionTooLarge,
+    UnknownDelivery,
 )
+from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import OVERHEAD, Message
 from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
@@ -121,15 +123,6 @@ class Place(Source, Protocol):
 
     def lost(self, count: int, octets: int) -> None:
         """The store has lost messages that waited here: they no longer count."""
-
-
-class Rejected(NamedTuple):
-    """Deliveries that were rejected in a transaction."""
-
-    consumer: EmbeddedConsumer
-    deliveries: list[tuple[int, Message]]
-    delay_ms: int | None
-    dead: DeadReason | None
 
 
 class Transaction:
@@ -299,9 +292,7 @@ class EmbeddedConsumer:
         self.origin: Origin = session.origin
         self._deliver = deliver
         self._failed = failed
-        self._ledger: Ledger = (
-            IndividualLedger() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
-        )
+        self._ledger: Ledger = InFlight() if session.mode is Mode.INDIVIDUAL else CumulativeLedger()
         self._memory = session.memory
         #: Octets of what it has and has not settled, overhead included; what was acknowledged in a
         #: transaction is that one's.
@@ -415,7 +406,9 @@ class EmbeddedConsumer:
             self._let_go(messages)
             self._settle(messages)
             return len(messages)
-        numbers = self._ledger.numbers_through(number)
+        numbers = self._ledger.up_to(number)
+        if not numbers or numbers[-1] != number:
+            raise UnknownDelivery(number)
         self.acknowledge(numbers, within)
         return len(numbers)
 
@@ -546,3 +539,15 @@ def _undelivered(
 
 def _untold(error: MessagingError) -> None:
     """For a consumer that is closed: it has ended already."""
+
+
+class Rejected(NamedTuple):
+    """Deliveries that were rejected in a transaction.
+
+    It stands below the class that it names, which compiled code needs here.
+    """
+
+    consumer: EmbeddedConsumer
+    deliveries: list[tuple[int, Message]]
+    delay_ms: int | None
+    dead: DeadReason | None

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core.ledger import CumulativeLedger, IndividualLedger, Ledger
+from gateway.broker.core.ledger import CumulativeLedger, Ledger
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import UnknownDelivery
+from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Headers, Message
 
 HEADERS = Headers(Queue("q"))
-LEDGERS = [CumulativeLedger, IndividualLedger]
+LEDGERS = [CumulativeLedger, InFlight]
 
 
 class Naive:
@@ -25,7 +26,9 @@ class Naive:
         self.open: dict[int, Message] = {}
 
     def through(self, number: int) -> list[Message]:
-        return self.take(self.numbers_through(number))
+        if number not in self.open:
+            raise UnknownDelivery(number)
+        return self.take(self.up_to(number))
 
     def take(self, numbers: list[int]) -> list[Message]:
         for place, number in enumerate(numbers):
@@ -33,9 +36,7 @@ class Naive:
                 raise UnknownDelivery(number)
         return [self.open.pop(number) for number in numbers]
 
-    def numbers_through(self, number: int) -> list[int]:
-        if number not in self.open:
-            raise UnknownDelivery(number)
+    def up_to(self, number: int) -> list[int]:
         return [one for one in sorted(self.open) if one <= number]
 
 
@@ -61,7 +62,7 @@ def outcome(call: Callable[[Any], list[Any]], argument: object) -> list[Any] | i
 
 @given(kind=st.sampled_from(LEDGERS), steps=STEPS)
 def test_ledgers_agree_with_a_list(
-    kind: type[CumulativeLedger] | type[IndividualLedger], steps: list[tuple[str, object]]
+    kind: type[CumulativeLedger] | type[InFlight[Message]], steps: list[tuple[str, object]]
 ) -> None:
     ledger: Ledger = kind()
     naive = Naive()
@@ -77,9 +78,7 @@ def test_ledgers_agree_with_a_list(
             following += argument
         elif what == "through":
             before = dict(naive.open)
-            assert outcome(ledger.numbers_through, argument) == outcome(
-                naive.numbers_through, argument
-            )
+            assert outcome(ledger.up_to, argument) == outcome(naive.up_to, argument)
             assert outcome(ledger.through, argument) == outcome(naive.through, argument)
             taken += [
                 (number, message) for number, message in before.items() if number not in naive.open
@@ -106,7 +105,7 @@ def test_ledgers_agree_with_a_list(
 
 @pytest.mark.parametrize("kind", LEDGERS)
 def test_a_refused_acknowledgement_changes_nothing(
-    kind: type[CumulativeLedger] | type[IndividualLedger],
+    kind: type[CumulativeLedger] | type[InFlight[Message]],
 ) -> None:
     ledger: Ledger = kind()
     messages = [Message(HEADERS, seq=number) for number in range(1, 5)]
