@@ -40,6 +40,7 @@ from gateway.broker.store.interface import (
     StoreDamaged,
     StoreError,
     StoreFailed,
+    SubscriptionRow,
 )
 from gateway.broker.xa.registry import Branches
 from gateway.broker.xa.work import BranchWork
@@ -375,8 +376,24 @@ class Broker:
 
     def store_subscription(self, subscription: TopicSubscription) -> None:
         """Rows for a new durable subscription and for what it names."""
-        topic = None if is_wild(subscription.pattern.name) else self.topic(subscription.pattern)
-        self.rows.insert_subscription(subscription, topic, self.new_number)
+        pattern, selector = subscription.pattern, subscription.selector
+        if is_wild(pattern.name):
+            number = self.rows.number_of_pattern(pattern, self.new_number)
+        else:
+            topic = self.topic(pattern)
+            number = topic.number
+            if not topic.stored:
+                self.rows.store_destination(topic)
+        self.commits.subscription(
+            SubscriptionRow(
+                subscription.number,
+                number,
+                subscription.client_id,
+                subscription.name,
+                "" if selector is None else selector.text,
+                int(subscription.no_local),
+            )
+        )
 
     def end_subscription(
         self, subscription: TopicSubscription, done: Callable[[], None] = _nothing

@@ -356,3 +356,6 @@ class Physical(ABC):
             self.changes.idle(self)
         elif self.removed:
             self.changes.removal_over(self)
+
+    def __str__(self) -> str:
+        return str(self.destination)

@@ -186,9 +186,6 @@ class PhysicalQueue(Physical):
     def release_stored(self, seqs: Sequence[int]) -> None:
         self.changes.settled_stored(seqs)
 
-    def __str__(self) -> str:
-        return str(self.destination)
-
 
 class QueueBrowser:
     """Walks a queue for one consumer, in delivery order, within its credit.

@@ -54,9 +54,6 @@ class Topics(Protocol):
     def last_seq(self) -> int:
         """That of the message accepted last."""
 
-    def find(self, destination: Destination) -> Physical | None:
-        """The physical destination, if there is one."""
-
     def topic_of(self, message: Message) -> Physical | None:
         """The topic that the message was sent to, unless it was removed."""
 
@@ -325,7 +322,7 @@ class TopicSubscription:
 
     @property
     def named(self) -> Physical | None:
-        return self.topics.find(self.pattern)
+        return self.topics.destinations.get(self.pattern)
 
     @property
     def gone(self) -> bool:

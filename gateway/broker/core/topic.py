@@ -150,9 +150,6 @@ class PhysicalTopic(Physical):
         """Whether it has subscriptions, or messages they have not settled."""
         return bool(self.count or self.clearing or self.subscribed)
 
-    def __str__(self) -> str:
-        return str(self.destination)
-
 
 class WildSubscriptions:
     """The subscriptions with wildcards of one broker.

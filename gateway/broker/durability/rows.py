@@ -24,12 +24,10 @@ from gateway.broker.store.interface import (
     StoreDamaged,
     StoreError,
     StoreFailed,
-    SubscriptionRow,
 )
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message
-from gateway.messaging.selector.selector import Selector
 from gateway.messaging.turn import Turn
 
 #: Messages read back from the store at once.
@@ -54,17 +52,6 @@ class Destined(Protocol):
 
     @property
     def has_rows(self) -> bool: ...
-
-
-class Subscribed(Protocol):
-    """A durable subscription."""
-
-    pattern: Destination
-    selector: Selector | None
-    no_local: bool
-    number: int
-    client_id: str
-    name: str
 
 
 class Rows:
@@ -152,39 +139,13 @@ class Rows:
             DestinationRow(physical.number, int(destination.kind), destination.name, "", REMOVED)
         )
 
-    def insert_subscription(
-        self,
-        subscription: Subscribed,
-        topic: Destined | None,
-        new_number: Callable[[], int],
-    ) -> None:
-        """Insert rows for a new durable subscription and for what it names.
-
-        It names a topic, or a pattern, which gets a number.
-        """
-        pattern = subscription.pattern
-        if topic is None:
-            number = self._patterns.get(pattern)
-            if number is None:
-                number = self._patterns[pattern] = new_number()
-                self._commits.destination(
-                    DestinationRow(number, int(pattern.kind), pattern.name, "")
-                )
-        else:
-            number = topic.number
-            if not topic.stored:
-                self.store_destination(topic)
-        selector = subscription.selector.text if subscription.selector is not None else ""
-        self._commits.subscription(
-            SubscriptionRow(
-                subscription.number,
-                number,
-                subscription.client_id,
-                subscription.name,
-                selector,
-                int(subscription.no_local),
-            )
-        )
+    def number_of_pattern(self, pattern: Destination, new_number: Callable[[], int]) -> int:
+        """Return the number of a pattern, which has a row like a destination."""
+        number = self._patterns.get(pattern)
+        if number is None:
+            number = self._patterns[pattern] = new_number()
+            self._commits.destination(DestinationRow(number, int(pattern.kind), pattern.name, ""))
+        return number
 
     def restore_pattern(self, pattern: Destination, number: int) -> None:
         """A pattern that the store knows."""
