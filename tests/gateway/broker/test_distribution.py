@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.dispatch import MOST_IN_A_TURN
 from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.core.purging import purge
@@ -18,6 +17,7 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges
+from gateway.messaging.selector.selector import Selector
 from tests.gateway.broker.brokers import text, with_properties
 from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
@@ -324,12 +324,12 @@ def test_looking_through_a_large_queue_is_cut_into_rounds(
     inbox = stepped.consume(session, Q, selector="JMSPriority = 9", start=False)
     looks = 0
 
-    def wants(consumer: object, message: Message) -> bool:
+    def matches(selector: object, message: Message) -> bool:
         nonlocal looks
         looks += 1
         return False
 
-    monkeypatch.setattr(EmbeddedConsumer, "wants", wants)
+    monkeypatch.setattr(Selector, "matches", matches)
     queue = stepped.broker.queue(Q)
     inbox.consumer.start()
     rounds = 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.security.access import AccessRules
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
@@ -61,7 +61,7 @@ def test_each_topic_is_looked_at_once_when_many_end_and_few_in_each_turn(
     stepped.send_each([text(Topic(f"shop.{number}"), "x") for number in range(TOPICS)], sender)
     assert {len(inbox.messages) for inbox in inboxes} == {TOPICS}
     monkeypatch.setattr("gateway.broker.core.topic.LOOKED_AT", 1000)
-    looks = counted(monkeypatch, PhysicalTopic, "emptied")
+    looks = counted(monkeypatch, Housekeeping, "reap_later")
     connection.close()
     assert looks() == 0, "the connection that ends waits for no topic"
     rises = in_each_pass(stepped, 0, looks)
