@@ -51,9 +51,6 @@ from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
 
 
-def _nothing() -> None: ...
-
-
 class Broker:
     """Queues, topics, durable subscriptions, and the messages in them.
 
@@ -284,7 +281,7 @@ class Broker:
     def remove(
         self,
         physical: PhysicalQueue | PhysicalTopic,
-        done: Callable[[], None] = _nothing,
+        done: Callable[[], None] = lambda: None,
         *,
         keeps_ids: bool = False,
     ) -> None:
@@ -396,7 +393,7 @@ class Broker:
         )
 
     def end_subscription(
-        self, subscription: TopicSubscription, done: Callable[[], None] = _nothing
+        self, subscription: TopicSubscription, done: Callable[[], None] = lambda: None
     ) -> None:
         """Stop delivering messages to the subscription.
 

@@ -85,8 +85,8 @@ class Memory:
         self.transactions = 0
         #: Returns how many octets more consumers may have; and is told that one was given its only
         #: message although there was nothing left.
-        self.left: Callable[[], int] = _unbounded
-        self.press: Callable[[], None] = _unheard
+        self.left: Callable[[], int] = lambda: sys.maxsize
+        self.press: Callable[[], None] = lambda: None
 
     @property
     def octets(self) -> int:
@@ -171,11 +171,3 @@ def of_consumer(selector: str) -> int:
     :param selector: its text, "" for none.
     """
     return CONSUMER + _SELECTING * len(selector)
-
-
-def _unbounded() -> int:
-    return sys.maxsize
-
-
-def _unheard() -> None:
-    pass

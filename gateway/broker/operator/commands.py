@@ -478,12 +478,10 @@ def _purged(
     if wanted is None and comment is None:
         purge(place, done.callback)
     else:
-        Search(place, last, wanted or _everything, done.callback, comment=comment).start()
+        Search(
+            place, last, wanted or (lambda message: True), done.callback, comment=comment
+        ).start()
     return done
-
-
-def _everything(message: Message) -> bool:
-    return True
 
 
 def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:

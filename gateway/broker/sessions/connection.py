@@ -88,7 +88,7 @@ class EmbeddedConnection:
     # --- sessions
 
     def session(self, mode: Mode) -> EmbeddedSession:
-        self.check_open()
+        self.routing.check_open()
         session = EmbeddedSession(self.routing, mode, self.sessions, self._attach)
         self.sessions[session] = None
         return session
@@ -262,7 +262,7 @@ class EmbeddedConnection:
     # --- the rest of the seam
 
     def temporary(self, kind: Kind) -> Destination:
-        self.check_open()
+        self.routing.check_open()
         destination = Destination(kind, self._random_name(), True)
         self.routing.check_room(destination, "destination", of_destination(destination.name))
         self.broker.create(destination)
@@ -273,7 +273,7 @@ class EmbeddedConnection:
         return destination
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
-        self.check_open()
+        self.routing.check_open()
         if self.client_id is None:
             return fail(ClientIdRequired(durable_name))
         subscription = self.broker.durables.get((self.client_id, durable_name))
@@ -317,10 +317,6 @@ class EmbeddedConnection:
         if principal != self.routing.principal:
             self.routing.principal = principal
             self.routing.producible.clear()
-
-    def check_open(self) -> None:
-        """:raises ProviderUnavailable: the connection is closed or was lost."""
-        self.routing.check_open()
 
     def _end(self, why: str) -> None:
         self.routing.ended = self.routing.ended or why

@@ -43,22 +43,18 @@ def primary_code(error: BaseException) -> int:
 
 def at_opening(path: str, error: Exception) -> StoreError:
     """For an error while the store was opened, or read before the first batch."""
-    if isinstance(error, StoreError):
-        return error
     if primary_code(error) in _HELD:
         return StoreError(f"{path} is held by another process")
-    if _is_damage(error):
-        return StoreDamaged(path, "an unknown page", _words(error))
-    return StoreError(f"{path} cannot be opened: {_words(error)}")
+    return at_reading(path, error, "opened")
 
 
-def at_reading(path: str, error: Exception) -> StoreError:
+def at_reading(path: str, error: Exception, what: str = "read") -> StoreError:
     """For an error while messages were read."""
     if isinstance(error, StoreError):
         return error
     if _is_damage(error):
         return StoreDamaged(path, "an unknown page", _words(error))
-    return StoreError(f"{path} cannot be read: {_words(error)}")
+    return StoreError(f"{path} cannot be {what}: {_words(error)}")
 
 
 def at_writing(path: str, error: Exception) -> StoreFull | StoreFailed:
