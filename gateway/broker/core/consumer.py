@@ -126,7 +126,7 @@ class Place(Source, Protocol):
 
 
 class Transaction:
-    """What was sent, acknowledged and rejected in the open transaction of a session.
+    """The work of a session in its open transaction.
 
     :param memory: where its bytes count; None where they count elsewhere.
     :param most: deliveries that it may have.
@@ -175,7 +175,10 @@ class Transaction:
         delay_ms: int | None,
         dead: DeadReason | None,
     ) -> None:
-        """Deliveries are rejected in it. :raises TransactionTooLarge: as :meth:`acknowledge`."""
+        """Deliveries are rejected in it.
+
+        :raises TransactionTooLarge: as :meth:`acknowledge`.
+        """
         self.rejected.append(Rejected(consumer, deliveries, delay_ms, dead))
         self.rejected_count += len(deliveries)
         self._took(consumer, deliveries)

@@ -120,7 +120,7 @@ class CumulativeLedger:
         return found
 
     def _refuse(self, numbers: Sequence[int]) -> NoReturn:
-        """Raise the error for the first that is not outstanding, or was named before.
+        """Raise for the first that is not outstanding, or was named before.
 
         :raises UnknownDelivery: always.
         """

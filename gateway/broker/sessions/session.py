@@ -322,7 +322,7 @@ class EmbeddedSession(ConsumerOwner):
     # --- transactions
 
     def _begin(self) -> Transaction:
-        """An empty transaction. What clients hold counts where their frames are read."""
+        """Make a transaction. Clients' count where their frames are read."""
         most = self._broker.options.transaction_acknowledgements
         return Transaction(None if self.origin.address else self.memory, most)
 
