@@ -14,15 +14,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.client import PATIENCE, Client, Gone, Refused, encode
-from tests.crash.waiting import log_of, until, until_logged
+from tests.crash.waiting import log_of, reload, until, until_logged
 from tests.gateway_process import COMMAND, HOST, ROOT, Certificates, GatewayProcess, free_port
 
 pytestmark = pytest.mark.process
@@ -34,6 +34,23 @@ TWISTD = Path(sys.executable).with_name("twistd")
 def commanded(varhome: Path, **options: Any) -> GatewayProcess:
     """A gateway that is started as its users start it."""
     return GatewayProcess(varhome, command=COMMAND, **options)
+
+
+def stopped(varhome: Path) -> GatewayProcess:
+    """A gateway that has an instance, and was ended in order."""
+    gateway = commanded(varhome)
+    gateway.start()
+    assert gateway.terminate() == 0
+    return gateway
+
+
+@contextmanager
+def occupied(port: int) -> Iterator[None]:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((HOST, port))
+        taken.listen()
+        yield
 
 
 def files_below(directory: Path) -> set[str]:
@@ -295,30 +312,29 @@ def run(*words: str | Path, input: str | None = None) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) -> None:
-    passwords = tmp_path / "passwords"
+def usermgr(gateway: GatewayProcess, command: str, *words: str | Path) -> None:
+    place = ("-varhome", gateway.varhome, "--instance", gateway.directory.name)
+    run("-m", "gateway.broker.security.usermgr", command, *place, "-u", "alice", *words)
+
+
+def add_alice(gateway: GatewayProcess, folder: Path) -> None:
+    """Add the user alice, whose password is ``secret``."""
+    passwords = folder / "passwords"
     passwords.write_text("imq.imqusermgr.password=secret\n")
     passwords.chmod(0o600)
+    usermgr(gateway, "add", "-passfile", passwords)
+
+
+def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) -> None:
     with commanded(tmp_path / "var") as gateway, Client(gateway.port) as guest:
         guest.store("/queue/process.secret", b"allowed")
         with pytest.raises(Refused):
             Client(gateway.port, login="alice", passcode="secret")
-        place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
-        run(
-            "-m",
-            "gateway.broker.security.usermgr",
-            "add",
-            *place,
-            "-u",
-            "alice",
-            "-passfile",
-            passwords,
-        )
+        add_alice(gateway, tmp_path)
         rules = gateway.directory / "etc" / "accesscontrol.properties"
         kept = rules.read_text()
         rules.write_text(kept + "queue.process.secret.produce.deny.user=guest\n")
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "log files were reopened")
+        reload(gateway, "log files were reopened")
         with Client(gateway.port, login="alice", passcode="secret") as alice:
             alice.store("/queue/process.secret", b"x")
             # The connection from before is there, and the new rules are its own, too.
@@ -328,42 +344,24 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
             assert "guest" in refused.value.frame.headers["message"]
             # What cannot be used leaves what was.
             rules.write_text(kept + "queue.nonsense\n")
-            gateway.signal(signal.SIGHUP)
-            until_logged(gateway, "access rules stay as they were")
+            reload(gateway, "access rules stay as they were")
             assert str(rules) in log_of(gateway)
             alice.store("/queue/process.secret", b"x")
             with Client(gateway.port) as again, pytest.raises(Refused):
                 again.store("/queue/process.secret", b"x")
-        run("-m", "gateway.broker.security.usermgr", "delete", *place, "-u", "alice", "-f")
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "log files were reopened", 3)
+        usermgr(gateway, "delete", "-f")
+        reload(gateway, "log files were reopened", 3)
         with pytest.raises(Refused):
             Client(gateway.port, login="alice", passcode="secret")
 
 
-@pytest.mark.parametrize(
-    "command", [("delete", "-u", "alice"), ("update", "-u", "alice", "-a", "false")]
-)
+@pytest.mark.parametrize("command", [("delete", "-f"), ("update", "-a", "false")])
 def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_is(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    passwords = tmp_path / "passwords"
-    passwords.write_text("imq.imqusermgr.password=secret\n")
-    passwords.chmod(0o600)
     with commanded(tmp_path / "var") as gateway:
-        place = ("-varhome", tmp_path / "var", "--instance", gateway.directory.name)
-        run(
-            "-m",
-            "gateway.broker.security.usermgr",
-            "add",
-            *place,
-            "-u",
-            "alice",
-            "-passfile",
-            passwords,
-        )
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "users were read again")
+        add_alice(gateway, tmp_path)
+        reload(gateway, "users were read again")
         with (
             Client(gateway.port) as guest,
             Client(gateway.port, login="alice", passcode="secret") as alice,
@@ -371,14 +369,7 @@ def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_i
             alice.ask("BEGIN", {"transaction": "t"})
             alice.send(QUEUE, b"never committed", transaction="t")
             alice.store("/queue/process.other", b"x")
-            run(
-                "-m",
-                "gateway.broker.security.usermgr",
-                command[0],
-                *place,
-                *command[1:],
-                *(["-f"] if command[0] == "delete" else []),
-            )
+            usermgr(gateway, *command)
             gateway.signal(signal.SIGHUP)
             assert "user 'alice' is refused" in alice.error().headers["message"]
             guest.ask("SUBSCRIBE", {"destination": QUEUE, "id": "1"})
@@ -403,8 +394,7 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
 
         assert told_of_a_connection() == 1
         file.write_text(kept + "imq.bridge.stomp.level=WARNING\nimq.log.level=FINE\n")
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "settings were read again")
+        reload(gateway, "settings were read again")
         assert told_of_a_connection() == 1, "the bridge's log is at WARNING"
         # What cannot be used leaves what was, all of it.
         for wrong in (
@@ -414,18 +404,15 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
         ):
             file.write_text(f"{kept}imq.bridge.stomp.level=INFO\n{wrong}\n")
             before = log_of(gateway).count("settings stay as they were")
-            gateway.signal(signal.SIGHUP)
-            until_logged(gateway, "settings stay as they were", before + 1)
+            reload(gateway, "settings stay as they were", before + 1)
             assert told_of_a_connection() == 1
         [line] = [line for line in log_of(gateway).splitlines() if "imq.log.level=LOUD" in line]
         assert "SEVERE" in line
         assert f"{file}:" in line
         file.unlink()
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "settings stay as they were", 4)
+        reload(gateway, "settings stay as they were", 4)
         file.write_text(kept)
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "settings were read again", 2)
+        reload(gateway, "settings were read again", 2)
         assert told_of_a_connection() == 2
 
 
@@ -434,8 +421,7 @@ def test_a_level_of_the_command_line_stays_over_that_of_the_file(tmp_path: Path)
         file = gateway.directory / "etc" / "gateway.properties"
         file.write_text(file.read_text() + "imq.log.level=OFF\n")
         for times in (1, 2):
-            gateway.signal(signal.SIGHUP)
-            until_logged(gateway, "settings were read again", times)
+            reload(gateway, "settings were read again", times)
 
 
 def client_context(certificates: Certificates) -> ssl.SSLContext:
@@ -464,8 +450,7 @@ def test_a_revoked_certificate_is_refused_after_a_reload(
             assert "revoked" in before.error().headers["message"]
             with pytest.raises((ssl.SSLError, Gone)):
                 Client(gateway.tls_port, tls=context)
-            gateway.signal(signal.SIGHUP)
-            until_logged(gateway, "certificates were read again", 2)
+            reload(gateway, "certificates were read again", 2)
             other.store(QUEUE, b"still here")
             plain.store(QUEUE, b"still here")
         bridge = gateway.directory / "bridges" / "stomp" / "stomp0.log"
@@ -489,13 +474,11 @@ def test_a_new_certificate_is_shown_after_a_reload(
         tls = gateway.directory / "etc" / "tls"
         run("-m", "certs.command", "renew", "server", "--dir", tls)
         assert serial(gateway) == first
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "certificates were read again")
+        reload(gateway, "certificates were read again")
         second = serial(gateway)
         assert second != first
         (tls / "server.pem").write_text("no certificate\n")
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "certificates stay as they were")
+        reload(gateway, "certificates stay as they were")
         assert serial(gateway) == second
 
 
@@ -585,9 +568,7 @@ def test_a_wrong_setting_is_named(
 
 
 def test_a_wrong_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> None:
-    gateway = commanded(tmp_path)
-    gateway.start()
-    assert gateway.terminate() == 0
+    gateway = stopped(tmp_path)
     file = gateway.directory / "etc" / "gateway.properties"
     count = len(file.read_text().splitlines())
     file.write_text(file.read_text() + "imq.persist.stroe=memory\n")
@@ -599,9 +580,7 @@ def test_a_wrong_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> N
 
 
 def test_tls_without_a_certificate_names_the_command(tmp_path: Path) -> None:
-    gateway = commanded(tmp_path)
-    gateway.start()
-    assert gateway.terminate() == 0
+    gateway = stopped(tmp_path)
     gateway.settings["imq.bridge.stomp.tls.enabled"] = "true"
     line = refused(gateway)
     assert "imqkeytool" in line
@@ -666,13 +645,11 @@ def test_a_revoked_certificate_stays_so_when_the_list_is_lost(
     with commanded(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
         tls = gateway.directory / "etc" / "tls"
         run("-m", "certs.command", "revoke", certificates.client, "--dir", tls)
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "certificates were read again")
+        reload(gateway, "certificates were read again")
         with pytest.raises((ssl.SSLError, Gone, OSError)):
             Client(gateway.tls_port, tls=context)
         (tls / "crl.pem").unlink()
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "certificates stay as they were")
+        reload(gateway, "certificates stay as they were")
         with pytest.raises((ssl.SSLError, Gone, OSError)):
             Client(gateway.tls_port, tls=context)
         assert gateway.terminate() == 0
@@ -694,9 +671,7 @@ def test_a_revoked_certificate_stays_so_when_the_list_is_lost(
     ],
 )
 def test_a_file_that_cannot_be_understood_is_named(name: str, content: str, tmp_path: Path) -> None:
-    gateway = commanded(tmp_path)
-    gateway.start()
-    assert gateway.terminate() == 0
+    gateway = stopped(tmp_path)
     file = gateway.directory / name
     file.write_text(file.read_text() + content + "\n")
     file.chmod(0o600)
@@ -708,9 +683,7 @@ def test_a_file_that_cannot_be_understood_is_named(name: str, content: str, tmp_
 )
 def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     """A directory in its place, because nothing else is unreadable for root."""
-    gateway = commanded(tmp_path)
-    gateway.start()
-    assert gateway.terminate() == 0
+    gateway = stopped(tmp_path)
     file = gateway.directory / name
     file.unlink()
     file.mkdir()
@@ -723,26 +696,16 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_mapper_port_is_named(tmp_path: Path) -> None:
-    gateway = commanded(tmp_path)
-    gateway.start()
-    assert gateway.terminate() == 0
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind((HOST, gateway.port_mapper_port))
-        taken.listen()
+    gateway = stopped(tmp_path)
+    with occupied(gateway.port_mapper_port):
         assert f":{gateway.port_mapper_port}" in refused(gateway)
     gateway.start()
     gateway.kill()
 
 
 def test_a_taken_stomp_port_stops_the_bridge_and_with_none_left_the_process(tmp_path: Path) -> None:
-    gateway = commanded(tmp_path)
-    gateway.start()
-    assert gateway.terminate() == 0
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind((HOST, gateway.port))
-        taken.listen()
+    gateway = stopped(tmp_path)
+    with occupied(gateway.port):
         gateway.launch()
         assert gateway.wait() == 2
         assert f"{HOST}:{gateway.port}" in gateway.said

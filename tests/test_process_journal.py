@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from gateway.journal.schema import HEAD, OPEN
 from tests.crash.client import Client, Frame, encode
-from tests.crash.waiting import log_of, until, until_logged
+from tests.crash.waiting import log_of, reload, until, until_logged
 from tests.gateway.journal.reading import Event, events_of, journeys, lines_of
 from tests.gateway_process import GatewayProcess
 
@@ -283,8 +282,7 @@ def test_the_level_is_read_again(start_gateway: Callable[..., GatewayProcess]) -
         client.store(QUEUE, b"untold")
         settings = gateway.directory / "etc" / "gateway.properties"
         settings.write_text(settings.read_text() + "imq.journal.level=all\n")
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "settings were read again")
+        reload(gateway, "settings were read again")
         client.store(QUEUE, b"told")
         nothing_left(client)
     gateway.terminate()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.client import PATIENCE, Client, Gone, Refused
-from tests.crash.waiting import until, until_logged
+from tests.crash.waiting import reload, until, until_logged
 from tests.gateway_process import HOST, ROOT, Certificates, GatewayProcess, free_port
 
 pytestmark = pytest.mark.process
@@ -205,8 +205,7 @@ def test_who_is_refused_by_tls_is_in_the_log_with_address_and_reason(
             str(directory),
         ]
         subprocess.run(revoke, cwd=ROOT, check=True, capture_output=True)
-        gateway.signal(signal.SIGHUP)
-        until_logged(gateway, "certificates were read again")
+        reload(gateway, "certificates were read again")
         line = refused(context_of(mine, mine.client), "cert revoked")
         serial = ssl._ssl._test_decode_cert(str(mine.client_certificate))["serialNumber"].lower()  # type: ignore[attr-defined]
         assert fits(

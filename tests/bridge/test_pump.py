@@ -268,8 +268,7 @@ def test_at_most_once_nothing_arrives_twice_and_what_is_missing_was_given_up(
     count, size, faults, refused = world
     of = World(count, faults, refused, indexed, transacted)
     moved_through(of, QualityOfService.AT_MOST_ONCE, size)
-    assert of.waiting == []
-    assert of.arrived == sorted(set(of.arrived))
+    assert (of.waiting, of.arrived) == ([], sorted(set(of.arrived)))
     if not faults:
         given_up = {number for number, _ in of.dead}
         assert set(of.arrived) | given_up == set(range(count))
@@ -327,8 +326,7 @@ def test_a_target_that_refuses_everything_is_asked_once_a_message(indexed: bool)
 def test_one_that_is_refused_without_being_named_is_found_by_sending_one_by_one() -> None:
     of = World(6, [], {2}, indexed=False, transacted=False)
     counters = moved_through(of, QualityOfService.DUPLICATES_OK, 6)
-    assert of.arrived == [0, 1, 0, 1, 3, 4, 5]
-    assert of.dead == [(2, BridgeDeadReason.SEND_FAILURE)]
+    assert (of.arrived, of.dead) == ([0, 1, 0, 1, 3, 4, 5], [(2, BridgeDeadReason.SEND_FAILURE)])
     assert counters.possible_duplicates == 6
 
 

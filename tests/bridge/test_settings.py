@@ -23,11 +23,9 @@ def settings(*overrides: str) -> Settings:
 
 def test_defaults() -> None:
     nothing = settings()
-    assert nothing.named(XMLURL, "mq") == ""
-    assert nothing.named(XML, "mq") == ""
+    assert (nothing.named(XMLURL, "mq"), nothing.named(XML, "mq")) == ("", "")
     assert nothing[CONFIG_REMOTE] is False
-    assert nothing[JMS_CLASSPATH] == ""
-    assert nothing.names(PASSWORD) == []
+    assert (nothing[JMS_CLASSPATH], nothing.names(PASSWORD)) == ("", [])
 
 
 @pytest.mark.parametrize(
@@ -50,8 +48,7 @@ def test_passwords_come_from_the_passfile_and_are_hidden(tmp_path: Path) -> None
     file = tmp_path / "passfile"
     passfile.update(file, {"imq.bridge.config.password.there": " s3cret "})
     found = passfile.applied(settings(), file)
-    assert found.named(PASSWORD, "there") == " s3cret "
-    assert found.secrets() == [" s3cret "]
+    assert (found.named(PASSWORD, "there"), found.secrets()) == (" s3cret ", [" s3cret "])
     assert passfile.unknown(found, file) == []
 
 

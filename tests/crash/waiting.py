@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,12 @@ def log_of(gateway: GatewayProcess) -> str:
     directory = gateway.directory
     files = [*(directory / "log").iterdir(), *(directory / "bridges" / "stomp").glob("*.log")]
     return "".join(path.read_text(errors="replace") for path in files)
+
+
+def reload(gateway: GatewayProcess, text: str, times: int = 1) -> None:
+    """Have the gateway read its files again, until its logs have ``text`` that often."""
+    gateway.signal(signal.SIGHUP)
+    until_logged(gateway, text, times)
 
 
 def until_logged(gateway: GatewayProcess, text: str, times: int = 1) -> None:

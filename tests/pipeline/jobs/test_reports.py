@@ -90,8 +90,7 @@ class Page:
 
 def test_of_ingest(written: Written, tmp_path: Path) -> None:
     page = Page(written.folder / "ingest.html", tmp_path)
-    assert page.figures["events"] == written.truth.events
-    assert page.figures["damaged lines"] == 0
+    assert (page.figures["events"], page.figures["damaged lines"]) == (written.truth.events, 0)
     [by_destination] = [
         heading
         for heading in page.headings

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import pytest
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
@@ -17,7 +18,7 @@ from bridge.providers.jms import build
 from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import MessagingError
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Consumer, Credentials, Done, Mode, Subscription
 
@@ -87,6 +88,12 @@ def told(ask: Callable[[Done], None]) -> Deferred[MessagingError | None]:
     answer: Deferred[MessagingError | None] = Deferred()
     ask(answer.callback)
     return answer
+
+
+async def unavailable(provider: JMSProvider, match: str, client_id: str | None = None) -> None:
+    """Connecting fails, and says why."""
+    with pytest.raises(ProviderUnavailable, match=match):
+        await provider.connect(GUEST, client_id, not_lost)
 
 
 async def send(

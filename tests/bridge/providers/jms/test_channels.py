@@ -133,8 +133,7 @@ def test_a_call_that_hangs_is_abandoned_with_those_behind_it() -> None:
         f"the second: the provider is unavailable: {gone}",
     ]
     assert calls.process.types == [Type.CALL, Type.CALL, Type.ABANDON]
-    assert (calls.hung.count, calls.hung.total) == (1, 1)
-    assert calls.process.clock.getDelayedCalls() == []
+    assert (calls.hung.count, calls.hung.total, calls.process.clock.getDelayedCalls()) == (1, 1, [])
     calls.call("the third")
     assert calls.told[2:] == [f"the third: the provider is unavailable: {gone}"]
     calls.lane.end()
@@ -159,16 +158,14 @@ def test_a_process_that_ends_fails_what_is_asked_and_what_will_be() -> None:
     calls.lane.over(GONE)
     calls.call("two")
     assert calls.told == [f"one: {GONE}", f"two: {GONE}"]
-    assert calls.process.clock.getDelayedCalls() == []
-    assert calls.hung.total == 0
+    assert (calls.process.clock.getDelayedCalls(), calls.hung.total) == ([], 0)
 
 
 def test_a_process_that_ends_has_no_thread_that_hangs() -> None:
     calls = Calls("one", seconds=1.0)
     calls.process.clock.advance(1.0)
     calls.lane.over(GONE)
-    assert calls.hung.count == 0
-    assert len(calls.results) == 1
+    assert (calls.hung.count, len(calls.results)) == (0, 1)
 
 
 def test_a_lane_is_ended_once_and_one_that_java_never_knew_is_dropped() -> None:
@@ -222,8 +219,7 @@ def test_who_asked_is_told_by_the_end_of_the_process_though_the_answer_cannot_be
         calls.lane.frame(Frame(kind, NUMBER, wire.number(1) + payload))
     # For that it is killed.
     calls.lane.over(GONE)
-    assert calls.told == [f"one: {GONE}"]
-    assert calls.process.clock.getDelayedCalls() == []
+    assert (calls.told, calls.process.clock.getDelayedCalls()) == ([f"one: {GONE}"], [])
 
 
 # --- sessions
@@ -311,8 +307,7 @@ def test_a_session_that_nothing_was_asked_of_is_ended_without_java() -> None:
     assert (asking.process.frames, asking.process.dropped, asking.ended) == ([], [NUMBER], [True])
     asking.ask(b"too late")
     asking.process.flush()
-    assert asking.process.frames == []
-    assert asking.process.clock.getDelayedCalls() == []
+    assert (asking.process.frames, asking.process.clock.getDelayedCalls()) == ([], [])
 
 
 def test_an_end_goes_behind_what_was_asked_and_is_over_when_java_says_so() -> None:
@@ -325,8 +320,7 @@ def test_an_end_goes_behind_what_was_asked_and_is_over_when_java_says_so() -> No
     asking.answer(1, b"done")
     assert (asking.answers, asking.ended) == ([b"done"], [])
     asking.channel.over(None)
-    assert asking.state == (0, 1, 0)
-    assert asking.process.clock.getDelayedCalls() == []
+    assert (asking.state, asking.process.clock.getDelayedCalls()) == ((0, 1, 0), [])
 
 
 def test_an_end_waits_for_what_gathers_though_java_makes_room_before() -> None:
@@ -348,8 +342,7 @@ def test_an_end_is_sent_once_though_java_makes_room_before_the_pass_is_over() ->
     asking.process.flush()
     asking.channel.end()
     asking.process.flush()
-    assert asking.process.types.count(Type.END) == 1
-    assert asking.process.types[-1] == Type.END
+    assert (asking.process.types.count(Type.END), asking.process.types[-1]) == (1, Type.END)
 
 
 def test_answers_of_several_pieces_are_one() -> None:
@@ -381,8 +374,7 @@ def test_a_question_that_is_not_answered_in_time_is_abandoned() -> None:
     assert asking.process.types == [Type.OPEN, Type.ASK, Type.ABANDON]
     # What comes late has its window back, as Java waits for that, and is told nobody.
     asking.answer(1, bytes(WINDOW // 2))
-    assert asking.process.types[3:] == [Type.WINDOW]
-    assert asking.answers == []
+    assert (asking.process.types[3:], asking.answers) == ([Type.WINDOW], [])
     asking.ask(b"too late")
     asking.channel.end()
     asking.process.flush()
@@ -424,8 +416,7 @@ def test_a_turn_that_breaks_fails_the_session_once() -> None:
     asking.java(Type.BROKE, wire.number(1) + wire.text("again"))
     asking.channel.over(None)
     asking.channel.over(GONE)
-    assert asking.state == (1, 1, 0)
-    assert asking.process.clock.getDelayedCalls() == []
+    assert (asking.state, asking.process.clock.getDelayedCalls()) == ((1, 1, 0), [])
 
 
 def _nothing(asking: Asking) -> None:
@@ -469,8 +460,7 @@ def test_a_process_that_ends_is_told_once_in_whatever_state(reach: Any) -> None:
     asking.ask(b"too late")
     asking.channel.end()
     asking.process.flush()
-    assert asking.process.frames == written
-    assert asking.process.clock.getDelayedCalls() == []
+    assert (asking.process.frames, asking.process.clock.getDelayedCalls()) == (written, [])
 
 
 def test_a_frame_that_is_no_sessions_is_refused() -> None:
@@ -552,8 +542,7 @@ def test_whatever_is_asked_comes_in_order_within_the_window_and_before_one_end(
     while java.owed:
         asking.java(Type.TAKEN, wire.number(java.take(java.owed)))
         java.look(asking.process.frames)
-    assert java.asked == expected
-    assert java.ended == (1 if expected else 0)
+    assert (java.asked, java.ended) == (expected, 1 if expected else 0)
 
 
 def test_hung_calls_are_counted_for_their_provider() -> None:

@@ -31,6 +31,7 @@ from tests.bridge.providers.jms.stubs import (
     stub_provider,
     texts,
     told,
+    unavailable,
 )
 from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
@@ -85,13 +86,11 @@ async def test_a_port_that_accepts_and_stays_silent(classes: Path) -> None:
             port.getsockname()[1], "ConnectionFactory", connect_timeout_s=HANGING
         )
         # Nobody listens yet. Its process has its classes then.
-        with pytest.raises(ProviderUnavailable, match="refused"):
-            await provider.connect(GUEST, "mine", not_lost)
+        await unavailable(provider, "refused", "mine")
         port.listen(16)
         pulse = Pulse()
         began = time.monotonic()
-        with pytest.raises(ProviderUnavailable, match=r"connecting did not return within 8 s"):
-            await provider.connect(GUEST, "mine", not_lost)
+        await unavailable(provider, r"connecting did not return within 8 s", "mine")
         assert HANGING - 0.1 < time.monotonic() - began < HANGING + 11
         assert (provider.hung.count, provider.hung.total) == (1, 1)
         await _works(other)
@@ -105,8 +104,7 @@ async def test_eight_calls_that_hang_end_the_process_and_nobody_waits(classes: P
     await _hang(provider)
     before, total = _pid(provider), provider.hung.total
     # The next call finds another process, where it hangs as well.
-    with pytest.raises(ProviderUnavailable, match="connecting did not return"):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(provider, "connecting did not return")
     assert _pid(provider) != before
     assert (provider.hung.count, provider.hung.total) == (1, total + 1)
 
@@ -122,11 +120,10 @@ async def test_where_others_have_connections_calls_that_hang_are_not_made_again(
     other = await beside.connect(GUEST, None, not_lost)
     await _hang(provider)
     total = provider.hung.total
-    with pytest.raises(
-        ProviderUnavailable,
-        match=r"8 calls to it hang, and more are refused .* a property imq\.jms\.process of its own",
-    ):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(
+        provider,
+        r"8 calls to it hang, and more are refused .* a property imq\.jms\.process of its own",
+    )
     with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
         await provider.look_up("queue", provider.factory.environment)
     assert provider.hung.total == total
@@ -134,8 +131,7 @@ async def test_where_others_have_connections_calls_that_hang_are_not_made_again(
     before = _pid(provider)
     await other.close()
     # Now nobody else is harmed.
-    with pytest.raises(ProviderUnavailable, match="connecting did not return"):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(provider, "connecting did not return")
     assert _pid(provider) != before
 
 
@@ -210,10 +206,7 @@ async def test_closing_does_not_wait_for_a_session_that_hangs(classes: Path) -> 
 @on_reactor
 async def test_a_look_up_that_hangs_is_abandoned(classes: Path) -> None:
     provider = stub_provider(classes, "slow", lookup_timeout_s=0.5)
-    with pytest.raises(
-        ProviderUnavailable, match=r"looking up 'slow' did not return within 0\.5 s"
-    ):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(provider, r"looking up 'slow' did not return within 0\.5 s")
     assert provider.hung.count == 1
 
 
@@ -257,8 +250,7 @@ async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_m
             with pytest.raises(ProviderUnavailable):
                 await call
         await lost
-    with pytest.raises(ProviderUnavailable, match="8 calls to it hang"):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(provider, "8 calls to it hang")
     await _let_go(provider)
     await (await provider.connect(GUEST, None, not_lost)).close()
     await other.close()
@@ -308,8 +300,7 @@ async def _hang(provider: JMSProvider) -> None:
         # On a busy machine one may be abandoned before it hangs; that one comes back.
         if provider.hung.count == provider.hung.most:
             break
-        with pytest.raises(ProviderUnavailable, match="connecting did not return"):
-            await provider.connect(GUEST, None, not_lost)
+        await unavailable(provider, "connecting did not return")
 
 
 def _pid(provider: JMSProvider) -> int:

@@ -44,6 +44,7 @@ from tests.bridge.providers.jms.stubs import (
     stub_provider,
     texts,
     told,
+    unavailable,
 )
 from tests.contract.waiting import until
 from tests.on_reactor import on_reactor
@@ -165,11 +166,10 @@ async def test_other_classes_of_the_gateway_before_its_own_are_refused(
                 name, b"0123\njavac 8\n" if name == "META-INF/made-of" else own.read(name)
             )
     provider = JMSProvider(clock, JMSFactory("cf", ENVIRONMENT, f"{older}:{classes}", SMALL))
-    with pytest.raises(
-        ProviderUnavailable,
-        match=r"another stomp-gateway-jms\.jar stands before the gateway's own on the class path",
-    ):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(
+        provider,
+        r"another stomp-gateway-jms\.jar stands before the gateway's own on the class path",
+    )
 
 
 # --- how it fails to start
@@ -178,11 +178,9 @@ async def test_other_classes_of_the_gateway_before_its_own_are_refused(
 @on_reactor
 async def test_options_that_java_refuses_are_told_in_its_words(classes: Path) -> None:
     provider = stub_provider(classes, java_options=("-Xmx64m", "-XX:NoSuchOption"))
-    with pytest.raises(
-        ProviderUnavailable,
-        match=r"Java ended with exit status 1: .*Unrecognized VM option 'NoSuchOption'",
-    ):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(
+        provider, r"Java ended with exit status 1: .*Unrecognized VM option 'NoSuchOption'"
+    )
 
 
 def no_java(folder: Path, script: str) -> JavaOptions:
@@ -238,11 +236,10 @@ async def test_a_machine_that_can_start_nothing_is_told_and_tried_again(classes:
     # Each new descriptor would have a number beyond it.
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
-        with pytest.raises(
-            ProviderUnavailable,
-            match=r"Java cannot be started: the gateway's machine refuses another process: .*Too many open files",
-        ):
-            await provider.connect(GUEST, None, not_lost)
+        await unavailable(
+            provider,
+            r"Java cannot be started: the gateway's machine refuses another process: .*Too many open files",
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     await (await provider.connect(GUEST, None, not_lost)).close()
@@ -546,8 +543,7 @@ async def test_calls_that_were_abandoned_keep_no_process(classes: Path, name: st
     java._times = Times(idle=0.3)
     await java.running(30)
     there = of(provider)
-    with pytest.raises(ProviderUnavailable, match="did not return within"):
-        await provider.connect(GUEST, None, not_lost)
+    await unavailable(provider, "did not return within")
     assert provider.hung.count == 1
     await until(lambda: java.process is None)
     assert there.orderly
