@@ -16,10 +16,9 @@ def failed(failures: Failures, address: str, times: int = MOST_FAILURES) -> None
         failures.add(address)
 
 
-def test_after_five_failures_within_a_minute_passwords_of_an_address_are_looked_at_one_by_one() -> (
-    None
-):
-    clock = Clock()
+def test_after_five_failures_within_a_minute_passwords_of_an_address_are_looked_at_one_by_one(
+    clock: Clock,
+) -> None:
     failures = Failures(clock.seconds)
     failed(failures, FAR, MOST_FAILURES - 1)
     assert [failures.wait_s(FAR) for _ in range(3)] == [0, 0, 0]
@@ -37,8 +36,7 @@ def test_passwords_from_this_machine_are_looked_at_at_once(address: str) -> None
     assert [failures.wait_s(address) for _ in range(3)] == [0, 0, 0]
 
 
-def test_failures_are_counted_until_there_was_none_for_a_minute() -> None:
-    clock = Clock()
+def test_failures_are_counted_until_there_was_none_for_a_minute(clock: Clock) -> None:
     failures = Failures(clock.seconds)
     failed(failures, FAR, 200)
     clock.advance(WINDOW_S - 1)

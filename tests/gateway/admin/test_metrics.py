@@ -134,8 +134,7 @@ class Holder:
         return True
 
 
-def test_what_is_used_in_each_state_the_limits_who_waits_and_who_was_ended() -> None:
-    clock = Clock()
+def test_what_is_used_in_each_state_the_limits_who_waits_and_who_was_ended(clock: Clock) -> None:
     budget = MemoryBudget(clock, 1000, {State.RECEIVING: 75, State.TRANSACTIONS: 50}, patience=1)
     budget.waiting_messages = lambda: 7
     budget.unacknowledged_messages = lambda: 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,11 @@ def make() -> LoginQueue[str]:
     return LoginQueue(lambda: 0.9)
 
 
+@pytest.fixture
+def queue() -> LoginQueue[str]:
+    return make()
+
+
 def everything(queue: LoginQueue[str]) -> list[str]:
     found = []
     while (entry := queue.take()) is not None:
@@ -24,8 +30,7 @@ def everything(queue: LoginQueue[str]) -> list[str]:
     return found
 
 
-def test_addresses_take_turns_and_each_keeps_its_order() -> None:
-    queue = make()
+def test_addresses_take_turns_and_each_keeps_its_order(queue: LoginQueue[str]) -> None:
     for number in range(4):
         queue.put(f"a{number}", "a", "user", OTHER)
     queue.put("b0", "b", "user", OTHER)
@@ -34,8 +39,7 @@ def test_addresses_take_turns_and_each_keeps_its_order() -> None:
     assert everything(queue) == ["a0", "b0", "c0", "a1", "c1", "a2", "a3"]
 
 
-def test_names_take_turns_within_the_turns_of_their_address() -> None:
-    queue = make()
+def test_names_take_turns_within_the_turns_of_their_address(queue: LoginQueue[str]) -> None:
     for number in range(3):
         queue.put(f"guess{number}", "a", "alice", OTHER)
     queue.put("bob", "a", "bob", OTHER)
@@ -43,8 +47,7 @@ def test_names_take_turns_within_the_turns_of_their_address() -> None:
     assert everything(queue) == ["guess0", "carol", "bob", "guess1", "guess2"]
 
 
-def test_known_ones_come_first_and_leave_one_turn_in_four() -> None:
-    queue = make()
+def test_known_ones_come_first_and_leave_one_turn_in_four(queue: LoginQueue[str]) -> None:
     for number in range(3):
         queue.put(f"new{number}", "new", "user", OTHER)
     for number in range(5):
@@ -71,8 +74,9 @@ def test_who_comes_before_many_of_the_same_name_waits_for_few_of_them() -> None:
     assert "alice" in taken[:10]
 
 
-def test_one_that_is_asked_for_again_keeps_its_place_or_gets_a_better_one() -> None:
-    queue = make()
+def test_one_that_is_asked_for_again_keeps_its_place_or_gets_a_better_one(
+    queue: LoginQueue[str],
+) -> None:
     queue.put("first", "a", "alice", OTHER)
     queue.put("second", "a", "alice", OTHER)
     queue.put("first", "a", "alice", OTHER)
@@ -82,8 +86,7 @@ def test_one_that_is_asked_for_again_keeps_its_place_or_gets_a_better_one() -> N
     assert everything(queue) == ["third", "second"]
 
 
-def test_what_is_not_wanted_any_more_is_gone() -> None:
-    queue = make()
+def test_what_is_not_wanted_any_more_is_gone(queue: LoginQueue[str]) -> None:
     for entry, address in (("a0", "a"), ("a1", "a"), ("b0", "b"), ("c0", "c")):
         queue.put(entry, address, "user", OTHER)
     for entry in ("a0", "b0", "b0", "never came"):
@@ -91,8 +94,7 @@ def test_what_is_not_wanted_any_more_is_gone() -> None:
     assert everything(queue) == ["a1", "c0"]
 
 
-def test_room_is_made_by_the_last_of_the_address_that_has_most() -> None:
-    queue = make()
+def test_room_is_made_by_the_last_of_the_address_that_has_most(queue: LoginQueue[str]) -> None:
     for number in range(3):
         queue.put(f"a{number}", "a", f"user{number}", OTHER)
     queue.put("b0", "b", "user", OTHER)
@@ -102,16 +104,14 @@ def test_room_is_made_by_the_last_of_the_address_that_has_most() -> None:
     assert queue.crowded_out("b", "user", KNOWN) == "a1"
 
 
-def test_room_for_a_name_is_made_by_the_name_that_has_most() -> None:
-    queue = make()
+def test_room_for_a_name_is_made_by_the_name_that_has_most(queue: LoginQueue[str]) -> None:
     for number in range(3):
         queue.put(f"guess{number}", "a", "alice", OTHER)
     assert queue.crowded_out("a", "alice", OTHER) is None
     assert queue.crowded_out("a", "bob", OTHER) == "guess2"
 
 
-def test_known_users_are_crowded_out_by_known_ones_only() -> None:
-    queue = make()
+def test_known_users_are_crowded_out_by_known_ones_only(queue: LoginQueue[str]) -> None:
     for number in range(3):
         queue.put(f"a{number}", "a", "alice", KNOWN)
     assert queue.crowded_out("b", "bob", OTHER) is None

@@ -27,8 +27,14 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "logins"
 
 
-def test_who_has_logged_in_is_known_from_there_and_after_a_restart(file: Path) -> None:
-    reactor = Reactor()
+@pytest.fixture
+def reactor() -> Reactor:
+    return Reactor()
+
+
+def test_who_has_logged_in_is_known_from_there_and_after_a_restart(
+    file: Path, reactor: Reactor
+) -> None:
     logins = Logins(reactor, file)
     assert not logins.is_known("alice", "192.0.2.1")
     logins.succeeded("alice", "192.0.2.1")
@@ -60,8 +66,9 @@ def test_this_process_is_always_known_and_not_kept(file: Path) -> None:
     assert not file.exists()
 
 
-def test_ten_thousand_are_known_and_those_not_seen_for_longest_are_forgotten(file: Path) -> None:
-    reactor = Reactor()
+def test_ten_thousand_are_known_and_those_not_seen_for_longest_are_forgotten(
+    file: Path, reactor: Reactor
+) -> None:
     logins = Logins(reactor, file)
     for number in range(10_000):
         logins.succeeded(str(number), "192.0.2.1")
@@ -94,8 +101,7 @@ def test_a_file_that_is_not_one_is_told_of_and_not_used(file: Path, text: bytes)
     assert Logins(Reactor(), file).is_known("alice", "192.0.2.1")
 
 
-def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path) -> None:
-    reactor = Reactor()
+def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path, reactor: Reactor) -> None:
     logins = Logins(reactor, tmp_path / "missing" / "logins")
     events: list[LogEvent] = []
     globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
@@ -119,8 +125,7 @@ def held_back(reactor: Clock, done: Deferred[None]) -> float:
     return reactor.seconds() - began
 
 
-def test_answers_to_failures_are_held_back_longer_and_longer() -> None:
-    reactor = Reactor()
+def test_answers_to_failures_are_held_back_longer_and_longer(reactor: Reactor) -> None:
     logins = Logins(reactor, None, 3000)
     assert [held_back(reactor, logins.failed("192.0.2.1")) for _ in range(FREE + 6)] == [
         0
@@ -130,14 +135,14 @@ def test_answers_to_failures_are_held_back_longer_and_longer() -> None:
     assert held_back(reactor, logins.failed("192.0.2.1")) == 0
 
 
-def test_nothing_is_held_back_for_this_process_or_where_the_setting_says_so() -> None:
-    reactor = Reactor()
+def test_nothing_is_held_back_for_this_process_or_where_the_setting_says_so(
+    reactor: Reactor,
+) -> None:
     for logins, address in ((Logins(reactor), ""), (Logins(reactor, None, 0), "192.0.2.1")):
         assert all(logins.failed(address).called for _ in range(100))
 
 
-def test_who_does_not_wait_for_the_answer_leaves_nothing_behind() -> None:
-    reactor = Reactor()
+def test_who_does_not_wait_for_the_answer_leaves_nothing_behind(reactor: Reactor) -> None:
     logins = Logins(reactor)
     waiting = [logins.failed("192.0.2.1") for _ in range(FREE + 1)][-1]
     waiting.addErrback(lambda failure: None)

@@ -92,8 +92,7 @@ def test_a_slice_ends_and_those_who_wait_go_on_in_the_order_they_asked() -> None
     assert not slices.spent()
 
 
-def test_a_defect_of_one_that_waits_does_not_stop_the_others() -> None:
-    clock = Clock()
+def test_a_defect_of_one_that_waits_does_not_stop_the_others(clock: Clock) -> None:
     clock.advance(1)
     slices = Slices(clock, Turn(clock))
     done: list[str] = []
@@ -103,8 +102,7 @@ def test_a_defect_of_one_that_waits_does_not_stop_the_others() -> None:
     assert done == ["the other"]
 
 
-def test_nothing_goes_on_after_the_end() -> None:
-    clock = Clock()
+def test_nothing_goes_on_after_the_end(clock: Clock) -> None:
     clock.advance(1)
     slices = Slices(clock, Turn(clock))
     done: list[str] = []

@@ -50,8 +50,7 @@ def test_what_is_reserved_is_counted_and_given_back() -> None:
     assert budget.used(State.OUTPUT) == 0
 
 
-def test_a_reservation_without_room_waits_until_others_give_back() -> None:
-    clock = Clock()
+def test_a_reservation_without_room_waits_until_others_give_back(clock: Clock) -> None:
     budget = MemoryBudget(clock, 100 * _MIB)
     first, second = Holder(budget), Holder(budget)
     assert first.account.reserve(State.RECEIVING, 90 * _MIB)
@@ -79,8 +78,7 @@ def test_each_state_has_a_part_of_its_own() -> None:
     )
 
 
-def test_small_reservations_pass_large_ones() -> None:
-    clock = Clock()
+def test_small_reservations_pass_large_ones(clock: Clock) -> None:
     budget = MemoryBudget(clock, 64 * _MIB)
     assert Holder(budget).account.reserve(State.RECEIVING, 60 * _MIB)
     large, small = Holder(budget), Holder(budget)
@@ -88,8 +86,7 @@ def test_small_reservations_pass_large_ones() -> None:
     assert small.account.reserve(State.RECEIVING, 100_000)
 
 
-def test_large_ones_do_not_pass_each_other() -> None:
-    clock = Clock()
+def test_large_ones_do_not_pass_each_other(clock: Clock) -> None:
     budget = MemoryBudget(clock, 160 * _MIB)
     holder, first, second = Holder(budget), Holder(budget), Holder(budget)
     assert holder.account.reserve(State.RECEIVING, 100 * _MIB)
@@ -102,8 +99,7 @@ def test_large_ones_do_not_pass_each_other() -> None:
     assert (first.granted, second.granted) == (1, 1)
 
 
-def test_who_holds_most_ends_when_the_line_stands_still() -> None:
-    clock = Clock()
+def test_who_holds_most_ends_when_the_line_stands_still(clock: Clock) -> None:
     budget = MemoryBudget(clock, 100 * _MIB, patience=5)
     small, big, waits = Holder(budget), Holder(budget), Holder(budget)
     assert small.account.reserve(State.RECEIVING, 30 * _MIB)
@@ -118,8 +114,7 @@ def test_who_holds_most_ends_when_the_line_stands_still() -> None:
     assert (waits.granted, budget.usage().ended) == (1, 1)
 
 
-def test_the_one_that_holds_most_of_what_is_short_ends() -> None:
-    clock = Clock()
+def test_the_one_that_holds_most_of_what_is_short_ends(clock: Clock) -> None:
     budget = MemoryBudget(clock, 100 * _MIB, {State.TRANSACTIONS: 40}, patience=1)
     reader, transactions = Holder(budget), Holder(budget)
     assert reader.account.reserve(State.RECEIVING, 50 * _MIB)
@@ -129,8 +124,7 @@ def test_the_one_that_holds_most_of_what_is_short_ends() -> None:
     assert transactions.reasons
 
 
-def test_who_is_ending_already_is_passed_over() -> None:
-    clock = Clock()
+def test_who_is_ending_already_is_passed_over(clock: Clock) -> None:
     budget = MemoryBudget(clock, 100 * _MIB, patience=1)
     ending, other, waits = Holder(budget), Holder(budget), Holder(budget)
     assert ending.account.reserve(State.RECEIVING, 60 * _MIB)
@@ -142,8 +136,7 @@ def test_who_is_ending_already_is_passed_over() -> None:
     assert waits.granted
 
 
-def test_while_the_line_moves_nobody_ends() -> None:
-    clock = Clock()
+def test_while_the_line_moves_nobody_ends(clock: Clock) -> None:
     budget = MemoryBudget(clock, 100 * _MIB, patience=1)
     holders = [Holder(budget) for _ in range(20)]
     for holder in holders:
@@ -175,11 +168,10 @@ def test_what_the_broker_counts_is_part_of_the_states_and_of_what_is_left() -> N
     assert not holder.account.hold(State.OUTPUT, 64 * _MIB)
 
 
-def test_who_has_most_unacknowledged_is_ended_when_that_alone_is_too_much() -> None:
+def test_who_has_most_unacknowledged_is_ended_when_that_alone_is_too_much(clock: Clock) -> None:
     """Nobody waits in the line: consumers were given messages, one each, and that is more than
     there is.
     """
-    clock = Clock()
     budget = MemoryBudget(clock, 100 * _MIB, patience=10)
     large, larger = Holder(budget), Holder(budget)
     large.unacknowledged, larger.unacknowledged = 60 * _MIB, 70 * _MIB
@@ -196,8 +188,7 @@ def test_who_has_most_unacknowledged_is_ended_when_that_alone_is_too_much() -> N
     assert clock.getDelayedCalls() == []
 
 
-def test_nobody_is_ended_while_what_is_not_acknowledged_becomes_less() -> None:
-    clock = Clock()
+def test_nobody_is_ended_while_what_is_not_acknowledged_becomes_less(clock: Clock) -> None:
     budget = MemoryBudget(clock, 100 * _MIB, patience=10)
     holder = Holder(budget)
     holder.unacknowledged = 130 * _MIB
@@ -213,8 +204,7 @@ def test_nobody_is_ended_while_what_is_not_acknowledged_becomes_less() -> None:
     assert clock.getDelayedCalls() == []
 
 
-def test_who_leaves_the_line_gets_nothing() -> None:
-    clock = Clock()
+def test_who_leaves_the_line_gets_nothing(clock: Clock) -> None:
     budget = MemoryBudget(clock, 100 * _MIB)
     first, second = Holder(budget), Holder(budget)
     first.account.reserve(State.RECEIVING, 80 * _MIB)

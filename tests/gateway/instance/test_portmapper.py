@@ -195,8 +195,9 @@ async def test_any_line_is_answered_at_once(request_: bytes) -> None:
 
 @pytest.mark.parametrize("request_", [b"", b"101"])
 @ensureDeferred
-async def test_without_a_whole_line_the_answer_comes_after_the_timeout(request_: bytes) -> None:
-    clock = Clock()
+async def test_without_a_whole_line_the_answer_comes_after_the_timeout(
+    request_: bytes, clock: Clock
+) -> None:
     async with listening(mapped(clock, timeout=500)) as port:
         client = await connected(port, Client(request_))
         await until(clock.getDelayedCalls)
@@ -224,8 +225,7 @@ async def test_a_long_request_is_not_answered() -> None:
 
 
 @ensureDeferred
-async def test_a_client_that_does_not_close_is_dropped_after_the_timeout() -> None:
-    clock = Clock()
+async def test_a_client_that_does_not_close_is_dropped_after_the_timeout(clock: Clock) -> None:
     mapper = mapped(clock, timeout=500)
     async with listening(mapper) as port:
         client = HalfClosed(b"101\n")

@@ -31,9 +31,13 @@ def is_read(client: Client) -> bool:
     return client.transport.producerState == "producing"
 
 
-def test_a_body_reserves_its_content_length_when_it_begins() -> None:
-    server = Server(memory=100 * _MIB)
-    client = server.connected()
+@pytest.fixture
+def server() -> Server:
+    """A gateway that may use 100 MiB."""
+    return Server(memory=100 * _MIB)
+
+
+def test_a_body_reserves_its_content_length_when_it_begins(server: Server, client: Client) -> None:
     begin(client, 50 * _MIB, came=10_000)
     assert 50 * _MIB < server.memory.used(State.RECEIVING) < 50 * _MIB + 200
     finish(client, 50 * _MIB, came=10_000)
@@ -41,15 +45,12 @@ def test_a_body_reserves_its_content_length_when_it_begins() -> None:
     assert client.commands() == ["RECEIPT"]
 
 
-def test_what_is_small_is_not_counted() -> None:
-    server = Server(memory=100 * _MIB)
-    client = server.connected()
+def test_what_is_small_is_not_counted(server: Server, client: Client) -> None:
     begin(client, 2_000)
     assert server.memory.used(State.RECEIVING) == 0
 
 
-def test_a_body_without_room_is_not_read_until_there_is_some() -> None:
-    server = Server(memory=100 * _MIB)
+def test_a_body_without_room_is_not_read_until_there_is_some(server: Server) -> None:
     first, second, small = server.connected(), server.connected(), server.connected()
     begin(first, 60 * _MIB, came=10_000)
     begin(second, 50 * _MIB, came=10_000)
@@ -71,9 +72,7 @@ def test_a_body_that_never_fits_is_refused_at_once() -> None:
     assert "does not fit" in client.error().head.headers["message"]
 
 
-def test_without_content_length_what_has_come_counts() -> None:
-    server = Server(memory=100 * _MIB)
-    client = server.connected()
+def test_without_content_length_what_has_come_counts(server: Server, client: Client) -> None:
     client.connection.dataReceived(b"SEND\ndestination:/queue/a\n\n")
     for _ in range(10):
         client.connection.dataReceived(b"x" * _MIB)
@@ -81,9 +80,9 @@ def test_without_content_length_what_has_come_counts() -> None:
 
 
 @pytest.mark.parametrize("ends", ["lost", "failed"])
-def test_all_is_given_back_when_the_connection_ends(ends: str) -> None:
-    server = Server(memory=100 * _MIB)
-    client = server.connected()
+def test_all_is_given_back_when_the_connection_ends(
+    ends: str, server: Server, client: Client
+) -> None:
     client.say(
         "BEGIN\ntransaction:t\n\n", "SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 5000
     )
@@ -100,9 +99,9 @@ def test_all_is_given_back_when_the_connection_ends(ends: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
-def test_a_transaction_counts_until_it_is_over(command: str) -> None:
-    server = Server(memory=100 * _MIB)
-    client = server.connected()
+def test_a_transaction_counts_until_it_is_over(
+    command: str, server: Server, client: Client
+) -> None:
     client.say(
         "BEGIN\ntransaction:t\n\n",
         *["SEND\ndestination:/queue/a\ntransaction:t\n\n" + "x" * 1000] * 3,
@@ -203,8 +202,7 @@ def test_acknowledgements_without_room_are_refused() -> None:
     assert server.memory.used(State.TRANSACTIONS) == 0
 
 
-def test_who_acknowledges_nothing_is_ended_when_others_wait_for_memory() -> None:
-    server = Server(memory=100 * _MIB)
+def test_who_acknowledges_nothing_is_ended_when_others_wait_for_memory(server: Server) -> None:
     idle, sender = server.connected(), server.connected()
     idle.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n")
     large = message(b"x" * 60 * _MIB)
@@ -218,9 +216,7 @@ def test_who_acknowledges_nothing_is_ended_when_others_wait_for_memory() -> None
     assert f"unacknowledged {large.weight}" in idle.error().body.decode()
 
 
-def test_output_that_is_not_read_counts_until_it_is() -> None:
-    server = Server(memory=100 * _MIB)
-    client = server.connected()
+def test_output_that_is_not_read_counts_until_it_is(server: Server, client: Client) -> None:
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")
     client.consumer().push(message(b"x" * 200_000))
     assert server.memory.used(State.OUTPUT) > 200_000
@@ -228,8 +224,7 @@ def test_output_that_is_not_read_counts_until_it_is() -> None:
     assert server.memory.used(State.OUTPUT) == 0
 
 
-def test_who_does_not_read_is_dropped_when_others_wait_for_memory() -> None:
-    server = Server(memory=100 * _MIB)
+def test_who_does_not_read_is_dropped_when_others_wait_for_memory(server: Server) -> None:
     reader, sender = server.connected(), server.connected()
     reader.say("SUBSCRIBE\nid:s\ndestination:/queue/a\n\n")
     server.provider.connections[0].consumers[0].push(message(b"x" * 60 * _MIB))

@@ -234,8 +234,9 @@ class Thing:
 
 
 @pytest.mark.parametrize("pause", [50, 120, 1000, 30_000, 200_000])
-def test_the_wheel_is_never_early_and_at_most_a_tick_late_or_a_turn_early(pause: int) -> None:
-    clock = Clock()
+def test_the_wheel_is_never_early_and_at_most_a_tick_late_or_a_turn_early(
+    pause: int, clock: Clock
+) -> None:
     wheel = Wheel(clock)
     thing = Thing(clock, 0)
     wheel.arm(thing, pause)
@@ -251,8 +252,7 @@ def test_the_wheel_is_never_early_and_at_most_a_tick_late_or_a_turn_early(pause:
     assert (len(wheel), clock.getDelayedCalls()) == (0, [])
 
 
-def test_arming_earlier_moves_and_later_does_not() -> None:
-    clock = Clock()
+def test_arming_earlier_moves_and_later_does_not(clock: Clock) -> None:
     wheel = Wheel(clock)
     thing = Thing(clock, 0)
     wheel.arm(thing, 5000)
@@ -265,8 +265,7 @@ def test_arming_earlier_moves_and_later_does_not() -> None:
     assert 1.0 <= thing.seen[0] <= 1.1
 
 
-def test_one_timer_serves_them_all_and_a_defect_in_one_harms_no_other() -> None:
-    clock = Clock()
+def test_one_timer_serves_them_all_and_a_defect_in_one_harms_no_other(clock: Clock) -> None:
     wheel = Wheel(clock)
     things = [Thing(clock, 200) for _ in range(1000)]
 

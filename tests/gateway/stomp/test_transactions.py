@@ -24,6 +24,12 @@ def in_transaction(options: SessionOptions | None = None, version: str = "1.2") 
     return client
 
 
+@pytest.fixture
+def begun() -> Client:
+    """A client with STOMP 1.2 in a transaction."""
+    return in_transaction()
+
+
 def transacted(client: Client) -> RecordingSession:
     [session] = [
         each for each in client.server.provider.connection.sessions if each.mode is Mode.TRANSACTED
@@ -140,93 +146,87 @@ def test_a_transacted_send_that_is_refused_is_an_error(client: Client) -> None:
     assert client.error().head.headers["receipt-id"] == "r"
 
 
-def test_delivery_happens_inside_a_transaction_only() -> None:
-    client = in_transaction()
-    consumer = client.consumer()
+def test_delivery_happens_inside_a_transaction_only(begun: Client) -> None:
+    consumer = begun.consumer()
     assert consumer.session.mode is Mode.TRANSACTED
     assert consumer.running
-    client.say(COMMIT)
+    begun.say(COMMIT)
     assert not consumer.running
-    client.say(BEGIN)
+    begun.say(BEGIN)
     assert consumer.running
-    client.say(ABORT)
+    begun.say(ABORT)
     assert not consumer.running
 
 
-def test_all_transacted_subscriptions_share_one_session_with_sends() -> None:
-    client = in_transaction()
-    client.say(
+def test_all_transacted_subscriptions_share_one_session_with_sends(begun: Client) -> None:
+    begun.say(
         "SUBSCRIBE\nid:s2\ndestination:/queue/b\ntransaction:t\n\n",
         "SEND\ndestination:/queue/c\ntransaction:t\n\nx",
     )
-    assert client.consumer(0).session is client.consumer(1).session is transacted(client)
-    assert client.server.provider.calls("send")[0][1] is Mode.TRANSACTED
+    assert begun.consumer(0).session is begun.consumer(1).session is transacted(begun)
+    assert begun.server.provider.calls("send")[0][1] is Mode.TRANSACTED
 
 
-def test_an_ack_is_cumulative_and_takes_effect_with_commit() -> None:
-    client = in_transaction()
-    consumer = client.consumer()
+def test_an_ack_is_cumulative_and_takes_effect_with_commit(begun: Client) -> None:
+    consumer = begun.consumer()
     consumer.push(*[message(identifier=f"ID-{number}") for number in range(4)])
-    client.read()
+    begun.read()
     credit = consumer.credit
-    assert client.answers("ACK\nid:1-3\ntransaction:t\nreceipt:r\n\n") == ["RECEIPT"]
+    assert begun.answers("ACK\nid:1-3\ntransaction:t\nreceipt:r\n\n") == ["RECEIPT"]
     assert consumer.credit == credit
-    client.say(COMMIT)
-    log = [call[0] for call in client.server.provider.calls("acknowledge through", "commit")]
+    begun.say(COMMIT)
+    log = [call[0] for call in begun.server.provider.calls("acknowledge through", "commit")]
     assert (log, consumer.credit) == (["acknowledge through", "commit"], credit + 3)
     # Delivered and not acknowledged: still there for the next transaction.
-    assert client.answers(BEGIN, "ACK\nid:1-4\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n") == [
+    assert begun.answers(BEGIN, "ACK\nid:1-4\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n") == [
         "RECEIPT"
     ]
     assert consumer.outstanding == {}
 
 
-def test_an_ack_without_transaction_joins_the_current_one() -> None:
-    client = in_transaction()
-    client.consumer().push(message())
-    client.say("ACK\nid:1-1\n\n")
-    assert client.server.provider.calls("acknowledge through") == [
+def test_an_ack_without_transaction_joins_the_current_one(begun: Client) -> None:
+    begun.consumer().push(message())
+    begun.say("ACK\nid:1-1\n\n")
+    assert begun.server.provider.calls("acknowledge through") == [
         ("acknowledge through", 1, 1, False)
     ]
-    assert client.consumer().pending.keys() == {1}
+    assert begun.consumer().pending.keys() == {1}
 
 
-def test_and_is_an_error_where_there_is_none() -> None:
-    client = in_transaction()
-    client.consumer().push(message())
-    assert "no transaction is open" in client.refusal(COMMIT, "ACK\nid:1-1\n\n")
+def test_and_is_an_error_where_there_is_none(begun: Client) -> None:
+    begun.consumer().push(message())
+    assert "no transaction is open" in begun.refusal(COMMIT, "ACK\nid:1-1\n\n")
 
 
-def test_acknowledging_again_in_the_same_transaction_does_nothing() -> None:
-    client = in_transaction()
-    client.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
-    client.say(
+def test_acknowledging_again_in_the_same_transaction_does_nothing(begun: Client) -> None:
+    begun.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
+    begun.say(
         "ACK\nid:1-2\ntransaction:t\n\n",
         "ACK\nid:1-1\ntransaction:t\n\n",
         "ACK\nmessage-id:ID-2\nsubscription:s\n\n",
     )
-    assert len(client.server.provider.calls("acknowledge through")) == 1
-    assert client.transport.is_closed is False
+    assert len(begun.server.provider.calls("acknowledge through")) == 1
+    assert begun.transport.is_closed is False
 
 
-def test_and_in_a_later_one_it_is_an_error() -> None:
-    client = in_transaction()
-    client.consumer().push(message())
-    client.say("ACK\nid:1-1\ntransaction:t\n\n", COMMIT, BEGIN, "ACK\nid:1-1\ntransaction:t\n\n")
-    client.error()
+def test_and_in_a_later_one_it_is_an_error(begun: Client) -> None:
+    begun.consumer().push(message())
+    begun.say("ACK\nid:1-1\ntransaction:t\n\n", COMMIT, BEGIN, "ACK\nid:1-1\ntransaction:t\n\n")
+    begun.error()
 
 
-def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_unconsumed() -> None:
-    client = in_transaction()
-    consumer = client.consumer()
+def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_unconsumed(
+    begun: Client,
+) -> None:
+    consumer = begun.consumer()
     consumer.push(
         message(identifier="ID-1"), message(identifier="ID-2"), message(identifier="ID-3")
     )
-    client.read()
-    assert client.answers("ACK\nid:1-1\n\n", "ABORT\ntransaction:t\nreceipt:r\n\n") == ["RECEIPT"]
+    begun.read()
+    assert begun.answers("ACK\nid:1-1\n\n", "ABORT\ntransaction:t\nreceipt:r\n\n") == ["RECEIPT"]
     assert not consumer.running
     assert consumer.credit == 1000
-    client.say(BEGIN)
+    begun.say(BEGIN)
     assert consumer.running
     consumer.push(
         message(identifier="ID-1"),
@@ -234,19 +234,18 @@ def test_abort_stops_delivery_and_begin_starts_it_again_with_all_that_was_uncons
         message(identifier="ID-3"),
         attempts=[2, 2, 2],
     )
-    frames = client.read()
+    frames = begun.read()
     assert [frame.head.headers["message-id"] for frame in frames] == ["ID-1", "ID-2", "ID-3"]
     assert {frame.head.headers["redelivered"] for frame in frames} == {"true"}
     # What was given back has another number now.
     assert [frame.head.headers["ack"] for frame in frames] == ["1-4", "1-5", "1-6"]
-    assert client.answers("ACK\nid:1-6\n\n", "COMMIT\ntransaction:t\nreceipt:c\n\n") == ["RECEIPT"]
+    assert begun.answers("ACK\nid:1-6\n\n", "COMMIT\ntransaction:t\nreceipt:c\n\n") == ["RECEIPT"]
 
 
-def test_a_number_that_abort_made_void_is_an_error() -> None:
-    client = in_transaction()
-    client.consumer().push(message())
-    client.say(ABORT, BEGIN, "ACK\nid:1-1\n\n")
-    client.error()
+def test_a_number_that_abort_made_void_is_an_error(begun: Client) -> None:
+    begun.consumer().push(message())
+    begun.say(ABORT, BEGIN, "ACK\nid:1-1\n\n")
+    begun.error()
 
 
 @pytest.mark.parametrize(
@@ -389,30 +388,29 @@ def test_and_with_abort_they_are_outstanding_again(ack: str) -> None:
     assert client.consumer().outstanding == {}
 
 
-def test_nack_rejects_within_the_transaction() -> None:
-    client = in_transaction()
-    client.consumer().push(message(), message(), message())
-    client.say("ACK\nid:1-1\n\n", "NACK\nid:1-3\n\n", COMMIT)
-    assert client.server.provider.calls("reject") == [("reject", 1, [2, 3], None, False)]
+def test_nack_rejects_within_the_transaction(begun: Client) -> None:
+    begun.consumer().push(message(), message(), message())
+    begun.say("ACK\nid:1-1\n\n", "NACK\nid:1-3\n\n", COMMIT)
+    assert begun.server.provider.calls("reject") == [("reject", 1, [2, 3], None, False)]
 
 
-def test_disconnect_in_a_transaction_commits_nothing() -> None:
-    client = in_transaction()
-    client.say("SEND\ndestination:/queue/a\ntransaction:t\n\nx", "DISCONNECT\nreceipt:r\n\n")
-    client.drain()
-    assert client.commands() == ["RECEIPT"]
-    assert client.server.provider.calls("commit") == []
-    assert client.server.provider.connection.closed
+def test_disconnect_in_a_transaction_commits_nothing(begun: Client) -> None:
+    begun.say("SEND\ndestination:/queue/a\ntransaction:t\n\nx", "DISCONNECT\nreceipt:r\n\n")
+    begun.drain()
+    assert begun.commands() == ["RECEIPT"]
+    assert begun.server.provider.calls("commit") == []
+    assert begun.server.provider.connection.closed
 
 
-def test_unsubscribing_gives_back_what_was_not_acknowledged_and_keeps_the_rest() -> None:
-    client = in_transaction()
-    client.consumer().push(message(), message())
-    client.say("ACK\nid:1-1\n\n", "UNSUBSCRIBE\nid:s\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n")
-    assert client.consumer().closed is True
-    assert not transacted(client).closed
-    assert client.commands()[-1] == "RECEIPT"
-    assert client.server.provider.calls("acknowledge through") == [
+def test_unsubscribing_gives_back_what_was_not_acknowledged_and_keeps_the_rest(
+    begun: Client,
+) -> None:
+    begun.consumer().push(message(), message())
+    begun.say("ACK\nid:1-1\n\n", "UNSUBSCRIBE\nid:s\n\n", "COMMIT\ntransaction:t\nreceipt:r\n\n")
+    assert begun.consumer().closed is True
+    assert not transacted(begun).closed
+    assert begun.commands()[-1] == "RECEIPT"
+    assert begun.server.provider.calls("acknowledge through") == [
         ("acknowledge through", 1, 1, False)
     ]
 
@@ -432,21 +430,19 @@ def test_1_0_without_subscription_acknowledges_in_the_transacted_one() -> None:
     ]
 
 
-def test_a_body_that_cannot_be_sent_is_rejected_for_good_where_the_transaction_holds_nothing_else() -> (
-    None
-):
-    client = in_transaction()
-    client.consumer().push(message(), message(body_type=BodyType.MAP))
-    assert client.commands()[-1] == "ERROR"
-    assert [call[0] for call in client.server.provider.calls("reject", "commit")] == [
+def test_a_body_that_cannot_be_sent_is_rejected_for_good_where_the_transaction_holds_nothing_else(
+    begun: Client,
+) -> None:
+    begun.consumer().push(message(), message(body_type=BodyType.MAP))
+    assert begun.commands()[-1] == "ERROR"
+    assert [call[0] for call in begun.server.provider.calls("reject", "commit")] == [
         "reject",
         "commit",
     ]
 
 
-def test_and_never_at_the_price_of_committing_what_the_client_did_not() -> None:
-    client = in_transaction()
-    client.say("SEND\ndestination:/queue/b\ntransaction:t\n\nx")
-    client.consumer().push(message(body_type=BodyType.MAP))
-    assert client.commands()[-1] == "ERROR"
-    assert client.server.provider.calls("reject", "commit") == []
+def test_and_never_at_the_price_of_committing_what_the_client_did_not(begun: Client) -> None:
+    begun.say("SEND\ndestination:/queue/b\ntransaction:t\n\nx")
+    begun.consumer().push(message(body_type=BodyType.MAP))
+    assert begun.commands()[-1] == "ERROR"
+    assert begun.server.provider.calls("reject", "commit") == []

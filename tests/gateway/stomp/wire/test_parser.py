@@ -96,6 +96,11 @@ FAULTS: list[tuple[str, tuple[Version, ...], bytes, str, str | None]] = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def parser() -> FrameParser:
+    return FrameParser(Limits(), Version.V1_2)
+
+
 @pytest.mark.parametrize(
     ("version", "octets", "frames"),
     [
@@ -160,8 +165,7 @@ def test_header_values_are_not_quoted() -> None:
         assert "secret" not in error_of(octets).message
 
 
-def test_nothing_follows_an_error() -> None:
-    parser = FrameParser(Limits(), Version.V1_2)
+def test_nothing_follows_an_error(parser: FrameParser) -> None:
     parser.receive(b"BEGIN\n\n\0BAD\nreceipt:r\n\n\0BEGIN\n\n\0")
     assert [plain(frame) for frame in parser.frames(10)] == [("BEGIN", (), b"")]
     for _ in range(2):
@@ -176,8 +180,7 @@ def test_nothing_follows_an_error() -> None:
         assert not parser.wants_data
 
 
-def test_next_gives_one_frame_at_a_time() -> None:
-    parser = FrameParser(Limits(), Version.V1_2)
+def test_next_gives_one_frame_at_a_time(parser: FrameParser) -> None:
     assert parser.next() is None
     parser.receive(b"BEGIN\n\n\0COMMIT\n\n\0ABO")
     first, second = parser.next(), parser.next()
@@ -191,8 +194,7 @@ def test_next_gives_one_frame_at_a_time() -> None:
     assert third.head.command == "ABORT"
 
 
-def test_frames_gives_no_more_than_asked() -> None:
-    parser = FrameParser(Limits(), Version.V1_2)
+def test_frames_gives_no_more_than_asked(parser: FrameParser) -> None:
     parser.receive(b"SEND\na:b\n\nx\0" * 10)
     assert [len(parser.frames(most)) for most in (0, 3, 1, 4, 5, 5)] == [0, 3, 1, 4, 2, 0]
 
@@ -225,8 +227,7 @@ def test_version_and_limits_hold_for_what_is_partly_received() -> None:
     assert plain(frame) == ("SEND", (("a", " :"),), b"12345")
 
 
-def test_buffered_and_wants_data() -> None:
-    parser = FrameParser(Limits(), Version.V1_2)
+def test_buffered_and_wants_data(parser: FrameParser) -> None:
     assert (parser.buffered, parser.wants_data) == (0, True)
     parser.receive(b"")
     assert (parser.buffered, parser.wants_data) == (0, True)
@@ -248,8 +249,7 @@ def test_buffered_and_wants_data() -> None:
     assert (parser.buffered, parser.wants_data) == (0, True)
 
 
-def test_a_head_tells_its_length_and_does_not_show_the_passcode() -> None:
-    parser = FrameParser(Limits(), Version.V1_2)
+def test_a_head_tells_its_length_and_does_not_show_the_passcode(parser: FrameParser) -> None:
     parser.receive(b"SEND\ncontent-length:2\n\nab\0SEND\n\n\0STOMP\npasscode:secret\n\n\0")
     lengths = []
     while frame := parser.next():
@@ -259,9 +259,8 @@ def test_a_head_tells_its_length_and_does_not_show_the_passcode() -> None:
 
 
 @pytest.mark.parametrize("extra", ["", "receipt:r\n", "selector:a\\cb\n"])
-def test_a_run_ends_after_subscribe(extra: str) -> None:
+def test_a_run_ends_after_subscribe(extra: str, parser: FrameParser) -> None:
     """It may take long to carry out, and somebody looks at the clock between two runs."""
-    parser = FrameParser(Limits(), Version.V1_2)
     frames = [f"SUBSCRIBE\nid:{number}\ndestination:/queue/q\n{extra}\n\0" for number in (1, 2, 2)]
     parser.receive("".join([*frames, "BEGIN\ntransaction:t\n\n\0", frames[0]]).encode())
     assert [[frame.head.command for frame in parser.frames(64)] for _ in range(5)] == [

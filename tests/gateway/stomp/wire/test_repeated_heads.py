@@ -4,6 +4,8 @@ it.
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, ProtocolError, Version
 from gateway.stomp.wire.head import MOST_HEADS, MOST_OCTETS
 
@@ -22,6 +24,11 @@ def heads(parser: FrameParser, octets: bytes) -> list[Head]:
 
 def parser_of(version: Version = Version.V1_2) -> FrameParser:
     return FrameParser(Limits(), version)
+
+
+@pytest.fixture
+def parser() -> FrameParser:
+    return parser_of()
 
 
 def test_a_block_is_remembered_at_its_second_sight() -> None:
@@ -45,23 +52,20 @@ def test_it_is_remembered_over_reads_and_however_it_is_cut() -> None:
         assert len({id(head) for head in found}) == 2
 
 
-def test_a_frame_read_in_parts_counts_as_one_sight() -> None:
-    parser = parser_of()
+def test_a_frame_read_in_parts_counts_as_one_sight(parser: FrameParser) -> None:
     assert heads(parser, b"SEND\na:b\n\nxx") == []
     assert heads(parser, b"xxxxxxxxxxxxxxxxxxxxxxxx") == []
     assert [head.repeats for head in heads(parser, b"\0" + send("a:b"))] == [False, True]
 
 
-def test_plans_stay_with_their_heads() -> None:
-    parser = parser_of()
+def test_plans_stay_with_their_heads(parser: FrameParser) -> None:
     first = heads(parser, send("a:b") * 2 + send("a:c") * 2)
     first[1].plan, first[3].plan = "b", "c"
     again = heads(parser, send("a:c") + send("a:b") + send("a:b") + send("a:d") + send("a:c"))
     assert [head.plan for head in again] == ["c", "b", "b", None, "c"]
 
 
-def test_length_and_body_vary_under_one_head() -> None:
-    parser = parser_of()
+def test_length_and_body_vary_under_one_head(parser: FrameParser) -> None:
     parser.receive(b"".join([send("a:b", b"x" * size) for size in (0, 5, 2, 100, 1)]))
     assert [len(frame.body) for frame in parser.frames(10)] == [0, 5, 2, 100, 1]
 
@@ -103,15 +107,13 @@ def test_a_changed_version_forgets() -> None:
     assert [(head.repeats, head.headers["a"]) for head in found] == [(False, "b"), (True, "b")]
 
 
-def test_changed_limits_forget() -> None:
-    parser = parser_of()
+def test_changed_limits_forget(parser: FrameParser) -> None:
     heads(parser, send("a:b") * 3)
     parser.change_rules(limits=Limits(header_line=50))
     assert [head.repeats for head in heads(parser, send("a:b") * 2)] == [False, True]
 
 
-def test_the_memory_is_bounded_and_not_emptied_by_a_few_more() -> None:
-    parser = parser_of()
+def test_the_memory_is_bounded_and_not_emptied_by_a_few_more(parser: FrameParser) -> None:
     some = b"".join([send(f"a:{number}") for number in range(100)])
     kept = {id(head) for _ in range(3) for head in heads(parser, some) if head.repeats}
     assert len(kept) == MOST_HEADS
@@ -119,31 +121,27 @@ def test_the_memory_is_bounded_and_not_emptied_by_a_few_more() -> None:
     assert sum(repeating) == MOST_HEADS
 
 
-def test_a_new_kind_of_producer_is_learnt_in_the_end() -> None:
-    parser = parser_of()
+def test_a_new_kind_of_producer_is_learnt_in_the_end(parser: FrameParser) -> None:
     heads(parser, b"".join([send(f"a:{number}") for number in range(MOST_HEADS)]) * 2)
     assert not heads(parser, send("b:1") * 10)[-1].repeats
     assert heads(parser, send("b:1") * 5000)[-1].repeats
 
 
-def test_headers_that_never_come_again_are_not_kept() -> None:
-    parser = parser_of()
+def test_headers_that_never_come_again_are_not_kept(parser: FrameParser) -> None:
     for round_ in range(5):
         found = heads(parser, b"".join([send(f"a:{round_}-{number}") for number in range(1000)]))
         assert not any(head.repeats for head in found)
     assert heads(parser, send("b:1") * 2)[-1].repeats
 
 
-def test_a_body_like_a_header_block_is_a_body() -> None:
-    parser = parser_of()
+def test_a_body_like_a_header_block_is_a_body(parser: FrameParser) -> None:
     body = b"SEND\na:b\n\n"
     octets = b"SEND\ncontent-length:10\n\n" + body + b"\0"
     parser.receive(send("a:b") * 3 + octets * 3 + send("a:b", body))
     assert [frame.body for frame in parser.frames(10)] == [b"x"] * 3 + [body] * 4
 
 
-def test_only_a_bounded_number_of_blocks_seen_once_is_known() -> None:
-    parser = parser_of()
+def test_only_a_bounded_number_of_blocks_seen_once_is_known(parser: FrameParser) -> None:
     others = b"".join([send(f"a:{number}") for number in range(300)])
     assert not any(head.repeats for head in heads(parser, send("b:1") + others + send("b:1")))
 
@@ -151,8 +149,7 @@ def test_only_a_bounded_number_of_blocks_seen_once_is_known() -> None:
 # --- receipts
 
 
-def test_a_receipt_is_taken_out_of_a_block_that_comes_again() -> None:
-    parser = parser_of()
+def test_a_receipt_is_taken_out_of_a_block_that_comes_again(parser: FrameParser) -> None:
     found = heads(
         parser,
         b"".join([send(f"a:b\nreceipt:{number}\nc:d") for number in range(5)]) + send("a:b\nc:d"),
