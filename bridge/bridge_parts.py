@@ -21,8 +21,7 @@ from bridge.connections.factories import Embedded, Factories, FactoryError
 from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
 from bridge.journal import BridgeLines
 from bridge.link.delivery.coordination import Coordination
-from bridge.link.link import JMSLink
-from bridge.link.refused_link import RefusedLink
+from bridge.link.link import JMSLink, RefusedLink
 from bridge.waiting import deferred
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity

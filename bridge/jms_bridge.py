@@ -35,8 +35,7 @@ from bridge.connections.factories import Embedded
 from bridge.dead.chain import DmqStatus
 from bridge.journal import NO_JOURNAL, BridgeLines
 from bridge.link.delivery.coordination import Coordination
-from bridge.link.link import JMSLink
-from bridge.link.refused_link import RefusedLink
+from bridge.link.link import JMSLink, RefusedLink
 from bridge.manager import STOP_S
 from bridge.providers.jms.command import java_options
 from bridge.status import BridgeState, LinkState, WrongState

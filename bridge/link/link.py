@@ -25,7 +25,7 @@ from bridge.journal import NO_JOURNAL, BridgeLines
 from bridge.link.delivery.coordination import Coordination
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
-from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
+from bridge.link.errors import BatchRefused, EndLost, LinkFailed, LinkRefused, SourceLost
 from bridge.link.machine import Events, machine
 from bridge.link.monitoring import Lag, Moved
 from bridge.link.pump import Buries
@@ -483,6 +483,85 @@ class JMSLink:
 
     def _now_ms(self) -> int:
         return wall_ms(self._reactor)
+
+
+class RefusedLink:
+    """A link that cannot be started: UNINITIALIZED if disabled, else FAILED.
+
+    :param bridge: the name of its bridge. :param reason: why, with the link's name. :param now_ms:
+        the time, in epoch milliseconds.
+    """
+
+    def __init__(self, config: Link, bridge: str, reason: str, now_ms: Callable[[], int]) -> None:
+        self.config: Final = config
+        self.name: Final = config.name
+        self.reason: Final = reason
+        self._bridge: Final = bridge
+        self._now_ms: Final = now_ms
+        self._failed_ms: Final = now_ms()
+        self._since_ms = self._failed_ms
+        self._state = LinkState.FAILED if config.enabled else LinkState.UNINITIALIZED
+
+    def start(self) -> Deferred[None]:
+        """Fail with :class:`LinkRefused`.
+
+        Where it is disabled with :class:`~bridge.status.WrongState`.
+        """
+        if not self.config.enabled:
+            return self._refuse("start")
+        self._enter(LinkState.FAILED)
+        return fail(LinkRefused(self.reason))
+
+    def stop(self) -> Deferred[None]:
+        if self.config.enabled:
+            self._enter(LinkState.STOPPED)
+        return succeed(None)
+
+    def pause(self) -> Deferred[None]:
+        return self._refuse("pause")
+
+    def resume(self) -> Deferred[None]:
+        return self._refuse("resume")
+
+    def configure(self, bridge: Bridge) -> None:
+        """Do nothing: no setting matters to it."""
+
+    def look(self) -> Deferred[None]:
+        return succeed(None)
+
+    def status(self) -> LinkStatus:
+        source, target = self.config.source, self.config.target
+        return LinkStatus(
+            bridge=self._bridge,
+            name=self.name,
+            state=self._state,
+            enabled=self.config.enabled,
+            transacted=self.config.transacted,
+            quality_of_service=self.config.quality_of_service.value,
+            source=_text(source.connection_factory.ref_name, None, source.destination),
+            target=_text(target.connection_factory.ref_name, None, target.destination),
+            since_ms=self._since_ms,
+            last_error=self.reason if self.config.enabled else "",
+            last_error_ms=self._failed_ms if self.config.enabled else 0,
+            attempt=0,
+            next_try_ms=0,
+            in_flight=0,
+            doing=Doing.NOTHING,
+            doing_since_ms=0,
+            last_transfer_ms=0,
+            lag_ms=-1,
+            received_rate=0.0,
+            sent_rate=0.0,
+            counters=LinkCounters(),
+        )
+
+    def _enter(self, state: LinkState) -> None:
+        if state is not self._state:
+            self._state = state
+            self._since_ms = self._now_ms()
+
+    def _refuse(self, operation: str) -> Deferred[None]:
+        return fail(WrongState(f"link {self.name}", operation, self._state.value, self.reason))
 
 
 def _place(destination: ConfiguredDestination | None) -> str:

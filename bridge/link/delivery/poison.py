@@ -110,17 +110,13 @@ class Poison:
         """
         if not self.is_dead(message):
             return None
-        return Dead(*self.cause(message), destination)
+        _, reason, exception = self._suspects[message.message_id]
+        return Dead(reason, exception, destination)
 
     def is_dead(self, message: Message) -> bool:
         """Whether this one has been refused as often as it may be."""
         suspect = self._suspects.get(message.message_id)
         return suspect is not None and suspect.times >= MOST
-
-    def cause(self, message: Message) -> tuple[BridgeDeadReason, str]:
-        """Of one that is dead: why it is, and what was said last."""
-        _, reason, exception = self._suspects[message.message_id]
-        return reason, exception
 
     def transferred(self) -> None:
         """Let the next transaction be twice as large, after one was committed.
@@ -177,5 +173,4 @@ class Buried:
                 del self._ids[next(iter(self._ids))]
 
     def discard(self, id: str) -> None:
-        """Its source has forgotten it."""
         self._ids.pop(id, None)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.link.delivery.poison import BURIED, KEPT, MOST, Buried, Poison
+from bridge.link.transfer import Dead
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
@@ -116,7 +117,8 @@ def test_those_that_come_back_by_turns_are_each_counted_and_each_dies_of_its_own
             )
     for one in bad:
         assert poison.is_dead(one)
-        assert poison.cause(one) == (BridgeDeadReason.COMMIT_FAILURE, f"{one.message_id}, {MOST}")
+        reason = f"{one.message_id}, {MOST}"
+        assert poison.verdict(one, None) == Dead(BridgeDeadReason.COMMIT_FAILURE, reason)
         poison.transferred()
 
 
