@@ -65,10 +65,11 @@ prepared: $(VENV)/.installed-for-tests
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint packages
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(COMPILED)/.built $(CLASSES)
 
-# The tests of the modules that are compiled, once more; but not that of octets searched and copied, which counts inside of one.
+# The tests of the modules that are compiled, once more, and of their users behind the seam; but not that of octets searched and copied, which counts
+# inside of one.
 test-compiled: packages $(COMPILED)/.built
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging tests/gateway/broker \
-	    tests/properties/test_wire.py --ignore=tests/gateway/broker/store --ignore=tests/gateway/stomp/wire/test_work.py
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m 'not brokers' -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging \
+	    tests/gateway/broker tests/properties/test_wire.py tests/bridge/providers/stomp tests/contract --ignore=tests/gateway/broker/store --ignore=tests/gateway/stomp/wire/test_work.py
 
 lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .

@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import networkx
 import pytest
+
+from tests.hot_modules import hot_modules
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("gateway", "bridge", "certs", "pipeline")
@@ -210,6 +212,39 @@ def empty_names(module: str, source: str) -> list[str]:
     return found
 
 
+def derived_from_compiled(sources: Mapping[str, str], compiled: Collection[str]) -> list[str]:
+    """Classes of modules that are not compiled whose base class is compiled.
+
+    There can be no objects of them. A protocol may be such a base: nothing is made of it.
+
+    :param sources: by the name of a module its source.
+    """
+    bases = {
+        (module, node.name)
+        for module in compiled
+        for node in ast.walk(ast.parse(sources[module]))
+        if isinstance(node, ast.ClassDef)
+        and not {"Protocol", "NamedTuple"} & {ast.unparse(base) for base in node.bases}
+    }
+    found = []
+    for module in sources.keys() - set(compiled):
+        tree = ast.parse(sources[module])
+        names = {
+            (name.asname or name.name): (node.module or "", name.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+        }
+        found += [
+            f"{module}.{node.name} derives from {'.'.join(names[base])}, which is compiled"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            for base in (ast.unparse(one).split("[")[0] for one in node.bases)
+            if names.get(base) in bases
+        ]
+    return sorted(found)
+
+
 def modules() -> Iterator[tuple[str, str, bool]]:
     """Name and source of every module of ours, and whether it is a package."""
     for package in PACKAGES:
@@ -267,6 +302,22 @@ def test_modules_say_what_they_own() -> None:
     assert [
         name for name, source, _ in modules() if ast.get_docstring(ast.parse(source)) is None
     ] == []
+
+
+def test_no_class_derives_from_a_compiled_one() -> None:
+    sources = {name: source for name, source, _ in modules()}
+    assert derived_from_compiled(sources, hot_modules()) == []
+
+
+def test_a_class_that_derives_from_a_compiled_one_is_found() -> None:
+    sources = {
+        "bridge.hot": "class A: ...\nclass P(Protocol): ...",
+        "bridge.too": "from bridge.hot import A\nclass B(A): ...",
+        "bridge.pure": "from bridge.hot import A, P\nclass C(A): ...\nclass D(P): ...",
+    }
+    assert derived_from_compiled(sources, ["bridge.hot", "bridge.too"]) == [
+        "bridge.pure.C derives from bridge.hot.A, which is compiled"
+    ]
 
 
 def test_the_plugin_names_its_module_by_string() -> None:

@@ -18,7 +18,7 @@ from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.transaction import Outgoing, Transaction
 from bridge.providers.stomp.wire import Answer, Pairs
-from gateway.messaging.completions import Completion, Completions, Pending
+from gateway.messaging.completions import Completion, Completions
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -367,21 +367,6 @@ class StompSession:
         self._connection.check_open()
 
 
-class _Boundary(Pending):
-    """A completion that waits for all RECEIPTs up to a number."""
-
-    __slots__ = ("done", "receipts", "upto")
-
-    def __init__(self, receipts: Receipts, done: Done, upto: int) -> None:
-        super().__init__()
-        self.receipts: Final = receipts
-        self.done: Final = done
-        self.upto: Final = upto
-
-    def complete(self) -> None:
-        self.done(self.receipts.failure(self.upto) or self.error)
-
-
 class Receipts:
     """A session's completions in order, and the RECEIPTs they wait for.
 
@@ -392,7 +377,8 @@ class Receipts:
         self._soon = soon
         #: All completions in order; those that the session makes itself finish here.
         self.completions = Completions()
-        self._boundaries: deque[_Boundary] = deque()
+        #: Those that wait, each with the number up to which the RECEIPTs must arrive.
+        self._boundaries: deque[tuple[int, Completion]] = deque()
         self._last = 0
         #: All numbers up to :attr:`_low` have arrived, and these behind it.
         self._low = 0
@@ -422,8 +408,8 @@ class Receipts:
         while self._low + 1 in self._arrived:
             self._low += 1
             self._arrived.remove(self._low)
-        while self._boundaries and self._boundaries[0].upto <= self._low:
-            self.completions.settle(self._boundaries.popleft())
+        while self._boundaries and self._boundaries[0][0] <= self._low:
+            self.completions.settle(self._boundaries.popleft()[1])
         self.completions.release()
 
     def complete(self, done: Done) -> None:
@@ -431,12 +417,13 @@ class Receipts:
 
         Not before all earlier completions.
         """
-        boundary = _Boundary(self, done, self._last)
-        self.completions.add(boundary)
-        if boundary.upto <= self._low:
-            self.completions.settle(boundary)
+        upto = self._last
+        completion = Completion(lambda error: done(self.failure(upto) or error))
+        self.completions.add(completion)
+        if upto <= self._low:
+            self.completions.settle(completion)
         else:
-            self._boundaries.append(boundary)
+            self._boundaries.append((upto, completion))
         self._release_soon()
 
     def finish_soon(self, completion: Completion) -> None:
