@@ -22,9 +22,9 @@ from bridge.providers.redelivery import Redelivery
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import covers, from_headers, is_wild
 from bridge.providers.stomp.state import ConnectionState
-from bridge.providers.stomp.subscriptions import Delivery, WireSubscription
+from bridge.providers.stomp.subscriptions import Delivery, Line, WireSubscription
 from bridge.providers.stomp.transaction import Settlement, Transaction
-from bridge.providers.stomp.window import SubscribingSession, Window
+from bridge.providers.stomp.window import Window
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
@@ -40,7 +40,7 @@ _HEADER_BYTES: Final = 100
 _SHORTEST_PAUSE_MS: Final = 1000
 
 
-class ConsumerSession(SubscribingSession, Protocol):
+class ConsumerSession(Line, Protocol):
     """The session of a consumer."""
 
     @property

@@ -26,7 +26,7 @@ from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Subscription
+from gateway.messaging.provider import Mode, Subscription
 from gateway.stomp.brokers import RABBITMQ, Dialect
 
 # Strings and names first, so that no number is found inside of them.
@@ -39,10 +39,16 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9-]")
 
 
 class Line(Protocol):
-    """Where a session's frames go, in order."""
+    """The session that subscriptions belong to: where its frames go, in order."""
 
     @property
     def dialect(self) -> Dialect: ...
+
+    @property
+    def mode(self) -> Mode: ...
+
+    def wire_transaction(self) -> str | None:
+        """The transaction that subscriptions begin in; None where they do not."""
 
     def put(self, command: str, headers: Pairs) -> None: ...
 

@@ -17,7 +17,7 @@ to other consumers.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, Protocol
+from typing import Final
 
 from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.state import ConnectionState
@@ -37,16 +37,6 @@ _ASSUMED_BYTES: Final = 64 * 1024
 _UNBOUNDED: Final = 32_766
 
 
-class SubscribingSession(Line, Protocol):
-    """The session that subscriptions belong to."""
-
-    @property
-    def mode(self) -> Mode: ...
-
-    def wire_transaction(self) -> str | None:
-        """The transaction that subscriptions begin in; None where they do not."""
-
-
 class Window:
     """The subscriptions of one consumer."""
 
@@ -54,7 +44,7 @@ class Window:
         self,
         receiver: Receiver,
         spec: Subscription,
-        session: SubscribingSession,
+        session: Line,
         connection: ConnectionState,
     ) -> None:
         self._receiver = receiver
