@@ -3,6 +3,8 @@ killed at a named point and started again.
 
 Owns both processes and the case: messages are produced, somebody dies, comes back, and everything
 is counted.
+
+Which cases there are, and which of them only the long run takes, is at the end.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from gateway.admin.cli.client import AdminError
-from gateway.instance.crashpoints import HELD, HOLD, KILL, LINK_VARIABLE, ORDER
+from gateway.instance.crashpoints import HELD, HOLD, KILL, LINK_VARIABLE, ONCE_POINTS, ORDER
 from tests.crash.client import PATIENCE
 from tests.crash.once_account import ActiveMQsDoubt, account, collect, decided, embedded_doubt
 from tests.crash.once_table import Row
@@ -380,3 +384,33 @@ def _xa_activemq(ref: str, port: int) -> Factory:
 
 #: Has a case happen, with so many messages, and asserts that its row is clean.
 Moves = Callable[[Callable[[Pair, int], Row]], None]
+
+
+# --- the cases of the crash matrix
+
+
+_WAYS: Final = (OUT, BACK)
+#: Legible where a terminal shows no more than ASCII.
+_NAMES: Final = {OUT: "out", BACK: "back"}
+
+
+def _each(points: Sequence[str], first: int) -> Iterator[Any]:
+    """Each point in both directions, of which the ordinary run takes one, in turns. :param first:
+    which one at the first point.
+    """
+    for place, point in enumerate(points):
+        for number, way in enumerate(_WAYS):
+            ordinary = (place + first) % len(_WAYS) == number
+            yield pytest.param(
+                point, way, id=f"{point}-{_NAMES[way]}", marks=() if ordinary else pytest.mark.long
+            )
+
+
+GATEWAY_DIES: Final = list(_each(ONCE_POINTS, 0))
+#: Where the one half has a direction, the other has the other one.
+ACTIVEMQ_DIES: Final = list(_each(ONCE_POINTS, 1))
+#: As for the gateway, whose process it is.
+JAVA_DIES: Final = list(_each(ONCE_POINTS, 1))
+#: Both die, and the gateway is back first; then ActiveMQ is.
+GATEWAY_FIRST: Final = list(_each(("xa.after-prepare-2", "xa.after-decision"), 0))
+ACTIVEMQ_FIRST: Final = list(_each(("xa.after-prepare-2", "xa.after-decision"), 1))

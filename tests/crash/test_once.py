@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.once_pair import Moves
-from tests.crash.once_points import GATEWAY_DIES
+from tests.crash.once_pair import GATEWAY_DIES, Moves
 
 
 @pytest.mark.parametrize(("point", "way"), GATEWAY_DIES)

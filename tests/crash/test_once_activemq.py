@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.once_pair import Moves, Pair
-from tests.crash.once_points import ACTIVEMQ_DIES, ACTIVEMQ_FIRST, GATEWAY_FIRST
+from tests.crash.once_pair import ACTIVEMQ_DIES, ACTIVEMQ_FIRST, GATEWAY_FIRST, Moves, Pair
 from tests.crash.once_table import Row
 
 

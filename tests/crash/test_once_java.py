@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.once_pair import Moves
-from tests.crash.once_points import JAVA_DIES
+from tests.crash.once_pair import JAVA_DIES, Moves
 
 
 @pytest.mark.parametrize(("point", "way"), JAVA_DIES)

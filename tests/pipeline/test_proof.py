@@ -18,8 +18,7 @@ import pytest
 
 from pipeline.command import main
 from tests.crash.waiting import until
-from tests.pipeline.proof_rig import BRIDGE_DMQ, BROKER_DMQ, CLEAN, FAULTY, LINKS, LOST, Rig
-from tests.pipeline.proof_truth import Truth
+from tests.pipeline.proof_rig import BRIDGE_DMQ, BROKER_DMQ, CLEAN, FAULTY, LINKS, LOST, Rig, Truth
 
 pytestmark = pytest.mark.brokers
 
