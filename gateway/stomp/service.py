@@ -1,12 +1,13 @@
-"""The STOMP bridge as a service: its listeners and its operations.
+"""The STOMP bridge as a service: its listeners, its connections and its operations.
 
-Owns which ports are open and in which state the bridge is. Sockets are
+Owns which ports are open, in which state the bridge is, and what all connections share. Sockets are
 :mod:`gateway.stomp.transport`'s, frames the sessions'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from os import urandom
@@ -14,21 +15,28 @@ from typing import Any, Final, Protocol
 
 from cryptography.x509 import Certificate
 from twisted.internet.defer import DeferredList, maybeDeferred
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTime
+from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
-from gateway.instance.listening import server_endpoint
-from gateway.instance.logs import Log
+from gateway.instance.listening import peer_host, server_endpoint
+from gateway.instance.logs import Log, Strangers
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.messaging.provider import Connection, Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
+from gateway.stomp.connection_log import ConnectionLog
+from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
+from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming
-from gateway.stomp.settings import StompOptions
-from gateway.stomp.transport.factory import StompFactory
+from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
+from gateway.stomp.transport.admission import Admission
+from gateway.stomp.transport.connection import Shared, StompConnection
+from gateway.stomp.transport.deadlines import Wheel
 from gateway.stomp.transport.tls import tls_factory
+from gateway.stomp.wire import Limits, Version
 
 #: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed
 #: over them.
@@ -319,3 +327,102 @@ class StompService:
         self.state = ServiceState.STARTED
         self._factory.resume()
         self._log.info("STOMP bridge resumed")
+
+
+class StompFactory(ServerFactory):
+    """Makes connections, for TCP and TLS alike.
+
+    :param clock: the reactor.
+    :param random: gives that many random octets.
+    :param detail: what the log takes.
+    :param memory: of the process; None is no bound.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        turn: Turn,
+        provider: Provider,
+        session_options: SessionOptions,
+        options: TransportOptions,
+        transforming: Transforming | None,
+        counters: Counters,
+        random: Callable[[int], bytes],
+        detail: Log | None = None,
+        memory: MemoryBudget | None = None,
+    ) -> None:
+        self.wheel: Final = Wheel(clock)
+        self.strangers: Final = Strangers(clock, Logger(namespace="gateway.stomp.connection"))
+        self._turn: Final = turn
+        self.admission: Final[Admission[StompConnection]] = Admission(options, counters)
+        small = options.connect_frame
+        self._shared: Final = Shared(
+            clock=clock,
+            turn=turn,
+            memory=memory or MemoryBudget(clock, sys.maxsize),
+            options=options,
+            counters=counters,
+            wheel=self.wheel,
+            limits_before=_limits(options, small, small, small),
+            limits=_limits(
+                options, options.header_block, options.body, options.body + options.header_block
+            ),
+            admission=self.admission,
+            session_for=self._session_for,
+        )
+        self._provider: Final = provider
+        self._session_options: Final = session_options
+        self._transforming: Final = transforming
+        self._random: Final = random
+        self._detail: Final = detail
+        self._encoders: Final[Mapping[Version, MessageEncoder]] = {
+            version: MessageEncoder(version, turn, session_options.tell_user) for version in Version
+        }
+        self._paused = False
+
+    def buildProtocol(self, addr: IAddress | None) -> StompConnection:
+        """Make a connection for the client at ``addr``."""
+        return StompConnection(self._shared, peer_host(addr), getattr(addr, "port", 0))
+
+    def _session_for(self, connection: StompConnection, port: int) -> Session:
+        identifier = self._random(16).hex()
+        session = Session(
+            identifier,
+            connection,
+            connection.output,
+            self._provider,
+            self._turn,
+            self._session_options,
+            self._encoders,
+            self._transforming,
+            self._shared.counters,
+            ConnectionLog(identifier, connection.address, port, self._detail, self.strangers),
+        )
+        if self._paused:
+            session.subscriptions.pause()
+        return session
+
+    def pause(self) -> None:
+        """Deliver nothing to anybody until :meth:`resume`."""
+        self._paused = True
+        for connection in self.admission.connections:
+            connection.session.subscriptions.pause()
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._paused = False
+        for connection in self.admission.connections:
+            connection.session.subscriptions.resume()
+
+
+def _limits(options: TransportOptions, header_block: int, body: int, frame: int) -> Limits:
+    return Limits(
+        header_count=options.header_count,
+        header_line=options.header_line,
+        header_lines=max(Limits().header_lines, options.header_count),
+        header_block=header_block,
+        body=body,
+        frame=frame,
+    )

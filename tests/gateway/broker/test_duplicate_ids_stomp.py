@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.stomp.counters import Counters
+from gateway.stomp.service import StompFactory
 from gateway.stomp.settings import SessionOptions, TransportOptions
-from gateway.stomp.transport.factory import StompFactory
 from tests.gateway.broker.bearing import bearing, rest
 from tests.gateway.broker.branching import SMALL, Branching, Q, branched, fill, xid
 from tests.gateway.stomp.client import Client, Server

@@ -16,10 +16,10 @@ from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
 from gateway.stomp.counters import Counters
+from gateway.stomp.service import StompFactory
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from gateway.stomp.transport.connection import StompConnection
-from gateway.stomp.transport.factory import StompFactory
 from gateway.stomp.wire import Frame, FrameParser, Limits, Version
 from tests.gateway.stomp.recording import RecordingConsumer, RecordingProvider
 
