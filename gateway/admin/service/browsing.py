@@ -67,30 +67,19 @@ class Reader:
     """A connection of an administrator. :param lost: is told when it is lost."""
 
     def __init__(self, connection: Connection, lost: Lost) -> None:
-        self._connection = connection
-        self._lost = lost
-
-    def session(self, mode: Mode) -> Session:
-        return self._connection.session(mode)
-
-    def browse(self, queue: Destination, selector: str | None) -> Browsing:
-        """Look through a queue. :raises InvalidSelector: the selector is wrong."""
-        return Browsing(self.session(Mode.AUTO), queue, selector, self._lost)
+        self.connection = connection
+        self.lost = lost
 
     async def first(self, queue: Destination, selector: str | None, most: int) -> list[Message]:
         """Return the first messages that the selector matches.
 
         :raises MessagingError: the selector is wrong, or the broker refuses.
         """
-        browsing = self.browse(queue, selector)
+        browsing = Browsing(self, queue, selector)
         found: list[Message] = []
         while batch := await browsing.next(min(_PORTION, most - len(found))):
             found += batch
         return found
-
-    def take(self, session: Session, queue: Destination, ids: Iterable[str]) -> Taking:
-        """Take messages of known ids out of a queue, by that session."""
-        return Taking(session, queue, ids, self._lost)
 
 
 @asynccontextmanager
@@ -112,12 +101,12 @@ async def reader(
 class _Reading:
     """A consumer, what it was given, and a way to wait for more."""
 
-    def __init__(self, session: Session, what: Subscription, lost: Lost) -> None:
+    def __init__(self, reading: Reader, session: Session, what: Subscription) -> None:
         self._got: list[tuple[int, Message]] = []
         self._ended = False
-        self._lost = lost
+        self._lost = reading.lost
         self._waiter: Deferred[None] | None = None
-        self.consumer = session.consumer(what, self._deliver, lost)
+        self.consumer = session.consumer(what, self._deliver, reading.lost)
 
     def _deliver(
         self,
@@ -142,15 +131,17 @@ class _Reading:
 
 
 class Browsing(_Reading):
-    """Looks through a queue, in portions."""
+    """Looks through a queue, in portions. :raises InvalidSelector: the selector is wrong."""
 
-    def __init__(
-        self, session: Session, queue: Destination, selector: str | None, lost: Lost
-    ) -> None:
+    def __init__(self, reading: Reader, queue: Destination, selector: str | None) -> None:
         if selector:
             # Raises the same error for every provider.
             parse(selector)
-        super().__init__(session, Subscription(queue, selector=selector or None, browse=True), lost)
+        super().__init__(
+            reading,
+            reading.connection.session(Mode.AUTO),
+            Subscription(queue, selector=selector or None, browse=True),
+        )
         self.consumer.start()
 
     async def next(self, most: int) -> list[Message]:
@@ -164,14 +155,14 @@ class Browsing(_Reading):
 
 
 class Taking(_Reading):
-    """Takes messages of known ids."""
+    """Takes messages of known ids out of a queue, by that session."""
 
     def __init__(
-        self, session: Session, queue: Destination, ids: Iterable[str], lost: Lost
+        self, reading: Reader, session: Session, queue: Destination, ids: Iterable[str]
     ) -> None:
         self._ids = list(ids)
         selector = f"JMSMessageID IN ({', '.join(map(quoted, self._ids))})"
-        super().__init__(session, Subscription(queue, selector=selector), lost)
+        super().__init__(reading, session, Subscription(queue, selector=selector))
 
     async def all(self, reactor: IReactorTime) -> list[tuple[int, Message]]:
         """Return numbers and messages; those missing another has taken."""

@@ -24,7 +24,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
-from gateway.admin.service.browsing import Reader, portions, reader
+from gateway.admin.service.browsing import Browsing, Reader, Taking, portions, reader
 from gateway.admin.service.requests import Refused
 from gateway.messaging import dead
 from gateway.messaging.clocks import wall_ms
@@ -191,7 +191,7 @@ class DeadMessages:
         # beginning is looked at.
         began_ms = self._now_ms()
         async with reader(self._provider, self._credentials) as reading:
-            browsing = reading.browse(queue, selector)
+            browsing = Browsing(reading, queue, selector)
             while not limit or tally.done < limit:
                 batch = await browsing.next(min(BATCH, limit - tally.done) if limit else BATCH)
                 if not batch:
@@ -221,8 +221,8 @@ class DeadMessages:
         tally: Tally,
     ) -> None:
         """Take messages and send their replacements, in one transaction."""
-        session = reading.session(Mode.TRANSACTED)
-        taking = reading.take(session, queue, wanted)
+        session = reading.connection.session(Mode.TRANSACTED)
+        taking = Taking(reading, session, queue, wanted)
         try:
             got = await taking.all(self._reactor)
             sent = 0
