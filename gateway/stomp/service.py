@@ -1,4 +1,4 @@
-"""The STOMP bridge as a service: its listeners, its connections and its operations.
+"""The STOMP bridge: its listeners, its connections, its operations.
 
 Owns which ports are open, in which state the bridge is, and what all connections share. Sockets are
 :mod:`gateway.stomp.transport`'s, frames the sessions'.

@@ -1,4 +1,4 @@
-"""What both programs share: options, rows of the table of commands, and how a row is run.
+"""What both programs share: options, rows of commands, and how one runs.
 
 Owns the options for the broker and the administrator, in Open MQ's form, how a command is
 confirmed, and what is printed where. Owns the order, too: find the service, print what will be

@@ -131,7 +131,10 @@ class _Reading:
 
 
 class Browsing(_Reading):
-    """Looks through a queue, in portions. :raises InvalidSelector: the selector is wrong."""
+    """Looks through a queue, in portions.
+
+    :raises InvalidSelector: the selector is wrong.
+    """
 
     def __init__(self, reading: Reader, queue: Destination, selector: str | None) -> None:
         if selector:

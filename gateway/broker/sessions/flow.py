@@ -75,7 +75,7 @@ class Backpressure:
         )
 
     def _crowds_the_disk(self) -> bool:
-        """Whether more waits for the disk than should, and some of it is this sender's.
+        """Whether too much waits for the disk, some of it this sender's.
 
         Others may send on: what they add is held back in turn if it needs the disk. A full disk
         holds all of them back, as it may stay full for long.

@@ -1,4 +1,6 @@
-"""BEGIN, COMMIT and ABORT: one transaction at a time (Open MQ's Table 12-11).
+"""BEGIN, COMMIT and ABORT: one transaction at a time.
+
+Open MQ's Table 12-11.
 
 Owns the transaction's identifier, the provider's transacted session, which sends and transacted
 subscriptions share, and what has to be undone in the records when a transaction is aborted.
