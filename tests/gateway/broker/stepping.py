@@ -12,6 +12,8 @@ from twisted.internet.task import Clock
 
 from gateway.broker.broker import Broker
 from gateway.broker.core.memory import Memory
+from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.commit import LINGER
 from gateway.broker.durability.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
@@ -160,6 +162,28 @@ class Stepped:
         """Acknowledge through this delivery, and settle."""
         inbox.consumer.acknowledge_through(number)
         self.settle()
+
+    def acknowledge(self, inbox: Inbox, numbers: Sequence[int]) -> None:
+        """Acknowledge these deliveries, and settle."""
+        inbox.consumer.acknowledge(numbers)
+        self.settle()
+
+    def reject(self, inbox: Inbox, numbers: Sequence[int], **how: Any) -> None:
+        """Reject these deliveries, and settle."""
+        inbox.consumer.reject(numbers, **how)
+        self.settle()
+
+    def remove(self, physical: PhysicalQueue | PhysicalTopic) -> None:
+        """Remove a destination, and settle."""
+        self.broker.remove(physical)
+        self.settle()
+
+    def complete(self, session: Session) -> Told:
+        """Ask for a completion, and settle. :returns: what the session was told."""
+        told = Told()
+        session.completion(told)
+        self.settle()
+        return told
 
     def grant(self, inbox: Inbox, messages: int) -> None:
         """Grant credit for more messages, and settle."""

@@ -359,8 +359,7 @@ def test_counts_of_a_queue(
     stepped.session().send(texts(Q, range(10)))
     inbox = stepped.receive(individual, Q, credit=4)
     inbox.consumer.acknowledge([1])
-    inbox.consumer.reject([2], delay_ms=100_000)
-    stepped.settle()
+    stepped.reject(inbox, [2], delay_ms=100_000)
     found = admin.destination("queue", "q")
     size = inbox.messages[0].size
     assert (found.messages, found.octets, found.unacknowledged) == (9, 9 * size, 2)

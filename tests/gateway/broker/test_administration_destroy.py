@@ -64,9 +64,7 @@ def test_senders_who_are_held_back_are_let_go(
     )
     session = stepped.session()
     session.send(texts(Q, ["1"]))
-    told = Told()
-    session.completion(told)
-    stepped.settle()
+    told = stepped.complete(session)
     assert told.results == []
     outcome(stepped, admin.destroy("queue", "q"))
     assert told.well

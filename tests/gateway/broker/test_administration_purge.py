@@ -49,8 +49,7 @@ def test_all_goes_but_what_consumers_have(
     inbox = stepped.consume(individual, Q, credit=4)
     stepped.send_each(texts(Q, range(60)), individual)
     inbox.consumer.reject([1], delay_ms=60_000)
-    inbox.consumer.reject([2], delay_ms=0)
-    stepped.settle()
+    stepped.reject(inbox, [2], delay_ms=0)
     assert outcome(stepped, admin.purge("queue", "q")) == 58
     assert stepped.bodies == ["2", "3"]
     found = admin.destination("queue", "q")
@@ -63,8 +62,7 @@ def test_all_goes_but_what_consumers_have(
     inbox.consumer.grant(100)
     stepped.later(100)
     assert inbox.texts == ["0", "1", "2", "3"]
-    inbox.consumer.acknowledge([3, 4])
-    stepped.settle()
+    stepped.acknowledge(inbox, [3, 4])
     assert (stepped.empty, stepped.broker.memory.used) == (True, 0)
 
 
@@ -83,8 +81,7 @@ def test_a_selector_finds_what_pauses_too_also_after_a_restart(
 ) -> None:
     individual.send(coloured(Q, 8))
     inbox = stepped.receive(individual, Q)
-    inbox.consumer.reject([1, 2, 3, 4], delay_ms=60_000)
-    stepped.settle()
+    stepped.reject(inbox, [1, 2, 3, 4], delay_ms=60_000)
     assert outcome(stepped, admin.purge("queue", "q", "colour = 'red' AND JMSPriority = 4")) == 2
     assert sorted(stepped.bodies) == ["1", "3", "4", "5", "6", "7"]
     stepped.close(individual)

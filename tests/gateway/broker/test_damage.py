@@ -140,8 +140,7 @@ def test_one_that_nobody_knows_the_destination_of_stops_everything(restarted: St
 def test_an_operator_can_give_the_messages_up(restarted: Stepped) -> None:
     inbox = restarted.receive(restarted.session(), Q)
     assert inbox.failures
-    restarted.broker.remove(restarted.broker.queue(Q))
-    restarted.settle()
+    restarted.remove(restarted.broker.queue(Q))
     restarted.later(1)
     (other,) = (row.id for row in restarted.disk.destinations.values() if row.name == "other")
     (topic,) = (row.id for row in restarted.disk.destinations.values() if row.name == "t")

@@ -142,8 +142,7 @@ def test_its_producer_may_have_it_kept_or_not_whatever_the_destination_says(
     kill(stepped, with_properties(Q, "nonsense", **{dead.PRESERVE_UNDELIVERED: "perhaps"}))
     found = the_dead(stepped)
     assert found.texts == (["kept", "other", "nonsense"] if use_dmq else ["kept"])
-    found.consumer.acknowledge(found.numbers)
-    stepped.settle()
+    stepped.acknowledge(found, found.numbers)
     assert stepped.empty
 
 
@@ -196,8 +195,7 @@ def test_the_dead_of_the_dead_message_queue_are_dropped_with_a_line(
     kill(stepped, text(Q, "x"))
     found = the_dead(stepped)
     lines.clear()
-    found.consumer.reject([1], dead=DeadReason.ERROR)
-    stepped.settle()
+    stepped.reject(found, [1], dead=DeadReason.ERROR)
     assert (stepped.broker.queue(DMQ).count, stepped.empty) == (0, True)
     assert [
         line

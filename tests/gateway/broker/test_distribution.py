@@ -482,8 +482,7 @@ def test_a_purge_takes_what_waits_and_leaves_what_is_outstanding(small: Stepped)
     inbox.consumer.grant(100)
     small.later(100)
     assert len(inbox.messages) == 6
-    inbox.consumer.acknowledge([3, 4, 5, 6])
-    small.settle()
+    small.acknowledge(inbox, [3, 4, 5, 6])
     assert (small.empty, small.broker.memory.used) == (True, 0)
 
 

@@ -16,7 +16,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Mode, Session
-from tests.gateway.broker.bearing import Q, bearing, committed, rest, told
+from tests.gateway.broker.bearing import Q, bearing, committed, rest
 from tests.gateway.broker.brokers import Deployment, completed, text
 from tests.gateway.broker.stepping import Stepped, texts
 
@@ -61,8 +61,7 @@ def test_a_repeat_needs_no_room(tmp_path: Path) -> None:
     with pytest.raises(MessageRejected) as refused:
         session.send([bearing("a"), bearing("b")])
     assert refused.value.index == 1, "its place among those that were sent"
-    again = told(session)
-    stepped.settle()
+    again = stepped.complete(session)
     assert again.well
     assert rest(stepped) == ["a"]
 
@@ -106,8 +105,7 @@ def test_in_a_transaction_repeats_go_at_the_commit(stepped: Stepped, transacted:
     stepped.session().send([bearing("a")])
     transacted.send([bearing("a", "no"), bearing("b"), *texts(Q, [1])])
     transacted.send([bearing("b", "no"), bearing("c")])
-    done = committed(transacted)
-    stepped.settle()
+    done = stepped.commit(transacted)
     assert done.well
     assert rest(stepped) == ["a", "b", "1", "c"]
 
@@ -120,8 +118,7 @@ def test_one_that_is_only_of_repeats_is_committed(stepped: Stepped, transacted: 
     stepped.settle()
     assert done.well
     transacted.send([bearing("a", "no")])
-    again = committed(transacted)
-    stepped.settle()
+    again = stepped.commit(transacted)
     assert again.well
     assert rest(stepped) == ["a"]
 

@@ -138,8 +138,7 @@ def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(
     stepped.settle()
     stepped.send([bearing("a")], session)
     assert stepped.empty
-    stepped.broker.remove(stepped.broker.queue(Q))
-    stepped.settle()
+    stepped.remove(stepped.broker.queue(Q))
     assert not stepped.disk.duplicates
     stepped.send([bearing("a")], session)
     assert rest(stepped) == ["a"]
@@ -198,8 +197,7 @@ def test_an_administrator_who_makes_it_again_finds_its_ids(tmp_path: Path) -> No
     stepped.broker.create(Q)
     stepped.session().send([bearing("b")])
     assert rest(stepped) == ["b"]
-    stepped.broker.remove(stepped.broker.queue(Q))
-    stepped.settle()
+    stepped.remove(stepped.broker.queue(Q))
     assert not stepped.disk.destinations
     assert not stepped.disk.duplicates
 

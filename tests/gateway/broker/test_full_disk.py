@@ -109,8 +109,7 @@ def test_a_message_that_is_taken_while_it_waits_needs_no_room(stepped: Stepped) 
     sent = send(stepped, "x")
     fill(stepped)
     assert inbox.texts == ["x"], "it is delivered all the same"
-    inbox.consumer.acknowledge([1])
-    stepped.settle()
+    stepped.acknowledge(inbox, [1])
     assert (sent.well, stepped.empty) == (True, True)
 
 
@@ -138,8 +137,7 @@ def test_what_could_never_fit_is_refused_before_it_is_taken(stepped: Stepped) ->
     assert "more than the disk can hold, which is 1000" in refused.value.cause.told(str)
     session.send(texts(Q, ["x" * 1_000], persistent=False))
     transacted.send(texts(Q, ["x" * 400] * 3))
-    over = committed(transacted)
-    stepped.settle()
+    over = stepped.commit(transacted)
     assert isinstance(over.results[0], StorageFailed)
     assert stepped.broker.queue(Q).count == 1
 
@@ -191,8 +189,7 @@ def test_acknowledgements_in_a_batch_that_does_not_fit_go_ahead(
     second, later = told(individual), send(stepped, "more")
     fill(stepped)
     inbox.consumer.acknowledge([3])
-    third = told(individual)
-    stepped.settle()
+    third = stepped.complete(individual)
     assert [one.well for one in (first, second, third)] == [True] * 3
     assert (stepped.bodies, sent.results, later.results) == ([], [], [])
     make_room(stepped)
@@ -206,8 +203,7 @@ def test_one_session_is_told_in_order_although_its_acknowledgement_is_done(
     individual.send(texts(OUT, ["out"]))
     fill(stepped)
     inbox.consumer.acknowledge([1])
-    both = told(individual)
-    stepped.settle()
+    both = stepped.complete(individual)
     assert (stepped.bodies, both.results) == ([], [])
     make_room(stepped)
     assert (stepped.bodies, both.well) == (["out"], True)
@@ -309,8 +305,7 @@ def test_a_transaction_that_takes_what_waits_for_room(
     fill(stepped)
     inbox.consumer.acknowledge_through(1)
     transacted.send(texts(OUT, ["out"]))
-    done = committed(transacted)
-    stepped.settle()
+    done = stepped.commit(transacted)
     assert (done.results, sent.results) == ([], [])
     if then == "crash":
         stepped.restart()
@@ -379,8 +374,7 @@ def test_a_dead_message_stays_until_its_copy_is_stored(
         make_room(stepped)
     dead = stepped.receive(stepped.session(Mode.INDIVIDUAL), DMQ)
     assert (dead.texts, stepped.bodies) == (["x"], ["x"])
-    dead.consumer.acknowledge([1])
-    stepped.settle()
+    stepped.acknowledge(dead, [1])
     assert (rejected.well, stepped.empty) == (True, True)
 
 
@@ -608,8 +602,7 @@ def test_the_journal_is_told_that_the_dead_are_gone_when_their_copies_are_stored
     inbox = outstanding(stepped, individual, "x")
     stepped.store.fill()
     journal = record(stepped)
-    inbox.consumer.reject([1], dead=DeadReason.ERROR)
-    stepped.settle()
+    stepped.reject(inbox, [1], dead=DeadReason.ERROR)
     assert journal.steps == each(inbox.messages, "returned", "dead")
     make_room(stepped)
     assert journal.steps == each(inbox.messages, "returned", "dead", "stored", "deleted")
@@ -673,8 +666,7 @@ def test_who_takes_the_copy_of_a_dead_message_is_told_when_the_original_is_gone(
     dead = stepped.receive(dead_session, DMQ)
     assert dead.texts == ["x"]
     dead.consumer.acknowledge([1])
-    taken = told(dead_session)
-    stepped.settle()
+    taken = stepped.complete(dead_session)
     confirmed = taken.well
     stepped.restart()
     assert not (confirmed and waiting(stepped, Q)), "it is delivered again, and will die again"

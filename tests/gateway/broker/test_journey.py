@@ -142,8 +142,7 @@ def test_what_never_touches_the_disk_was_not_stored(stepped: Stepped, journal: R
     inbox = stepped.consume(stepped.session(Mode.AUTO), Q)
     session = stepped.session(Mode.AUTO)
     session.send(texts(Q, "ab"))
-    session.completion(Told())
-    stepped.settle()
+    stepped.complete(session)
     assert inbox.texts == ["a", "b"]
     assert {tuple(steps) for steps in journal.steps.values()} == {
         ("produced", "routed", "delivered", "acknowledged", "deleted", "confirmed"),
@@ -160,8 +159,7 @@ def test_a_promise_speaks_of_what_was_sent_before_it(stepped: Stepped, journal: 
     session.completion(Told())
     stepped.send(messages[3:], session)
     assert [event.id for event in journal.events if event.step == "confirmed"] == ids(messages[:3])
-    session.completion(Told())
-    stepped.settle()
+    stepped.complete(session)
     assert [event.id for event in journal.events if event.step == "confirmed"] == ids(messages)
 
 
@@ -223,8 +221,7 @@ def test_what_comes_again_is_told_apart_from_what_comes_first(
 def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal: Recorded) -> None:
     (message,) = sent(stepped, Q, 1)
     inbox = stepped.receive(stepped.session(), Q)
-    inbox.consumer.reject([1], dead=DeadReason.UNDELIVERABLE)
-    stepped.settle()
+    stepped.reject(inbox, [1], dead=DeadReason.UNDELIVERABLE)
     assert journal.steps == {
         message.message_id: [
             "produced",
@@ -246,8 +243,7 @@ def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal
     # The copy has a number of its own, from which its id does not follow.
     journal.clear()
     graveyard = stepped.receive(stepped.session(), DMQ)
-    graveyard.consumer.acknowledge([1])
-    stepped.settle()
+    stepped.acknowledge(graveyard, [1])
     assert graveyard.messages[0].seq != message.seq
     assert journal.steps == {message.message_id: ["routed", "delivered", "acknowledged", "deleted"]}
     assert {line["destination"] for line in journal.lines} == {"queue:mq.sys.dmq"}
@@ -352,8 +348,7 @@ def test_a_topic_routes_on_arrival_also_to_a_subscriber_that_is_away(
     assert "delivered" not in {event.step for event in journal.events}
     inbox = stepped.receive(session, T, **selected)
     inbox.consumer.acknowledge_through(2)
-    session.completion(Told())
-    stepped.settle()
+    stepped.complete(session)
     mine = [event for event in journal.events if event.line.get("subscription") == "d"]
     assert journeys(mine) == each(
         messages[2:], "routed", "delivered", "acknowledged", "deleted", "acknowledgement confirmed"
@@ -370,8 +365,7 @@ def test_what_is_never_confirmed_takes_a_bounded_memory(
     inbox.consumer.acknowledge(list(range(1, 40_000, 2)))
     for number in range(2, 40_000, 4):
         inbox.consumer.acknowledge([number])
-    session.completion(Told())
-    stepped.settle()
+    stepped.complete(session)
     confirmed = [e.id for e in journal.events if e.step == "acknowledgement confirmed"]
     newest = ids(messages[1::4])
     assert 8_000 <= len(confirmed) <= 16_384
@@ -414,8 +408,7 @@ def test_a_purge_is_told_also_of_what_is_in_the_store_only(stepped: Stepped) -> 
     journal = record(stepped)
     more = sent(stepped, Q, 2, persistent=False)
     stepped.settle()
-    stepped.broker.remove(stepped.broker.queue(Q))
-    stepped.settle()
+    stepped.remove(stepped.broker.queue(Q))
     deleted = [event for event in journal.events if event.step == "deleted"]
     assert {event.id for event in deleted} == set(ids(run + more))
     assert {event.line["reason"] for event in deleted} == {"removed"}
@@ -428,8 +421,7 @@ def test_below_all_only_the_dead_are_told(stepped: Stepped, level: Level) -> Non
     messages = sent(stepped, Q, 2)
     stepped.settle()
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
-    inbox.consumer.acknowledge([2])
-    stepped.settle()
+    stepped.acknowledge(inbox, [2])
     assert journal.steps == {messages[0].message_id: ["dead"]}
     record(stepped, Level.OFF)
     sent(stepped, Q, 1)
@@ -542,8 +534,7 @@ def test_after_a_change_of_level_only_what_is_new_is_confirmed(
     later = record(stepped)
     new = [text(Q, "b", persistent=False)]
     session.send(new)
-    session.completion(Told())
-    stepped.settle()
+    stepped.complete(session)
     assert later.steps == each(new, "produced", "confirmed")
 
 
@@ -552,8 +543,7 @@ def test_a_duplicate_is_no_message(stepped: Stepped, journal: Recorded) -> None:
     first, second = (text(Q, "a", properties={DUPLICATE_ID: "x"}) for _ in range(2))
     stepped.send([first], session)
     session.send([second])
-    session.completion(Told())
-    stepped.settle()
+    stepped.complete(session)
     assert journal.steps == each([first], "produced", "stored", "confirmed")
 
 
@@ -565,8 +555,7 @@ def test_an_acknowledgement_is_confirmed_with_its_receipt_once_it_is_durable(
     inbox = stepped.receive(session, Q, name="s1")
     journal.clear()
     inbox.consumer.acknowledge([1])
-    inbox.consumer.acknowledge([2])
-    stepped.settle()
+    stepped.acknowledge(inbox, [2])
     assert journal.steps == each(messages[:2], "acknowledged", "deleted")
     told = Told()
     inbox.consumer.acknowledge([3])

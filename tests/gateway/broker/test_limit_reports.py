@@ -155,8 +155,7 @@ def test_a_destination_that_is_removed_and_made_again_is_a_new_one(
     stepped = limited(tmp_path, LimitBehavior.FLOW_CONTROL)
     fill(stepped, stepped.session())
     stepped.later(100)
-    stepped.broker.remove(stepped.broker.queue(Q))
-    stepped.settle()
+    stepped.remove(stepped.broker.queue(Q))
     fill(stepped, stepped.session())
     assert taken(lines) == [BEGINS, ROOM, BEGINS]
 

@@ -90,8 +90,7 @@ def test_tries_and_pauses_go_on(stepped: Stepped, individual: Session) -> None:
     inbox = stepped.consume(individual, Q, redelivery=policy)
     stepped.send(texts(Q, ["paused", "given back", "fresh"]), individual)
     inbox.consumer.reject([1])
-    inbox.consumer.reject([2], delay_ms=0)
-    stepped.settle()
+    stepped.reject(inbox, [2], delay_ms=0)
     assert inbox.texts[-1] == "given back"
     stepped.later(20)
     stepped.restart()
@@ -113,8 +112,7 @@ def test_a_purge_during_a_pause_from_before_the_restart_is_the_end_of_it(
 ) -> None:
     inbox = stepped.consume(individual, Q)
     stepped.send(texts(Q, ["paused"]), individual)
-    inbox.consumer.reject([1], delay_ms=50_000)
-    stepped.settle()
+    stepped.reject(inbox, [1], delay_ms=50_000)
     stepped.restart()
     assert purge(stepped.broker.queue(Q), lambda count: None) == 1
     inbox = stepped.consume(stepped.session(), Q)
@@ -128,8 +126,7 @@ def test_a_paused_message_that_cannot_be_read_does_not_count_any_more(
 ) -> None:
     inbox = stepped.consume(individual, Q)
     stepped.send(texts(Q, ["paused"]), individual)
-    inbox.consumer.reject([1], delay_ms=50_000)
-    stepped.settle()
+    stepped.reject(inbox, [1], delay_ms=50_000)
     stepped.restart()
     stepped.disk.rows.clear()
     stepped.later(60)

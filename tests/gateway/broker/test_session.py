@@ -138,8 +138,7 @@ def test_a_queue_that_is_removed_takes_everything_with_it(
     inbox.consumer.acknowledge([1], within=transacted)
     inbox.consumer.reject([2], delay_ms=10_000)
     queue = stepped.broker.queue(Q)
-    stepped.broker.remove(queue)
-    stepped.settle()
+    stepped.remove(queue)
     assert [type(error) for error in inbox.failures] == [InvalidDestination]
     assert stepped.bodies == ["0"], "only what a transaction has taken is open"
     with pytest.raises(UnknownDelivery):
@@ -160,8 +159,7 @@ def test_a_commit_on_its_way_to_a_queue_that_is_removed_arrives_nowhere(stepped:
     transacted.commit(told)
     plain.send(texts(Q, ["2"]))
     stepped.turns()
-    stepped.broker.remove(stepped.broker.queue(Q))
-    stepped.settle()
+    stepped.remove(stepped.broker.queue(Q))
     assert (told.well, stepped.empty, stepped.disk.destinations) == (True, True, {})
     assert stepped.broker.memory.used == 0
 
@@ -355,8 +353,7 @@ def test_times_are_those_of_the_call_though_the_reactor_slept_before_it(
     assert run[0].timestamp == stepped.now_ms
     stepped.settle()
     stepped.clock.rightNow += 1_000
-    inbox.consumer.reject([1], delay_ms=500)
-    stepped.settle()
+    stepped.reject(inbox, [1], delay_ms=500)
     assert len(inbox.messages) == 1
     stepped.later(1)
     assert len(inbox.messages) == 2

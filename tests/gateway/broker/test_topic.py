@@ -91,11 +91,9 @@ def test_flow_control_holds_senders_until_subscribers_have_taken(tmp_path: Path)
     sender.completion(told)
     stepped.settle()
     assert not sender.writable()
-    inbox.consumer.acknowledge([1])
-    stepped.settle()
+    stepped.acknowledge(inbox, [1])
     assert told.results == [], "the limit is reached still"
-    inbox.consumer.acknowledge([2])
-    stepped.settle()
+    stepped.acknowledge(inbox, [2])
     assert (told.well, sender.writable()) == (True, True)
 
 
