@@ -37,6 +37,9 @@ from gateway.stomp.wire.grammar import COMMANDS, CONNECTING_COMMANDS
 #: Unicode's categories of control and format characters, and of separators.
 _BLANKS: Final = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))
 
+# Looking a member up in its enumeration costs more than comparing it.
+_V1_0: Final = Version.V1_0
+
 #: By version, what is sent in place of a character. The backslash is first, since others add some.
 ESCAPES: Final[dict[Version, tuple[tuple[str, str], ...]]] = {
     Version.V1_0: (("\n", " "), ("\r", " "), ("\0", " ")),
@@ -52,9 +55,12 @@ def escape_header(text: str, version: Version) -> str:
     nothing to escape.
     """
     # Containment and replace are the fastest that CPython has for short text; translate() and a
-    # regular expression cost several times as much. Nearly all text is told apart by the first line.
-    if text.isprintable() and ":" not in text and "\\" not in text:
-        return text
+    # regular expression cost several times as much.
+    if text.isprintable():
+        # As nearly all text is: only these two may be in it.
+        if (":" not in text and "\\" not in text) or version is _V1_0:
+            return text
+        return text.replace("\\", "\\\\").replace(":", "\\c")
     for character, sent in ESCAPES[version]:
         if character in text:
             text = text.replace(character, sent)
@@ -68,7 +74,7 @@ def escape_name(name: str, version: Version) -> str:
     peer would split.
     """
     text = without_edge_blanks(name)
-    if version == Version.V1_0 and ":" in text:
+    if version is _V1_0 and ":" in text:
         text = text.replace(":", "_")
     return escape_header(text, version)
 
