@@ -29,11 +29,6 @@ Q = Queue("q")
 T, U = Topic("t.a"), Topic("t.b")
 
 
-@pytest.fixture
-def stepped(tmp_path: Path) -> Stepped:
-    return Stepped(tmp_path, BrokerOptions(reap_time=0))
-
-
 # --- queues
 
 
