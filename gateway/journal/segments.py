@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from errno import ENOENT
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,10 @@ class Segments:
         """
         if self._descriptor < 0:
             self._open()
+        elif not os.fstat(self._descriptor).st_nlink:
+            # No reader would find what is written there.
+            self._let_go()
+            raise FileNotFoundError(ENOENT, "the open segment was removed", str(self._path))
         done = 0
         try:
             while done < len(data):

@@ -58,6 +58,18 @@ def test_a_segment_appears_whole_and_private(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1, "an empty one never appears"
 
 
+def test_a_segment_that_somebody_has_removed_takes_no_more_lines(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, RUN, Bounds(1 << 20, 60))
+    segments.write(LINES[0])
+    next(tmp_path.iterdir()).unlink()
+    with pytest.raises(FileNotFoundError) as refused:
+        segments.write(LINES[1])
+    assert refused.value.filename == str(tmp_path / (segment_name(RUN, 1) + ".open"))
+    segments.write(LINES[2])
+    segments.roll()
+    assert whole(tmp_path) == LINES[2]
+
+
 def test_segments_roll_by_size_and_by_age(tmp_path: Path) -> None:
     now = [100.0]
     segments = Segments(tmp_path, RUN, Bounds(25, 60), lambda: now[0])
