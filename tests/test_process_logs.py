@@ -145,13 +145,18 @@ def test_who_was_refused_and_from_where_is_a_warning(tmp_path: Path) -> None:
             assert fits(
                 rf"WARNING .* {SESSION} at {HOST}:\d+ of user 'guest' ends with ERROR: .*", line
             ), line
+            # From an address from which no connection is still being closed.
+            server, other = (HOST, gateway.port), ("127.0.0.2", 0)
             with (
-                socket.create_connection((HOST, gateway.port)),
-                Client(gateway.port, connect=False) as third,
+                socket.create_connection(server, PATIENCE, other),
+                socket.create_connection(server, PATIENCE, other),
+                socket.create_connection(server, PATIENCE, other) as third,
             ):
-                third.error()
+                assert third.recv(5) == b"ERROR"
             line = the_line(gateway, "too many connections from")
-            assert fits(rf"WARNING .* {SESSION} at {HOST}:\d+ ends with ERROR: .*", line), line
+            assert fits(rf"WARNING .* {SESSION} at 127\.0\.0\.2:\d+ ends with ERROR: .*", line), (
+                line
+            )
         # Warnings are in the instance's log as well, and whoever runs it in the foreground sees
         # them.
         for text in ("mallory", "too many connections of user", "too many connections from"):
