@@ -105,23 +105,15 @@ class _Rule:
 
     def decide(self, principal: Principal) -> bool | None:
         """Return whether it is allowed; None if this rule has no opinion."""
-        name, groups = principal.name, principal.groups
-        if name in self.deny_user:
-            return False
-        if name in self.allow_user:
-            return True
-        if not groups.isdisjoint(self.deny_group):
-            return False
-        if not groups.isdisjoint(self.allow_group):
-            return True
-        if _ALL in self.deny_user:
-            return False
-        if _ALL in self.allow_user:
-            return True
-        if groups:
-            if _ALL in self.deny_group:
+        for names, allowed, denied in (
+            ({principal.name}, self.allow_user, self.deny_user),
+            (principal.groups, self.allow_group, self.deny_group),
+            ({_ALL}, self.allow_user, self.deny_user),
+            ({_ALL} if principal.groups else (), self.allow_group, self.deny_group),
+        ):
+            if not denied.isdisjoint(names):
                 return False
-            if _ALL in self.allow_group:
+            if not allowed.isdisjoint(names):
                 return True
         return None
 
@@ -137,18 +129,10 @@ class _Rules:
     patterns: list[tuple[Callable[[str], object], _Rule]] = field(default_factory=list)
 
     def decide(self, principal: Principal, name: str) -> bool:
-        rule = self.named.get(name)
-        if rule is not None and name != _ALL:
-            verdict = rule.decide(principal)
-            if verdict is not None:
-                return verdict
-        for fits, rule in self.patterns:
-            if fits(name):
-                verdict = rule.decide(principal)
-                if verdict is not None:
-                    return verdict
-        rule = self.named.get(_ALL)
-        return rule is not None and rule.decide(principal) is True
+        found = [] if name == _ALL else [self.named.get(name)]
+        found += [rule for fits, rule in self.patterns if fits(name)]
+        verdicts = (rule.decide(principal) for rule in (*found, self.named.get(_ALL)) if rule)
+        return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
 _Table = dict[tuple[str, str], _Rules]
