@@ -108,32 +108,35 @@ class BridgeResources:
 
     def __call__(self, routes: Routes) -> None:
         """Add them."""
-        # No bridge has a slash in its name, and who asks for one is told so as of any unknown name.
-        routes.add("GET", "/v1/bridges", self._list)
-        routes.add("POST", "/v1/bridges", self._operate_on_many)
-        routes.add("GET", "/v1/bridges/<path:name>", self._one)
-        routes.add("GET", "/v1/bridges/<path:name>/level", self._level)
-        routes.add("PUT", "/v1/bridges/<path:name>/level", self._set_level)
-        routes.add("POST", "/v1/bridges/<path:name>/reload", self._reload)
-        routes.add(
-            "POST",
-            "/v1/bridges/<path:name>/<any(start, stop, pause, resume):operation>",
-            self._operate,
-        )
-        routes.add("GET", "/v1/links/<path:name>", self._links)
-        # Names of links may have slashes.
-        routes.add("GET", "/v1/links/<name>/<path:link>", self._link)
-        routes.add(
-            "POST",
-            "/v1/links/<path:name>/<any(start, stop, pause, resume):operation>",
-            self._operate_on_link,
-        )
-        routes.add("GET", "/v1/transactions/<path:name>", self._transactions)
-        routes.add(
-            "POST",
-            "/v1/transactions/<path:name>/<any(commit, rollback, forget):operation>",
-            self._order,
-        )
+        for method, path, answer in (
+            # No bridge has a slash in its name, and who asks for one is told so as of any unknown name.
+            ("GET", "/v1/bridges", self._list),
+            ("POST", "/v1/bridges", self._operate_on_many),
+            ("GET", "/v1/bridges/<path:name>", self._one),
+            ("GET", "/v1/bridges/<path:name>/level", self._level),
+            ("PUT", "/v1/bridges/<path:name>/level", self._set_level),
+            ("POST", "/v1/bridges/<path:name>/reload", self._reload),
+            (
+                "POST",
+                "/v1/bridges/<path:name>/<any(start, stop, pause, resume):operation>",
+                self._operate,
+            ),
+            ("GET", "/v1/links/<path:name>", self._links),
+            # Names of links may have slashes.
+            ("GET", "/v1/links/<name>/<path:link>", self._link),
+            (
+                "POST",
+                "/v1/links/<path:name>/<any(start, stop, pause, resume):operation>",
+                self._operate_on_link,
+            ),
+            ("GET", "/v1/transactions/<path:name>", self._transactions),
+            (
+                "POST",
+                "/v1/transactions/<path:name>/<any(commit, rollback, forget):operation>",
+                self._order,
+            ),
+        ):
+            routes.add(method, path, answer)
 
     # --- bridges
 

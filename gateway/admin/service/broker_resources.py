@@ -65,19 +65,22 @@ class BrokerResources:
 
     def __call__(self, routes: Routes) -> None:
         """Add them."""
-        routes.add("GET", "/v1/broker", self._whole)
-        routes.add("GET", "/v1/destinations", self._destinations)
-        routes.add("POST", "/v1/destinations", self._create)
-        routes.add("GET", "/v1/destination", self._destination)
-        routes.add("PUT", "/v1/destination", self._update)
-        routes.add("DELETE", "/v1/destination", self._destroy)
-        routes.add("POST", "/v1/destination/purge", self._purge)
-        routes.add("GET", "/v1/durables", self._durables)
-        routes.add("DELETE", "/v1/durable", self._destroy_durable)
-        routes.add("GET", "/v1/connections", self._connections)
-        routes.add("DELETE", "/v1/connection", self._destroy_connection)
-        routes.add("GET", "/v1/branches", self._prepared)
-        routes.add("POST", "/v1/branches/<any(commit, rollback, forget):operation>", self._order)
+        for method, path, answer in (
+            ("GET", "/v1/broker", self._whole),
+            ("GET", "/v1/destinations", self._destinations),
+            ("POST", "/v1/destinations", self._create),
+            ("GET", "/v1/destination", self._destination),
+            ("PUT", "/v1/destination", self._update),
+            ("DELETE", "/v1/destination", self._destroy),
+            ("POST", "/v1/destination/purge", self._purge),
+            ("GET", "/v1/durables", self._durables),
+            ("DELETE", "/v1/durable", self._destroy_durable),
+            ("GET", "/v1/connections", self._connections),
+            ("DELETE", "/v1/connection", self._destroy_connection),
+            ("GET", "/v1/branches", self._prepared),
+            ("POST", "/v1/branches/<any(commit, rollback, forget):operation>", self._order),
+        ):
+            routes.add(method, path, answer)
 
     def _whole(self, request: AdminRequest) -> object:
         return {**_fields(self._broker.broker()), **self._about()}
