@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTime
@@ -43,12 +43,9 @@ _MOST_THROWN_AWAY: Final = 1024 * 1024
 Resources = Callable[[Routes], None]
 
 
-class RegisterPort(Protocol):
-    """The port mapper's ``register``."""
-
-    def __call__(
-        self, name: str, protocol: str, type: str, port: int, properties: dict[str, str], /
-    ) -> Callable[[], None]: ...
+#: The port mapper's ``register``: name, protocol, type, port and properties of a service. Returns
+#: what takes it back.
+RegisterPort = Callable[[str, str, str, int, dict[str, str]], Callable[[], None]]
 
 
 class AdminService:

@@ -10,9 +10,8 @@ import hmac
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
@@ -47,21 +46,6 @@ _WAITING: Final = 1000
 _REMEMBERED: Final = 10_000
 
 _log: Final = Logger()
-
-
-class Reactor(Protocol):
-    """The needed part of the reactor.
-
-    ``IReactorFromThreads`` and ``IReactorCore``.
-    """
-
-    def callFromThread(self, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
-
-    def addSystemEventTrigger(
-        self, phase: str, eventType: str, callable: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any: ...
-
-    def removeSystemEventTrigger(self, triggerID: Any) -> Any: ...
 
 
 class CannotVerify(Exception):
@@ -103,7 +87,7 @@ class Passcodes:
 
     def __init__(
         self,
-        reactor: Reactor,
+        reactor: Any,
         threads: int = _THREADS,
         waiting: int = _WAITING,
         remembered: int = _REMEMBERED,
@@ -228,7 +212,7 @@ class Passcodes:
         while self._idle and (digest := self._queue.take()) is not None:
             hash, passcode = self._waiting.pop(digest)
             self._idle -= 1
-            work = deferToThreadPool(self._reactor, self._pool, _verify, hash, passcode)  # type: ignore[arg-type]
+            work = deferToThreadPool(self._reactor, self._pool, _verify, hash, passcode)
             work.addBoth(self._finished, digest)
 
     def _finished(self, result: bool | Failure, digest: bytes) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -32,7 +32,6 @@ from gateway.broker.security.logins import Logins, Rank
 from gateway.broker.security.passcodes import (
     CannotVerify,
     Passcodes,
-    Reactor,
     TooManyWait,
     hash_passcode,
     is_hash,
@@ -111,7 +110,7 @@ class Users:
     def __init__(
         self,
         path: Path,
-        reactor: Reactor,
+        reactor: Any,
         passcodes: Passcodes | None = None,
         logins: Logins | None = None,
     ) -> None:

@@ -4,7 +4,7 @@ import base64
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
 from gateway.broker.security.logins import FREE, Logins, Rank
-from gateway.broker.security.passcodes import Passcodes, Reactor, TooManyWait, hash_passcode
+from gateway.broker.security.passcodes import Passcodes, TooManyWait, hash_passcode
 from gateway.broker.security.users import (
     Principal,
     User,
@@ -36,7 +36,7 @@ from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from tests.on_reactor import on_reactor
 
-reactor = cast(Reactor, global_reactor)
+reactor = cast(Any, global_reactor)
 
 #: Of "sesame". Always the same, as it is in the names of tests.
 HASH = (
