@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -30,6 +30,8 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _SKEW: Final = timedelta(minutes=10)
 #: ub-common-name of RFC 5280, appendix A.1.
 _LONGEST_COMMON_NAME: Final = 64
+
+E = TypeVar("E", bound=x509.ExtensionType)
 
 
 class KeyType(Enum):
@@ -251,6 +253,17 @@ class Authority:
         )
 
 
+def extension(
+    extended: x509.Certificate | x509.CertificateRevocationList | x509.RevokedCertificate,
+    kind: type[E],
+) -> E | None:
+    """Return the extension of that kind; None where there is none."""
+    try:
+        return extended.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
 def identifier_of(certificate: x509.Certificate) -> str:
     """An authority's subject key identifier in hexadecimal."""
     return _subject_key_identifier(certificate).digest.hex()
@@ -269,12 +282,7 @@ def common_name(certificate: x509.Certificate) -> str | None:
 
 def alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
     """The subject alternative names, in their order."""
-    try:
-        return list(
-            certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        )
-    except x509.ExtensionNotFound:
-        return []
+    return list(extension(certificate, x509.SubjectAlternativeName) or ())
 
 
 def purpose_of(certificate: x509.Certificate) -> Purpose | None:
@@ -282,10 +290,7 @@ def purpose_of(certificate: x509.Certificate) -> Purpose | None:
 
     None if it is an authority's, or for something else.
     """
-    try:
-        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return None
+    usages = extension(certificate, x509.ExtendedKeyUsage) or ()
     if ExtendedKeyUsageOID.SERVER_AUTH in usages:
         return Purpose.SERVER
     return Purpose.CLIENT if ExtendedKeyUsageOID.CLIENT_AUTH in usages else None
@@ -372,8 +377,6 @@ def _key_usage(
 
 
 def _subject_key_identifier(certificate: x509.Certificate) -> x509.SubjectKeyIdentifier:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:
-        # An authority of another make; this is what RFC 5280, section 4.2.1.2, suggests for it.
-        return x509.SubjectKeyIdentifier.from_public_key(certificate.public_key())
+    found = extension(certificate, x509.SubjectKeyIdentifier)
+    # Without one it is of another make; RFC 5280, section 4.2.1.2, suggests this for it.
+    return found or x509.SubjectKeyIdentifier.from_public_key(certificate.public_key())

@@ -34,6 +34,7 @@ from certs.authority import (
     Purpose,
     Revocation,
     check_common_name,
+    extension,
     make_key,
 )
 from certs.files import (
@@ -360,11 +361,18 @@ class KeyStore:
         """
         revoked = {each.serial: each for each in register.revocations(authority.identifier)}
         for listed in self._listed(authority, register):
-            register.list_number = max(register.list_number, _number(listed))
+            number = extension(listed, x509.CRLNumber)
+            if number is not None:
+                register.list_number = max(register.list_number, number.crl_number)
             for entry in listed:
+                reason = extension(entry, x509.CRLReason)
                 revoked.setdefault(
                     entry.serial_number,
-                    Revocation(entry.serial_number, entry.revocation_date_utc, _reason(entry)),
+                    Revocation(
+                        entry.serial_number,
+                        entry.revocation_date_utc,
+                        None if reason is None else reason.reason,
+                    ),
                 )
         register.list_number += 1
         self._save(register)
@@ -477,20 +485,6 @@ def ending(store: KeyStore, now: datetime, within: timedelta) -> list[Ending]:
         found += [("crl", store.revocation_list, end) for end in ends if end is not None]
     near = [Ending(name, path, end, end - now) for name, path, end in found if end - now <= within]
     return sorted(near, key=lambda each: (each.end, each.name))
-
-
-def _number(revocations: x509.CertificateRevocationList) -> int:
-    try:
-        return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-    except x509.ExtensionNotFound:
-        return 0
-
-
-def _reason(entry: x509.RevokedCertificate) -> x509.ReasonFlags | None:
-    try:
-        return entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
-    except x509.ExtensionNotFound:
-        return None
 
 
 @contextmanager

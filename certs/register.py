@@ -127,19 +127,11 @@ class Register:
             else datetime.fromisoformat(record.revoked)
         )
 
-    def revoked_serials(self, authority: str | None = None) -> list[int]:
-        """Return the serial numbers of the certificates that are revoked.
+    def revocations(self, authority: str | None = None) -> list[Revocation]:
+        """Return the certificates that are revoked.
 
-        :param authority: only those of this one; None: of any.
+        :param authority: only those on this one's revocation list; None: of any.
         """
-        return [
-            serial
-            for serial, record in self._records.items()
-            if record.revoked is not None and (authority is None or record.authority == authority)
-        ]
-
-    def revocations(self, authority: str) -> list[Revocation]:
-        """What belongs on that authority's revocation list."""
         return [
             Revocation(
                 serial,
@@ -147,5 +139,5 @@ class Register:
                 None if record.reason is None else x509.ReasonFlags(record.reason),
             )
             for serial, record in self._records.items()
-            if record.authority == authority and record.revoked is not None
+            if record.revoked is not None and (authority is None or record.authority == authority)
         ]

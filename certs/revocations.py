@@ -48,14 +48,14 @@ def difference(register: Path, revocations: Path, authority: Path) -> Difference
             return None
         return Difference(
             register,
-            f"is missing. The {_certificates(_count(revocations))} on {revocations} stay revoked; but what else was issued is not known any more, "
+            f"is missing. The {_certificates(len(_entries(revocations)))} on {revocations} stay revoked; but what else was issued is not known any more, "
             "and cannot be revoked by name. Expected it from a backup",
         )
     issued = Register.load(register)
     if not revocations.exists():
-        if not issued.list_number and not issued.revoked_serials():
+        count = len(issued.revocations())
+        if not issued.list_number and not count:
             return None
-        count = len(issued.revoked_serials())
         would = (
             f"; it has {_certificates(count)} revoked, which would be accepted again"
             if count
@@ -69,10 +69,10 @@ def difference(register: Path, revocations: Path, authority: Path) -> Difference
     listed = {each.serial_number for each in _entries(revocations)}
     authorities = read_certificates(authority) if authority.exists() else []
     lacking = [
-        f"{serial:x}"
+        f"{revoked.serial:x}"
         for each in authorities
-        for serial in issued.revoked_serials(identifier_of(each))
-        if serial not in listed
+        for revoked in issued.revocations(identifier_of(each))
+        if revoked.serial not in listed
     ]
     if not lacking:
         return None
@@ -91,10 +91,6 @@ def _anew(authority: Path) -> str:
 
 def _entries(revocations: Path) -> Sequence[x509.RevokedCertificate]:
     return [entry for each in read_revocation_lists(revocations) for entry in each]
-
-
-def _count(revocations: Path) -> int:
-    return len(_entries(revocations))
 
 
 def _certificates(count: int) -> str:
