@@ -37,38 +37,36 @@ GRACE_S: Final = 2.0
 _IDS_LENGTH: Final = 8000
 
 
-class Lost:
-    """Ends what waits for deliveries when the connection is lost."""
+class Reader:
+    """A connection of an administrator.
+
+    :ivar connection: the connection, set before the reader is used.
+    """
+
+    connection: Connection
 
     def __init__(self) -> None:
-        self.error: MessagingError | None = None
+        self._error: MessagingError | None = None
         self._waiting: list[Deferred[None]] = []
 
-    def __call__(self, error: MessagingError) -> None:
-        if self.error is None:
-            self.error = error
+    def lost(self, error: MessagingError) -> None:
+        """End what waits for deliveries: the connection or a consumer is lost."""
+        if self._error is None:
+            self._error = error
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.called:
-                each.errback(self.error)
+                each.errback(self._error)
 
     def watch(self, waiting: Deferred[None]) -> None:
-        """Fail a Deferred when the connection or the consumer is lost.
+        """Fail a Deferred when the connection or a consumer is lost.
 
         :raises MessagingError: it is lost already.
         """
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
         self._waiting = [each for each in self._waiting if not each.called]
         self._waiting.append(waiting)
-
-
-class Reader:
-    """A connection of an administrator. :param lost: is told when it is lost."""
-
-    def __init__(self, connection: Connection, lost: Lost) -> None:
-        self.connection = connection
-        self.lost = lost
 
     async def first(self, queue: Destination, selector: str | None, most: int) -> list[Message]:
         """Return the first messages that the selector matches.
@@ -90,12 +88,12 @@ async def reader(
 
     :raises MessagingError: the broker refuses.
     """
-    lost = Lost()
-    connection = await provider.connect(credentials(), None, lost)
+    reading = Reader()
+    reading.connection = await provider.connect(credentials(), None, reading.lost)
     try:
-        yield Reader(connection, lost)
+        yield reading
     finally:
-        await connection.close()
+        await reading.connection.close()
 
 
 class _Reading:
@@ -104,7 +102,7 @@ class _Reading:
     def __init__(self, reading: Reader, session: Session, what: Subscription) -> None:
         self._got: list[tuple[int, Message]] = []
         self._ended = False
-        self._lost = reading.lost
+        self._reading = reading
         self._waiter: Deferred[None] | None = None
         self.consumer = session.consumer(what, self._deliver, reading.lost)
 
@@ -126,7 +124,7 @@ class _Reading:
     def _more(self) -> Deferred[None]:
         """Fires with the next delivery; fails when the connection is lost."""
         waiter = self._waiter = Deferred()
-        self._lost.watch(waiter)
+        self._reading.watch(waiter)
         return waiter
 
 
@@ -140,11 +138,8 @@ class Browsing(_Reading):
         if selector:
             # Raises the same error for every provider.
             parse(selector)
-        super().__init__(
-            reading,
-            reading.connection.session(Mode.AUTO),
-            Subscription(queue, selector=selector or None, browse=True),
-        )
+        what = Subscription(queue, selector=selector or None, browse=True)
+        super().__init__(reading, reading.connection.session(Mode.AUTO), what)
         self.consumer.start()
 
     async def next(self, most: int) -> list[Message]:
