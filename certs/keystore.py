@@ -221,7 +221,9 @@ class KeyStore:
                 write_private(self.authority_certificate, certificate_pem(authority.certificate))
                 return authority.certificate
             path = self.server_certificate if name == SERVER_NAME else self.client_files(name)[0]
-            old = self._certificate(path)
+            if not path.exists():
+                raise KeyStoreError(f"{path} does not exist")
+            old = read_certificates(path)[0]
             if register.revoked(old.serial_number) is not None:
                 raise KeyStoreError(f"{path} is revoked; make a new one")
             with _refusals():
@@ -405,11 +407,6 @@ class KeyStore:
         certificate.unlink(missing_ok=True)
         write_private(key, key_pem(issued.key, password))
         write_private(certificate, certificate_pem(issued.certificate))
-
-    def _certificate(self, path: Path) -> x509.Certificate:
-        if not path.exists():
-            raise KeyStoreError(f"{path} does not exist")
-        return read_certificates(path)[0]
 
     def _vacant(self, path: Path, force: bool) -> None:
         if path.exists() and not force:
