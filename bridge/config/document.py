@@ -186,7 +186,7 @@ def _content_model(content: Any) -> Iterator[tuple[str, str]]:
 
 def too_large(origin: str) -> Problem:
     """Return the problem of a document of more than :data:`LARGEST` octets."""
-    return _of_document(origin, f"a document of at most {LARGEST} octets")
+    return of_document(origin, f"a document of at most {LARGEST} octets")
 
 
 def parse(data: bytes, origin: str) -> tuple[Element | None, list[Problem]]:
@@ -221,18 +221,19 @@ def parse(data: bytes, origin: str) -> tuple[Element | None, list[Problem]]:
         report.add(*wrong)
     if next(structure, None) is not None:
         expected = f"fewer problems of its form; only the first {_MOST_PROBLEMS} are listed"
-        report.problems.append(_of_document(origin, expected))
+        report.problems.append(of_document(origin, expected))
     grammar = dtd()
     if not report.problems and not grammar.validate(tree):
         # The checks above are meant to say all that the DTD demands. If they ever do not, the
         # document is refused nevertheless.
         wrong = grammar.error_log[0]
         expected = f"a document that conforms to the DTD: {_sentence(wrong.message)}"
-        report.problems.append(_of_document(origin, expected, wrong.line))
+        report.problems.append(of_document(origin, expected, wrong.line))
     return root, report.problems
 
 
-def _of_document(origin: str, expected: str, line: int = 0) -> Problem:
+def of_document(origin: str, expected: str, line: int = 0) -> Problem:
+    """Return a problem of a whole document."""
     return Problem(origin, line, "", "", None, expected)
 
 
@@ -250,8 +251,8 @@ def _syntax(log: Any, otherwise: str, origin: str) -> list[Problem]:
         else:
             expected = "well-formed XML"
         found = f"{expected}; at column {wrong.column}: {_sentence(wrong.message)}"
-        problems.append(_of_document(origin, found, wrong.line))
-    return problems or [_of_document(origin, f"well-formed XML; {_sentence(otherwise)}")]
+        problems.append(of_document(origin, found, wrong.line))
+    return problems or [of_document(origin, f"well-formed XML; {_sentence(otherwise)}")]
 
 
 def _sentence(message: str) -> str:

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.web.iweb import IPolicyForHTTPS
 
-from bridge.config.document import LARGEST, too_large
+from bridge.config.document import LARGEST, of_document, too_large
 from bridge.config.model import Bridge
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.config.reader import read
@@ -84,12 +84,12 @@ def read_file(path: Path) -> tuple[bytes, str]:
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise ConfigurationError([_unusable(path, "a regular file")])
+                raise ConfigurationError([of_document(str(path), "a regular file")])
             data = file.read(LARGEST + 1)
     except (OSError, ValueError) as failed:
         reason = failed.strerror if isinstance(failed, OSError) and failed.strerror else str(failed)
         raise ConfigurationError(
-            [_unusable(path, f"a file that can be read: {reason}")]
+            [of_document(str(path), f"a file that can be read: {reason}")]
         ) from failed
     if len(data) > LARGEST:
         raise ConfigurationError([too_large(str(path))])
@@ -178,7 +178,7 @@ async def _contents(
         return await reading
     except TimeoutError:
         expected = f"a file that can be read within {timeout_s:g} seconds"
-        raise ConfigurationError([Problem(str(location), 0, "", "", None, expected)]) from None
+        raise ConfigurationError([of_document(str(location), expected)]) from None
 
 
 def _located(text: str, folder: Path, *, remote: bool) -> Path | str:
@@ -232,7 +232,3 @@ def _remote(parts: SplitResult) -> str:
 
 def _without_credentials(text: str) -> str:
     return _CREDENTIALS.sub(f"//{HIDDEN}@", text)
-
-
-def _unusable(path: Path, expected: str) -> Problem:
-    return Problem(str(path), 0, "", "", None, expected)

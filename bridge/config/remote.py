@@ -25,8 +25,8 @@ from twisted.web.client import (
 from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IPolicyForHTTPS, IResponse
 
-from bridge.config.document import LARGEST, too_large
-from bridge.config.problems import ConfigurationError, Problem
+from bridge.config.document import LARGEST, of_document, too_large
+from bridge.config.problems import ConfigurationError
 from gateway.instance.settings import printable
 
 TIMEOUT_S: Final = 30.0
@@ -77,7 +77,7 @@ async def _fetched(agent: Agent, url: str) -> bytes:
         )
         _discard(response, url)
         expected = f"a web server that has the document, and it answers {status}{leads}"
-        raise ConfigurationError([Problem(url, 0, "", "", None, expected)])
+        raise ConfigurationError([of_document(url, expected)])
     if isinstance(response.length, int) and response.length > LARGEST:
         _discard(response, url)
         raise ConfigurationError([too_large(url)])
@@ -133,9 +133,7 @@ def _timed_out(result: object, timeout_s: float) -> NoReturn:
 
 
 def _without(url: str, reason: str) -> ConfigurationError:
-    return ConfigurationError(
-        [Problem(url, 0, "", "", None, f"a web server that has the document: {reason}")]
-    )
+    return ConfigurationError([of_document(url, f"a web server that has the document: {reason}")])
 
 
 def _sentence(error: BaseException | None) -> str:
