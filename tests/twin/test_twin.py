@@ -32,7 +32,7 @@ MUTANTS: Final = {
     ),
     "does not delete from the store": (
         "gateway/broker",
-        r"batch\.deletes\[seq\] = None",
+        r"gathering\.batch\.deletes\[seq\] = None",
         "pass",
         "store",
     ),
@@ -55,7 +55,7 @@ MUTANTS: Final = {
         "out",
     ),
     "does not tell the journal what is stored": (
-        "gateway/broker",
+        "gateway",
         r"on_stored = .*\.stored if .*",
         "on_stored = None",
         "journal",
@@ -68,14 +68,14 @@ MUTANTS: Final = {
     ),
     "sends receipts before the commit": (
         "gateway/broker",
-        r"self\._gathering\.waiters\.append\(waiter\)",
+        r"self\._gathering\.waiters\.append\(\(waiter, inserts\)\)",
         "self._turn.dispatch(lambda: waiter(None))",
         "out",
     ),
     "gives up the wrong message at a limit": (
         "gateway/broker",
-        r"else self\.backlog\.oldest\(\)",
-        "else self.backlog.least()",
+        r"else self\.dispatch\.backlog\.oldest\(\)",
+        "else self.dispatch.backlog.least()",
         "journal",
     ),
 }
@@ -99,6 +99,12 @@ def mutate(tree: Path, below: str, pattern: str, replacement: str) -> None:
             found += count
             file.write_text(text)
     assert found, f"no source below {below} has {pattern}: give the mutant another text"
+
+
+def test_every_mutant_has_a_text_of_the_sources(tmp_path: Path) -> None:
+    tree = copied(tmp_path)
+    for below, pattern, replacement, _ in MUTANTS.values():
+        mutate(tree, below, pattern, replacement)
 
 
 @pytest.mark.long
