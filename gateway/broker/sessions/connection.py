@@ -7,6 +7,7 @@ destinations. What its user may do is :mod:`gateway.broker.sessions.routing`'s t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -39,6 +40,8 @@ from gateway.messaging.selector.selector import Selector, parse
 
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"
+#: Topics of which a durable subscription remembers whether its user may read them.
+_TOPICS: Final = 100
 
 
 class EmbeddedConnection:
@@ -215,7 +218,8 @@ class EmbeddedConnection:
                 and same_text
                 and existing.no_local == spec.no_local
             ):
-                existing.read_by(self.routing.reader())
+                # It is asked about each message that waits.
+                existing.read_by(lru_cache(_TOPICS)(self.routing.reader()))
                 broker.wild.look_again(existing)
                 if spec.no_local:
                     existing.origin = self.number
