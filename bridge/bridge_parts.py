@@ -205,10 +205,7 @@ class Parts:
 
 
 def refusal_of(link: JMSLink | RefusedLink) -> str:
-    """Return why an enabled link cannot be started; "" if it can.
-
-    Also "" where it is disabled.
-    """
+    """Return why a link cannot be started; "" if it can or is disabled."""
     return link.reason if isinstance(link, RefusedLink) and link.config.enabled else ""
 
 

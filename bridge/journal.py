@@ -305,7 +305,7 @@ class BatchLines:
     def written(self) -> Deferred[None] | None:
         """Fire when the kernel has the lines of what was received and sent.
 
-        Also when the journal has stopped; None where that is so already.
+        It also fires when the journal stops. Return None if there is nothing to wait for.
         """
         if not self.everything:
             return None

@@ -105,7 +105,7 @@ def gather(
 def when_all_ended(awaited: Mapping[str, Deferred[Any]], over: Callable[[], None]) -> None:
     """Call ``over`` once, as soon as all have succeeded or failed.
 
-    At once where nothing is awaited. Others may wait for them, too.
+    With nothing to await it is called at once. Others may wait for the same Deferreds.
     """
     left = set(awaited)
 

@@ -225,9 +225,9 @@ class Link:
 
     @property
     def batch_size(self) -> int:
-        """Messages of one batch, at most.
+        """The most messages of one batch.
 
-        Where nothing was said of AT_MOST_ONCE it is one: what a crash loses is a batch.
+        The default for AT_MOST_ONCE is one, because a crash loses the whole batch.
         """
         if self.max_batch_size is not None:
             return self.max_batch_size
@@ -312,7 +312,7 @@ class Bridge:
     def destination(self, ref_name: str) -> Destination | None:
         """Return the destination of that ``ref-name``, or None.
 
-        For a transformer's ``branch_to``.
+        Transformers name it in ``branch_to``.
         """
         return next(
             (destination for destination in self.destinations if destination.ref_name == ref_name),

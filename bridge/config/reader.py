@@ -492,9 +492,9 @@ class _Reader:
         return dmq
 
     def _referred(self, element: Element, attribute: str, known: Mapping[str, T]) -> T | None:
-        """Return what a reference refers to.
+        """Return what a reference refers to; None, with a report, if nothing.
 
-        Where there is nothing, report it unless the DTD's check has done so, and return None.
+        Faults that the DTD's check has reported are not reported again.
         """
         tag = attribute.removesuffix("-ref")
         wanted = element.attributes.get(attribute)

@@ -118,7 +118,7 @@ class AdministeredFactory:
     def product(self) -> str:
         """What the last connection called itself. Never empty.
 
-        Before the first it is the class of the provider's factory, or else its kind.
+        Before the first connection it is the class of the provider's factory, or else its kind.
         """
         return self._product or self._class_name() or self.kind
 

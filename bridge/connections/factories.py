@@ -83,7 +83,7 @@ _log: Final = Logger(namespace="bridge")
 def installed() -> dict[str, EntryPoint]:
     """Return the providers of other packages by name.
 
-    Of two of one name it is the first on Python's path.
+    If two have the same name, the first on Python's path is returned.
     """
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):

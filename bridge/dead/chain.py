@@ -39,7 +39,7 @@ _LINE: Final = 12_000
 class NotBuried(MessagingError):
     """No queue has taken a dead message; the source must keep it.
 
-    Or the chain was stopped before its end.
+    It is also raised when the chain was stopped before its end.
 
     :param message_id: of the original. :param failures: of each queue that did not take it. :param
         taken_by: queues that have it nevertheless.

@@ -114,9 +114,9 @@ class LinkEndpoints:
 
     @property
     def held_ms(self) -> int:
-        """Return the timestamp of the oldest message in flight.
+        """Return when the oldest message in flight was sent, in epoch ms.
 
-        In epoch milliseconds; 0 when none is, -1 when unknown.
+        The result is 0 when no message is in flight, and -1 when the timestamp is unknown.
         """
         times = [] if self._pump is None else self._pump.times()
         if self._source is not None:
@@ -144,9 +144,9 @@ class LinkEndpoints:
 
     @property
     def once_by(self) -> OnceBy | None:
-        """Return what makes each message be transferred once; None if nothing.
+        """Return what makes each message be transferred once.
 
-        Also None until that is known.
+        The result is None if nothing does, or if it is not known yet.
         """
         return None if self._pump is None else self._pump.delivery.once_by
 

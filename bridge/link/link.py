@@ -222,7 +222,7 @@ class JMSLink:
     def configure(self, bridge: Bridge) -> None:
         """Apply a bridge file that says the same of this link.
 
-        From the next message on what it says of the bridge counts.
+        Its settings of the bridge hold from the next message on.
         """
         self._bridge = bridge
         self._moved.as_info = bridge.log_message_transfer
@@ -231,7 +231,7 @@ class JMSLink:
     def look(self) -> Deferred[None]:
         """Have :meth:`status` report the lag as it is now.
 
-        For a source that must be browsed, as it was at most ten seconds ago.
+        The lag of a source that must be browsed may be up to ten seconds old.
 
         :returns: fires, never with an error, soon.
         """

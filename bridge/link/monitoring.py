@@ -226,7 +226,7 @@ _SLICE_S: Final = 1.0
 class Rate:
     """Counts events, and gives their mean rate over the last minute.
 
-    Or since the first where that is less.
+    In the first minute it is the mean since the first event.
 
     :param seconds: a clock that only goes forward.
     """

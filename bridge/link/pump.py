@@ -231,7 +231,7 @@ class Pump:
     async def run(self, source: LinkSource[Any], sides: Sides) -> None:
         """Move messages until :meth:`halt`, which lets a batch be finished.
 
-        Not at all while that holds.
+        If it was halted before, no batch is begun.
 
         May be called again after a failure. A batch that is kept is continued if ``source`` is
         still the one it came by.

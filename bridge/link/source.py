@@ -404,11 +404,11 @@ class XASource(LinkSource[XASession]):
         self._messages = 0
 
     def consume(self) -> None:
-        """Have a consumer, if there is not one yet.
+        """Make a consumer, if there is not one yet.
 
-        Not before the resource manager has finished what was prepared there: a broker may hand
-        messages to a consumer ahead of all credit, and those of a branch that is rolled back only
-        then would come behind them.
+        Call it only after the resource manager has finished what was prepared there. A broker may
+        hand messages to a consumer ahead of all credit, and those of a branch that is rolled back
+        later would come behind them.
 
         :raises MessagingError: of :meth:`Session.consumer`. :raises SourceLost:
         """
@@ -449,7 +449,7 @@ class XASource(LinkSource[XASession]):
     async def batch(self, size: int) -> Sequence[Received]:
         """Return the messages of a begun branch, ``size`` at most, in order.
 
-        Or those that came within their time. No others come before this is called again.
+        There may be fewer, if no more arrive in time. No others come before this is called again.
 
         :returns: empty where :meth:`interrupt` was called before one had come. :raises SourceLost:
         """

@@ -71,9 +71,9 @@ _STALLS: Final = {
 
 
 def remedy(error: BaseException) -> str:
-    """Return what to do about an error or its cause; "" if nothing is known.
+    """Return what to do about an error or its cause.
 
-    Also where the error says it.
+    The result is "" if no remedy is known, or if the error itself names it.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -244,7 +244,7 @@ class Retries:
     def of_factory(cls, factory: ConnectionFactory) -> Retries:
         """Return the attempts that the factory configures (Open MQ's Table 12-8).
 
-        By ``connect-attempts`` and ``connect-attempt-interval-in-seconds``.
+        They are its ``connect-attempts`` and ``connect-attempt-interval-in-seconds``.
         """
         return cls(
             factory.connect_attempts,

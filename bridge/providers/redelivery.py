@@ -1,6 +1,4 @@
-"""When a client delivers rejected messages again.
-
-For brokers that do not do it themselves.
+"""Redelivery of rejected messages by a client whose broker does not do it.
 
 Owns the redelivery policy of one consumer and the deliveries that wait for their pause. Burying
 dead messages is the consumer's business.

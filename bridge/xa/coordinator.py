@@ -164,7 +164,7 @@ class Coordinator:
     def waits_for(self) -> Mapping[str, int]:
         """Count the settled transactions with work left, by ``ref-name``.
 
-        For a warning at the start.
+        A warning at the start gives these counts.
         """
         counts: dict[str, int] = {}
         for run in self._runs.values():
@@ -201,9 +201,9 @@ class Coordinator:
         return self._order(id, Order.ROLLBACK)
 
     def forget(self, id: str) -> Deferred[None]:
-        """Forget a HEURISTIC transaction here and at its resource managers.
+        """Operator's forget: drop a HEURISTIC transaction everywhere.
 
-        By an operator's order.
+        It is forgotten here and at its resource managers.
 
         It is FORGETTING until the recovery of those that cannot be reached now. A second order
         forgets it here at once.

@@ -143,9 +143,9 @@ class DecisionLog(Protocol):
 
 
 class Presumptions:
-    """The remembered presumed branches: the last :data:`MOST_PRESUMED`.
+    """The presumed branches that are remembered.
 
-    While they are not too old.
+    They are the last :data:`MOST_PRESUMED`, without those older than :data:`PRESUMED_KEPT_MS`.
 
     :param known: from earlier, in the order in which they came.
     """
@@ -170,9 +170,9 @@ class Presumptions:
             first = next(iter(self))
 
     def of(self, gtrid: bytes) -> Collection[bytes]:
-        """Return a transaction's presumed branches; if any, it was decided.
+        """Return the branch qualifiers of a transaction's presumed branches.
 
-        By their qualifiers.
+        A transaction with any was decided.
         """
         return self._branches.get(gtrid, ())
 

@@ -89,9 +89,9 @@ class Transaction:
 
     @property
     def left(self) -> Sequence[str]:
-        """Return the resource managers that may hold a branch after a rollback.
+        """Return the ``ref-name`` of each branch that a rollback may have left.
 
-        By ``ref-name``; recovery has yet to roll it back there.
+        Recovery has yet to roll the branch back there.
         """
         return [
             branch.ref_name for branch in self._run.now.branches if branch.state is BranchState.LEFT
@@ -147,7 +147,7 @@ class Transaction:
     async def meet(self, rm: str, resource: XAResource) -> int | None:
         """Ask whether a session shares the resource manager of a participant.
 
-        Of the same name. The answer holds for this transaction.
+        Only participants of the same name are asked. The answer holds for this transaction.
 
         :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
         """
@@ -215,9 +215,9 @@ class Transaction:
     async def commit(
         self, after: Transaction | None = None, first: Deferred[None] | None = None
     ) -> Committed:
-        """End the associations, then commit in two phases, or in one.
+        """End the associations, then commit in two phases.
 
-        In one where there is one branch.
+        A single branch is committed in one phase.
 
         :param after: a decided transaction whose messages come before these. Unless it is committed
             everywhere, this one is rolled back, with ProviderUnavailable as the cause.

@@ -191,7 +191,7 @@ def step(now: GlobalTransaction, event: Event) -> Step:
 def _not_started(now: GlobalTransaction, failed: int | None) -> GlobalTransaction:
     """Go on without the session that could not take part.
 
-    Where it was asked to end the branch already, its answer to that says all.
+    If it was asked to end the branch already, nothing changes: that answer decides.
     """
     if failed is None or now.state is not TransactionState.ACTIVE:
         return now
@@ -374,9 +374,10 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
 
 
 def is_unheard_of(now: GlobalTransaction, branch: Branch) -> bool:
-    """Return whether a branch to be committed was unknown at its manager.
+    """Return whether the resource manager did not know a decided branch.
 
-    Or at another of its name. If it is reported later, it is committed.
+    The manager asked may be another of the same name. If the branch is reported later, it is
+    committed.
     """
     return (
         now.decided

@@ -123,7 +123,7 @@ def is_one_of_several(rm: str) -> bool:
 class Started:
     """A resource manager was asked to begin a branch.
 
-    Where it cannot, all that its session is asked of the branch fails, too.
+    If it cannot, the session's later calls for the branch fail, too.
     """
 
     branch: Branch
@@ -133,7 +133,7 @@ class Started:
 class Joined:
     """One more session was asked to take part in a branch.
 
-    Where it cannot, likewise.
+    If it cannot, the session's later calls for the branch fail, too.
     """
 
     branch: int
@@ -305,7 +305,7 @@ class Remove:
 class Presume:
     """Remember a branch as committed without its resource manager's word.
 
-    Or that it may not be over: should it come to light, it is committed.
+    A branch that may not be over is remembered, too. If it is reported later, it is committed.
 
     :param at_first: the first commit that it was ever asked for was answered so.
     """
@@ -316,9 +316,9 @@ class Presume:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """The outcome is there: it follows from the state.
+    """Tell the outcome, which follows from the state.
 
-    Once in the life of a transaction.
+    It is told once in the life of a transaction.
     """
 
 

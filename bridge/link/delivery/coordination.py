@@ -79,9 +79,9 @@ class Coordination:
         return self._coordinator
 
     def start(self, factories: Sequence[AdministeredFactory]) -> None:
-        """Complete what an earlier run left at these resource managers.
+        """Complete what runs left at these resource managers, now and later.
 
-        And from now on what links leave there.
+        This covers an earlier run's transactions and those that links leave from now on.
 
         :raises TransactionError: the log cannot be opened.
         """
@@ -120,11 +120,10 @@ class Coordination:
         return self._unfinished[link]
 
     def look_again(self, ref_name: str) -> None:
-        """Ask a resource manager again whose transaction failed.
+        """Ask a resource manager again :data:`AGAIN_S` seconds after a failure.
 
-        In :data:`AGAIN_S` seconds, and until it can be asked.
-
-        Whatever the factory of this name is by then; no provider is asked if the file has none.
+        It is asked until it answers, by the factory that has this name then. Nothing is asked if
+        the file has no such factory.
 
         The link may be stopped by then, and no other object would. And what was asked over a connection
         that was lost may yet arrive, after the recovery that was made over the next. So the seconds

@@ -119,9 +119,10 @@ class Poison:
         return suspect is not None and suspect.times >= MOST
 
     def transferred(self) -> None:
-        """Let the next transaction be twice as large, after one was committed.
+        """Set the size of the next transaction after one was committed.
 
-        Or as large as ever where the target has named the bad message.
+        It doubles, up to the configured size. Where the target named the bad message, the sizes
+        planned for that come first: the bad message alone, then the configured size.
         """
         if self._next:
             self.limit, *rest = self._next

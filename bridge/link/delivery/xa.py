@@ -143,7 +143,7 @@ class XADelivery(Delivery):
     async def connected(self, source: XASource) -> None:
         """Have both resource managers commit or roll back what earlier runs left.
 
-        Else messages would overtake those that wait for that.
+        New messages would otherwise overtake those of unfinished transactions.
         """
         if self._was_connected:
             self._look_again()

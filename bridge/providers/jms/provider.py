@@ -100,9 +100,9 @@ class JMSProvider:
 
     @property
     def class_name(self) -> str:
-        """The class of the connection factory.
+        """The class of the connection factory, or of its JNDI context.
 
-        Before it was first looked up, that of its JNDI context.
+        It is that of the context until the factory has been looked up.
         """
         return self._class_name or self.factory.environment.get(_INITIAL_CONTEXT_FACTORY, "")
 
@@ -216,7 +216,7 @@ class JMSProvider:
     async def look_up_factory(self) -> None:
         """Find the connection factory by JNDI, once; connecting does that, too.
 
-        From then on ``capabilities`` are final.
+        Afterwards ``capabilities`` are final.
 
         :returns: fails with ProviderUnavailable, or its ClientMissing.
         """

@@ -361,7 +361,7 @@ class StompConsumer:
     def _unsettled(self) -> int:
         """Deliveries whose outcome the broker does not know.
 
-        Without those that wait for credit.
+        Those that wait for credit are not counted.
         """
         return len(self._in_flight) + len(self._redelivery) + self._held
 

@@ -1,6 +1,4 @@
-"""Messages and destinations in the broker's dialect.
-
-By the STOMP JMS bindings.
+"""Maps messages and destinations by the STOMP JMS bindings.
 
 Owns what each header of SEND and MESSAGE means to JMS, and the names of destinations. Names and
 values that no header can hold are encoded by :mod:`bridge.providers.stomp.encoding`.

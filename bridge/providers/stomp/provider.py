@@ -130,7 +130,7 @@ class StompProvider:
     ) -> tuple[Wire, dict[str, str]]:
         """Open a socket to the broker, and wait until it has answered CONNECT.
 
-        At most ``connect_timeout`` seconds.
+        The wait ends after ``connect_timeout`` seconds.
         """
         address, options = self.address, self.options
         connect = [("host", address.virtual_host)]
@@ -313,7 +313,7 @@ class StompConnection:
     def _sent_unasked(self) -> bool:
         """Whether the broker has sent more messages ahead than it was asked to.
 
-        Also true if it has no prefetch.
+        A broker without a prefetch is taken to have done so.
         """
         subscriptions = self.state.subscriptions.values()
         waiting = sum(receiver.waiting for receiver in {each.receiver for each in subscriptions})

@@ -86,9 +86,9 @@ def sentence(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a broker's sentence is about what was asked.
+    """Whether a broker's sentence is about the request.
 
-    Not about the broker or the connection.
+    Other sentences are about the broker or the connection.
     """
     return _DENIED.search(text) is not None or _ABOUT.search(text) is not None
 

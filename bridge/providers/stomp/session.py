@@ -415,7 +415,7 @@ class Receipts:
     def complete(self, done: Done) -> None:
         """Call ``done`` when all RECEIPTs asked for so far have arrived.
 
-        Not before all earlier completions.
+        Earlier completions are called first.
         """
         upto = self._last
         completion = Completion(lambda error: done(self.failure(upto) or error))

@@ -262,10 +262,7 @@ def parking(id: str) -> Pairs:
 
 
 def durable_headers(dialect: Dialect, client_id: str, name: str) -> Pairs:
-    """The headers that name a durable subscription.
-
-    For SUBSCRIBE and UNSUBSCRIBE.
-    """
+    """The headers by which (UN)SUBSCRIBE names a durable subscription."""
     if dialect.durable_name != "x-queue-name":
         return [(dialect.durable_name, name)]
     # RabbitMQ knows no client identifiers: the subscription is a queue, and its name must tell
@@ -317,7 +314,7 @@ async def remove_durable_queue(
 def with_decimals(selector: str) -> str:
     """Write the whole numbers of a selector as decimals.
 
-    For brokers that see properties as text.
+    This is for brokers that see properties as text.
 
     STOMP has no types, so properties are Strings to a broker. ActiveMQ reads such a String as a
     number of the type that it is compared with, and a comparison with a whole number fails if the

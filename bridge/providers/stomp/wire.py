@@ -470,9 +470,9 @@ class _PromptSocket:
             below.setTcpNoDelay(True)
 
     def acknowledge(self) -> None:
-        """Acknowledge now what was read.
+        """Have the kernel acknowledge now what was read.
 
-        To be called after each read, as the kernel forgets it.
+        Call it after each read, because the kernel forgets the option.
 
         A broker with Nagle's algorithm on, as ActiveMQ has by default, sends the second part of an
         answer only when the first was acknowledged, and a kernel delays that for 40 milliseconds.

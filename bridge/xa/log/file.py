@@ -70,7 +70,7 @@ class Storage(Protocol):
 class FileStorage:
     """A file for its owner alone, locked while it is open.
 
-    From when it is read or replaced until it is closed.
+    Reading or replacing it opens it; it stays open until :meth:`close`.
 
     :param path: in a folder that exists.
     """

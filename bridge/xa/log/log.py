@@ -128,7 +128,7 @@ class FileDecisionLog:
     def _next(self) -> None:
         """Have the thread write everything that waits.
 
-        Or close, if that was requested and nothing waits.
+        If nothing waits and closing was requested, the thread closes the log.
         """
         if self._lazy is not None:
             self._lazy.cancel()
