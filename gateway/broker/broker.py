@@ -18,7 +18,7 @@ from gateway.broker.core.changes import Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import Memory, of_destination, of_subscription
 from gateway.broker.core.names import check_name, is_wild
-from gateway.broker.core.physical import Physical
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.purging import fail_consumers, purge
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
@@ -307,7 +307,7 @@ class Broker:
         ):
             # Its row stays as long as its ids are remembered.
             physical.stored = False
-        elif physical.stored and physical.burial is None and physical.has_rows:
+        elif physical.stored and physical.dmq_comment is None and physical.has_rows:
             # Until its last message is deleted, so that a restart does not find messages of no
             # destination. It would delete them, too; those that are to be buried are nowhere else
             # yet, and it is to find them again.
@@ -409,7 +409,7 @@ class Broker:
         if subscription.ordinal:
             self.wild.remove(subscription)
         if not subscription.durable:
-            ending.discard(subscription, subscription.burial, done)
+            ending.discard(subscription, subscription.dmq_comment, done)
         if topic is not None and was_named:
             topic.emptied()
 
@@ -460,11 +460,11 @@ class Broker:
         for message in messages:
             message.size = len(message.body) + message.headers.octets
         self.numbering.give(messages, messages[0].user, 0)
-        physical.arrive(messages, physical.keep(messages))
+        physical.arrive(messages, physical.accept(messages))
         if physical.properties.bounded:
             physical.make_room()
 
-    def check_fits(self, arrivals: Iterable[tuple[Physical, Sequence[Message]]]) -> None:
+    def check_fits(self, arrivals: Iterable[tuple[PhysicalDestination, Sequence[Message]]]) -> None:
         """Check that the disk could ever store these together.
 
         :raises StorageFailed: it could not, even if the store were empty.

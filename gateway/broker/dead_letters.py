@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.consumer import Place
+from gateway.broker.core.consumer import QueueOrSubscription
 from gateway.broker.durability.rows import Destined
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging import dead
@@ -27,7 +27,11 @@ class DeadJournal(Protocol):
     """Is told of the dead."""
 
     def buried(
-        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
+        self,
+        source: QueueOrSubscription,
+        messages: Sequence[Message],
+        reason: DeadReason,
+        comment: str,
     ) -> None: ...
 
     def flush(self) -> None:
@@ -57,7 +61,11 @@ class DeadLetters:
         self.journal: DeadJournal | None = None
 
     def tell(
-        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
+        self,
+        source: QueueOrSubscription,
+        messages: Sequence[Message],
+        reason: DeadReason,
+        comment: str,
     ) -> None:
         """These are dead, and about to be settled: the journal hears of it."""
         if self.journal is not None:
@@ -66,7 +74,7 @@ class DeadLetters:
     def bury(
         self,
         physical: Destined,
-        source: Place,
+        source: QueueOrSubscription,
         message: Message,
         reason: DeadReason,
         comment: str,

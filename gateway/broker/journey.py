@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from gateway.broker.core.consumer import EmbeddedConsumer, Place
+from gateway.broker.core.consumer import EmbeddedConsumer, QueueOrSubscription
 from gateway.broker.core.names import is_wild
-from gateway.broker.core.physical import Physical
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.core.topic import PhysicalTopic
@@ -40,7 +40,7 @@ from gateway.messaging.provider import Mode
 from gateway.messaging.selector.selector import Selector
 from gateway.messaging.turn import Turn
 
-Arrivals = Iterable[tuple[Physical, Sequence[Message]]]
+Arrivals = Iterable[tuple[PhysicalDestination, Sequence[Message]]]
 
 #: Names, or ranges of names, that a session may keep until its next completion.
 _MOST_NAMES: Final = 16_384
@@ -242,7 +242,7 @@ class Journey:
 
     # --- consumers
 
-    def routed(self, source: Place, messages: Sequence[Message]) -> None:
+    def routed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None:
         """A subscription of a topic has accepted these."""
         if not isinstance(source, TopicSubscription):
             return
@@ -256,7 +256,7 @@ class Journey:
 
     def delivered(
         self,
-        source: Place,
+        source: QueueOrSubscription,
         consumer: EmbeddedConsumer,
         run: Sequence[Message],
         attempts: list[int] | None,
@@ -328,7 +328,9 @@ class Journey:
                     _subscription(source) if consumer is None else _name(consumer),
                 )
 
-    def returned(self, source: Place, messages: Sequence[Message], reason: str) -> None:
+    def returned(
+        self, source: QueueOrSubscription, messages: Sequence[Message], reason: str
+    ) -> None:
         """Note messages that come back from a consumer.
 
         :param reason: ``rejected``, or ``unsettled``: by a rollback, or because the consumer goes
@@ -347,7 +349,7 @@ class Journey:
         if messages and isinstance(source, (PhysicalQueue, TopicSubscription)):
             self._gone((), source, messages, None, _subscription(source), {"reason": "removed"})
 
-    def removed_stored(self, source: Place, seqs: Sequence[int]) -> None:
+    def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None:
         """The same for what is in the store only."""
         if not seqs:
             return
@@ -360,14 +362,18 @@ class Journey:
             # Asked before they are deleted, and in order, therefore answered.
             self._rows.read_back(seqs, partial(self._removed_later, source), in_order=True)
 
-    def _removed_later(self, source: Place, messages: Sequence[Message]) -> None:
+    def _removed_later(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None:
         for named in self._names(source, messages):
             self._lines.tell(
                 _DELETED, named, None, _subscription(source), None, {"reason": "removed"}
             )
 
     def buried(
-        self, source: Place, messages: Sequence[Message], reason: DeadReason, comment: str
+        self,
+        source: QueueOrSubscription,
+        messages: Sequence[Message],
+        reason: DeadReason,
+        comment: str,
     ) -> None:
         """These are dead. To be called before they are settled."""
         said: dict[str, object] = {"reason": reason.value, "comment": comment}
@@ -392,7 +398,7 @@ class Journey:
     def _gone(
         self,
         steps: Steps,
-        source: Place,
+        source: QueueOrSubscription,
         messages: Sequence[Message],
         origin: Origin | None,
         subscription: str,
@@ -418,7 +424,7 @@ class Journey:
             )
         return gone + going
 
-    def _stored(self, source: Place, messages: Sequence[Message]) -> list[Message]:
+    def _stored(self, source: QueueOrSubscription, messages: Sequence[Message]) -> list[Message]:
         """Those of which the store has to be told that they are gone from here."""
         commits = self._commits
         if isinstance(source, PhysicalQueue):
@@ -436,7 +442,7 @@ class Journey:
             if message.headers.persistent and not owing(number, message.seq)
         ]
 
-    def _names(self, source: Place, messages: Sequence[Message]) -> list[Named]:
+    def _names(self, source: QueueOrSubscription, messages: Sequence[Message]) -> list[Named]:
         """What messages of one source are called, by destination."""
         if isinstance(source, PhysicalQueue):
             return [names_of(source.destination, messages, source.identified)] if messages else []
@@ -447,7 +453,9 @@ class Journey:
         ]
 
 
-def _by_destination(source: Place, messages: Sequence[Message]) -> list[Sequence[Message]]:
+def _by_destination(
+    source: QueueOrSubscription, messages: Sequence[Message]
+) -> list[Sequence[Message]]:
     """Divide into parts of one destination each.
 
     A subscription of a pattern has messages of several destinations.
@@ -467,7 +475,7 @@ def _name(consumer: EmbeddedConsumer) -> str:
     return spec.durable_name or spec.name
 
 
-def _subscription(source: Place) -> str:
+def _subscription(source: QueueOrSubscription) -> str:
     return source.name if isinstance(source, TopicSubscription) else ""
 
 

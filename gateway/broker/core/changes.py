@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from gateway.broker.core.consumer import EmbeddedConsumer, Place
+from gateway.broker.core.consumer import EmbeddedConsumer, QueueOrSubscription
 from gateway.broker.core.memory import Memory
 from gateway.broker.core.spilled import Spilled
 from gateway.broker.dead_letters import DeadLetters
@@ -26,21 +26,23 @@ from gateway.messaging.turn import Turn
 class Journal(Protocol):
     """Is told of each step of a message."""
 
-    def routed(self, source: Place, messages: Sequence[Message]) -> None: ...
+    def routed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None: ...
 
     def delivered(
         self,
-        source: Place,
+        source: QueueOrSubscription,
         consumer: EmbeddedConsumer,
         run: Sequence[Message],
         attempts: list[int] | None,
     ) -> None: ...
 
-    def returned(self, source: Place, messages: Sequence[Message], reason: str) -> None: ...
+    def returned(
+        self, source: QueueOrSubscription, messages: Sequence[Message], reason: str
+    ) -> None: ...
 
-    def removed(self, source: Place, messages: Sequence[Message]) -> None: ...
+    def removed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None: ...
 
-    def removed_stored(self, source: Place, seqs: Sequence[int]) -> None: ...
+    def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None: ...
 
 
 class Changes:
@@ -118,7 +120,7 @@ class Changes:
         for message in run:
             hold(topic, message, persistent=False)
 
-    def routed(self, source: Place, run: Sequence[Message]) -> None:
+    def routed(self, source: QueueOrSubscription, run: Sequence[Message]) -> None:
         """A subscription of a topic has accepted a run."""
         if self.journal is not None:
             self.journal.routed(source, run)
@@ -131,7 +133,7 @@ class Changes:
 
     def delivered(
         self,
-        source: Place,
+        source: QueueOrSubscription,
         consumer: EmbeddedConsumer,
         run: Sequence[Message],
         attempts: list[int] | None,
@@ -143,7 +145,9 @@ class Changes:
         if self.journal is not None:
             self.journal.delivered(source, consumer, run, attempts)
 
-    def returned(self, source: Place, messages: Sequence[Message], reason: str) -> None:
+    def returned(
+        self, source: QueueOrSubscription, messages: Sequence[Message], reason: str
+    ) -> None:
         """A consumer did not settle these."""
         if self.journal is not None:
             self.journal.returned(source, messages, reason)
@@ -151,8 +155,8 @@ class Changes:
     def retried(self, owner: int, tries: Sequence[tuple[int, int, int]]) -> None:
         """How often messages were tried that the store keeps a count of.
 
-        :param owner: see :attr:`Place.owner`. :param tries: for each its seq, the count, and when
-            it may be delivered again in epoch milliseconds, 0 for at once.
+        :param owner: see :attr:`QueueOrSubscription.owner`.
+        :param tries: for each its seq, the count, and when it may be delivered again in epoch milliseconds, 0 for at once.
         """
         redelivery = self._commits.redelivery
         for seq, count, due_ms in tries:
@@ -229,19 +233,19 @@ class Changes:
         """Seqs of unreadable messages, with the numbers of destinations."""
         return self._rows.damaged
 
-    def removed(self, source: Place, messages: Sequence[Message]) -> None:
+    def removed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None:
         """These are about to be given up without a grave."""
         if self.journal is not None:
             self.journal.removed(source, messages)
 
-    def removed_stored(self, source: Place, seqs: Sequence[int]) -> None:
+    def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None:
         """The same of messages that are in the store only."""
         if self.journal is not None:
             self.journal.removed_stored(source, seqs)
 
     def buried(
         self,
-        source: Place,
+        source: QueueOrSubscription,
         messages: Sequence[Message],
         place_of: Callable[[Message], Destined | None],
         reason: DeadReason,

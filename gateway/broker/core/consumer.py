@@ -39,7 +39,7 @@ _FREE: Final = 64 * 1024
 class Source(Protocol):
     """What a consumer receives from."""
 
-    def mark(self) -> None:
+    def wake(self) -> None:
         """Look at the end of the turn whether anything can be handed out."""
 
     def settle(self, messages: Sequence[Message]) -> None:
@@ -57,7 +57,7 @@ class Source(Protocol):
     def give_up(self, messages: Sequence[Message]) -> None:
         """Give up outstanding messages of a source that no longer exists.
 
-        They go to the dead message queue where :attr:`Place.burial` says so.
+        They go to the dead message queue where :attr:`QueueOrSubscription.dmq_comment` says so.
         """
 
     def give_back(self, messages: Sequence[Message]) -> None:
@@ -76,12 +76,12 @@ class Source(Protocol):
         """The consumer receives no more."""
 
 
-class Place(Source, Protocol):
+class QueueOrSubscription(Source, Protocol):
     """Where messages wait: a queue, or a subscription of a topic."""
 
     #: It is being destroyed and what it has goes to the dead message queue, with this comment;
     #: None: nothing goes there.
-    burial: str | None
+    dmq_comment: str | None
 
     @property
     def owner(self) -> int:
@@ -121,7 +121,7 @@ class Place(Source, Protocol):
         They wait no longer and are not outstanding.
         """
 
-    def lost(self, count: int, octets: int) -> None:
+    def stop_counting(self, count: int, octets: int) -> None:
         """The store has lost messages that waited here: they no longer count."""
 
 
@@ -386,7 +386,7 @@ class EmbeddedConsumer:
     def start(self) -> None:
         if not self.closed:
             self.running = True
-            self.source.mark()
+            self.source.wake()
 
     def stop(self) -> None:
         self.running = False
@@ -398,7 +398,7 @@ class EmbeddedConsumer:
         if octets:
             self.octets = octets + (self.octets or 0)
         if self.running:
-            self.source.mark()
+            self.source.wake()
 
     def withdraw(self) -> None:
         self.credit = 0

@@ -22,10 +22,10 @@ from twisted.logger import Logger
 
 from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.consumer import EmbeddedConsumer, Place
+from gateway.broker.core.consumer import EmbeddedConsumer, QueueOrSubscription
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.memory import Memory
-from gateway.broker.core.physical import Physical
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.durability.rows import BLOCK
 from gateway.broker.schedule import Schedule
 from gateway.messaging.dead import DeadReason
@@ -108,7 +108,7 @@ class Pace:
             self._turn.dispatch(resume)
 
 
-class Dispatched(Place, Protocol):
+class Dispatched(QueueOrSubscription, Protocol):
     """A place, with what hands its messages out."""
 
     @property
@@ -118,7 +118,7 @@ class Dispatched(Place, Protocol):
     def dispatch(self) -> Dispatch: ...
 
     @property
-    def named(self) -> Physical | None:
+    def named(self) -> PhysicalDestination | None:
         """The destination that it is or names.
 
         None for a pattern, or when the destination no longer exists.
@@ -138,7 +138,7 @@ class Dispatch:
         self.backlog = Backlog(changes.memory, changes.spills)
         self.consumers: list[EmbeddedConsumer] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
-        self.tried: dict[int, int] = {}
+        self.failed_deliveries: dict[int, int] = {}
         self._examines: Final = examines
         #: How far each consumer with a selector has looked. It looks at every message once, in
         #: delivery order, and again at what comes back.
@@ -146,7 +146,7 @@ class Dispatch:
         #: Index of the consumer whose turn it is.
         self._turn_of = 0
         #: The place is to hand out at the end of this turn.
-        self.marked = False
+        self.woken = False
         #: Senders that outrun the consumers.
         self.pace = Pace(changes.turn, changes.schedule, changes.memory, self.backlog)
         #: Browsers that wait for what is being read back.
@@ -172,13 +172,13 @@ class Dispatch:
                 consumer.stop_for_good(error)
             self._tell_readers()
 
-    def join(self, place: Place, consumer: EmbeddedConsumer) -> None:
+    def join(self, place: QueueOrSubscription, consumer: EmbeddedConsumer) -> None:
         if self.halted is not None:
             raise self.halted
         self.consumers.append(consumer)
         if consumer.selector is not None:
             self._cursors[consumer] = Cursor(self.backlog)
-        place.mark()
+        place.wake()
 
     def leave(self, consumer: EmbeddedConsumer) -> None:
         if consumer in self.consumers:
@@ -187,9 +187,9 @@ class Dispatch:
 
     # --- handing out
 
-    def hand_out(self, place: Place) -> None:
+    def hand_out(self, place: QueueOrSubscription) -> None:
         """Hand out what the consumers have credit for; the rest in another turn."""
-        self.marked = False
+        self.woken = False
         backlog = self.backlog
         if backlog.waiting and not self.held_up and self.halted is None:
             if self._cursors:
@@ -202,17 +202,17 @@ class Dispatch:
                 self._read_back(place)
         self.pace.look()
 
-    def hold_up(self, place: Place) -> None:
+    def hold_up(self, place: QueueOrSubscription) -> None:
         """Hand nothing out until selectors have time again."""
         if not self.held_up:
             self.held_up = True
             self.changes.slices.wait(partial(self._go_on, place))
 
-    def _go_on(self, place: Place) -> None:
+    def _go_on(self, place: QueueOrSubscription) -> None:
         self.held_up = False
         self.hand_out(place)
 
-    def _hand_out_plain(self, place: Place, ready: list[EmbeddedConsumer]) -> None:
+    def _hand_out_plain(self, place: QueueOrSubscription, ready: list[EmbeddedConsumer]) -> None:
         backlog = self.backlog
         if len(ready) == 1:
             consumer = ready[0]
@@ -230,9 +230,9 @@ class Dispatch:
         if expired:
             place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
         if (run or expired) and backlog.waiting:
-            place.mark()
+            place.wake()
 
-    def _deal(self, place: Place, run: list[Message]) -> None:
+    def _deal(self, place: QueueOrSubscription, run: list[Message]) -> None:
         """Deal messages out like cards, beginning with the next in turn."""
         ready = [consumer for consumer in self._in_turn() if consumer.ready()]
         count = len(ready)
@@ -283,7 +283,9 @@ class Dispatch:
         self._turn_of = start + 1
         return self.consumers[start:] + self.consumers[:start]
 
-    def hand(self, place: Place, consumer: EmbeddedConsumer, run: list[Message]) -> None:
+    def hand(
+        self, place: QueueOrSubscription, consumer: EmbeddedConsumer, run: list[Message]
+    ) -> None:
         """Deliver what was taken out of the backlog."""
         if self._examines:
             run = place.examine(run)
@@ -291,20 +293,20 @@ class Dispatch:
                 return
         self.pace.handed(len(run))
         attempts: list[int] | None = None
-        if self.tried:
-            attempts = [self.tried.get(message.seq, 0) + 1 for message in run]
+        if self.failed_deliveries:
+            attempts = [self.failed_deliveries.get(message.seq, 0) + 1 for message in run]
             if max(attempts) == 1:
                 attempts = None
         self.changes.delivered(place, consumer, run, attempts)
         consumer.hand(run, attempts)
 
-    def wait_again(self, place: Place, messages: Sequence[Message]) -> None:
+    def wait_again(self, place: QueueOrSubscription, messages: Sequence[Message]) -> None:
         """These wait again, in their old places; nothing for none."""
         if messages:
             place.return_to_backlog(messages)
             if self._cursors:
                 self._look_again(messages)
-            place.mark()
+            place.wake()
 
     @property
     def unclaimed(self) -> int:
@@ -313,11 +315,11 @@ class Dispatch:
 
     def forget_tries(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self.tried.pop(message.seq, None)
+            self.failed_deliveries.pop(message.seq, None)
 
     # --- consumers with selectors
 
-    def _select(self, place: Place, consumers: Sequence[EmbeddedConsumer]) -> None:
+    def _select(self, place: QueueOrSubscription, consumers: Sequence[EmbeddedConsumer]) -> None:
         """Let each look at what it has not looked at yet, in this order."""
         backlog = self.backlog
         again = False
@@ -344,9 +346,11 @@ class Dispatch:
             elif backlog.behind and consumer.selector is not None:
                 self._search(place, consumer, cursor)
         if again:
-            place.mark()
+            place.wake()
 
-    def _search(self, place: Place, consumer: EmbeddedConsumer, cursor: Cursor) -> None:
+    def _search(
+        self, place: QueueOrSubscription, consumer: EmbeddedConsumer, cursor: Cursor
+    ) -> None:
         """Read on in the store for a consumer.
 
         What is read takes no room of messages in memory.
@@ -358,7 +362,7 @@ class Dispatch:
 
     def _searched(
         self,
-        place: Place,
+        place: QueueOrSubscription,
         consumer: EmbeddedConsumer,
         cursor: Cursor,
         seqs: Sequence[int],
@@ -380,7 +384,7 @@ class Dispatch:
             for message in (*run, *expired):
                 backlog.pluck_behind(message.headers.priority, message.seq, message.expires)
             self._hand_chosen(place, consumer, run, expired)
-        place.mark()
+        place.wake()
 
     def _look_again(self, messages: Sequence[Message]) -> None:
         """Show the consumers messages that have come back.
@@ -396,7 +400,11 @@ class Dispatch:
                     cursor.go_back_to(message)
 
     def _hand_chosen(
-        self, place: Place, consumer: EmbeddedConsumer, run: list[Message], expired: list[Message]
+        self,
+        place: QueueOrSubscription,
+        consumer: EmbeddedConsumer,
+        run: list[Message],
+        expired: list[Message],
     ) -> None:
         if run:
             self.hand(place, consumer, run)
@@ -405,7 +413,7 @@ class Dispatch:
 
     # --- the store
 
-    def _read_back(self, place: Place) -> None:
+    def _read_back(self, place: QueueOrSubscription) -> None:
         if self.changes.memory.used >= self.changes.memory.most and not (
             self.consumers or self._readers
         ):
@@ -414,13 +422,15 @@ class Dispatch:
         if seqs:
             self.changes.fetch(seqs, partial(self._refilled, place, seqs))
 
-    def _refilled(self, place: Place, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+    def _refilled(
+        self, place: QueueOrSubscription, seqs: Sequence[int], messages: Sequence[Message]
+    ) -> None:
         if self.halted is not None:
             # One of them is damaged. All stay where they are, and nothing more is read.
             self.backlog.unread()
         else:
             self.not_found(place, *self.backlog.refill(seqs, messages))
-            place.mark()
+            place.wake()
         self._tell_readers()
 
     def _tell_readers(self) -> None:
@@ -432,16 +442,18 @@ class Dispatch:
         """Call ``look`` when what is being read back is in memory."""
         self._readers.append(look)
 
-    def read_for(self, place: Place, look: Callable[[], None]) -> None:
+    def read_for(self, place: QueueOrSubscription, look: Callable[[], None]) -> None:
         """Have messages read back from the store, then call ``look``.
 
         Does nothing when all are in memory.
         """
         if self.backlog.behind and look not in self._readers:
             self._readers.append(look)
-            place.mark()
+            place.wake()
 
-    def drop_missing(self, place: Place, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+    def drop_missing(
+        self, place: QueueOrSubscription, seqs: Sequence[int], messages: Sequence[Message]
+    ) -> None:
         """Drop messages that should have been in the store and were not.
 
         :param seqs: those that were to be read.
@@ -455,7 +467,7 @@ class Dispatch:
                 ),
             )
 
-    def not_found(self, place: Place, count: int, octets: int) -> None:
+    def not_found(self, place: QueueOrSubscription, count: int, octets: int) -> None:
         """Report messages that should have been in the store, and are not."""
         if count:
             self._log.error(
@@ -463,4 +475,4 @@ class Dispatch:
                 count=count,
                 source=str(place),
             )
-            place.lost(count, octets)
+            place.stop_counting(count, octets)

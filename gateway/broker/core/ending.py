@@ -14,8 +14,8 @@ from typing import Final
 from twisted.logger import Logger
 
 from gateway.broker.core.names import is_wild
-from gateway.broker.core.physical import Physical
-from gateway.broker.core.purging import Search, purge
+from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.purging import SelectivePurge, purge
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
@@ -56,7 +56,7 @@ def discard(subscription: TopicSubscription, comment: str | None, done: Callable
 
 
 def go_on_without(
-    subscription: TopicSubscription, topic: Physical, done: Callable[[], None]
+    subscription: TopicSubscription, topic: PhysicalDestination, done: Callable[[], None]
 ) -> None:
     """Resume a subscription when the topic that stopped it is destroyed.
 
@@ -97,7 +97,7 @@ def go_on_without(
                 subscription=subscription,
                 topic=topic,
             )
-            subscription.mark()
+            subscription.wake()
         else:
             subscription.dispatch.halted = DestinationStopped(stopped[0].destination)
         done()
@@ -106,10 +106,12 @@ def go_on_without(
     known = [seq for seq, number in subscription.changes.damaged.items() if number == topic.number]
     for seq in known:
         _drop_damaged(subscription, topic, seq)
-    Search(subscription, topics.last_seq, of_the_destroyed, searched, unreadable=unreadable).start()
+    SelectivePurge(
+        subscription, topics.last_seq, of_the_destroyed, searched, unreadable=unreadable
+    ).start()
 
 
-def _drop_damaged(subscription: TopicSubscription, topic: Physical, seq: int) -> None:
+def _drop_damaged(subscription: TopicSubscription, topic: PhysicalDestination, seq: int) -> None:
     """Give up a message that cannot be read, if it waits here."""
     count, size = subscription.dispatch.backlog.drop_behind((seq,))
     if not count and (resting := subscription.dispatch.backlog.resting.pop(seq, None)) is not None:
@@ -117,7 +119,7 @@ def _drop_damaged(subscription: TopicSubscription, topic: Physical, seq: int) ->
     if count:
         subscription.changes.removed_stored(subscription, [seq])
         subscription.release_stored([seq])
-        subscription.dispatch.tried.pop(seq, None)
+        subscription.dispatch.failed_deliveries.pop(seq, None)
         topic.count -= 1
         topic.octets -= size
 
@@ -132,10 +134,10 @@ def _discard_unread(subscription: TopicSubscription, done: Callable[[], None]) -
         messages, sizes = detached.take(BLOCK)
         _give_up(subscription, messages, None)
         subscription.changes.removed_stored(subscription, list(sizes))
-        topics: set[Physical] = set()
+        topics: set[PhysicalDestination] = set()
         for seq, size in sizes.items():
             topic = subscription.spilled.topic(seq)
-            subscription.dispatch.tried.pop(seq, None)
+            subscription.dispatch.failed_deliveries.pop(seq, None)
             topic.count -= 1
             topic.octets -= size
             topics.add(topic)

@@ -22,7 +22,7 @@ _REMOVED: Final = 100
 
 #: Messages that were kept and are to take their places, as their destination has them; empty for
 #: none.
-Kept: TypeAlias = Sequence[Any]
+Accepted: TypeAlias = Sequence[Any]
 
 
 class Reservation:
@@ -33,14 +33,14 @@ class Reservation:
 
     __slots__ = ("count", "kept", "octets")
 
-    def __init__(self, kept: Kept | None) -> None:
+    def __init__(self, kept: Accepted | None) -> None:
         self.kept = kept
         #: Messages and octets that limits count as if they were here.
         self.count = 0
         self.octets = 0
 
 
-class Physical(ABC):
+class PhysicalDestination(ABC):
     """A destination as the broker keeps it.
 
     :param number: its id in the store.
@@ -100,8 +100,8 @@ class Physical(ABC):
         self.clearing = 0
         #: Called once nothing clears any more.
         self._on_clear: list[Callable[[], None]] = []
-        #: As :attr:`Place.burial`, for the whole of a topic.
-        self.burial: str | None = None
+        #: As :attr:`QueueOrSubscription.dmq_comment`, for the whole of a topic.
+        self.dmq_comment: str | None = None
         #: Once it was removed: what waited in it was given up to the last.
         self.purged = False
         #: A message of it is damaged in the store: nothing comes, and nothing is delivered.
@@ -110,7 +110,7 @@ class Physical(ABC):
     # --- what differs
 
     @abstractmethod
-    def keep(self, run: Sequence[Message]) -> Kept:
+    def accept(self, run: Sequence[Message]) -> Accepted:
         """Store what must be stored of a run that is coming.
 
         The seqs rise. The rows go into the batch that gathers now.
@@ -119,7 +119,7 @@ class Physical(ABC):
         """
 
     @abstractmethod
-    def place(self, kept: Kept, held: bool = False) -> None:
+    def enqueue(self, kept: Accepted, held: bool = False) -> None:
         """What was kept takes its places, and may be delivered.
 
         :param held: these are the places of its seqs: before messages that were sent after its
@@ -127,7 +127,7 @@ class Physical(ABC):
         """
 
     @abstractmethod
-    def keep_held(self, run: Sequence[Message]) -> Kept:
+    def accept_prepared(self, run: Sequence[Message]) -> Accepted:
         """Store what changes when a prepared branch is committed.
 
         The branch has sent these messages. The changes go into the batch that gathers now.
@@ -161,7 +161,7 @@ class Physical(ABC):
 
         It does once it was removed, unless its messages go to the dead message queue.
         """
-        return self.removed and self.burial is None
+        return self.removed and self.dmq_comment is None
 
     @property
     def subscriptions(self) -> Sequence[Source]:
@@ -175,7 +175,7 @@ class Physical(ABC):
         if not self.count:
             self.emptied()
 
-    def lost(self, count: int, octets: int) -> None:
+    def stop_counting(self, count: int, octets: int) -> None:
         """Messages of it are gone, by whatever way: they no longer count."""
         self.count -= count
         self.octets -= octets
@@ -286,8 +286,8 @@ class Physical(ABC):
 
     # --- arrivals in order
 
-    def arrive(self, run: Sequence[Message], kept: Kept) -> None:
-        """Place messages that were kept, behind earlier transactions.
+    def arrive(self, run: Sequence[Message], kept: Accepted) -> None:
+        """Enqueue messages that were kept, behind earlier transactions.
 
         They may be delivered at once, unless an earlier transaction is not durable yet. Then they
         wait for it.
@@ -298,7 +298,7 @@ class Physical(ABC):
         if self.arrivals:
             self.hold_place(run).kept = kept
         else:
-            self.place(kept)
+            self.enqueue(kept)
 
     def hold_place(self, run: Sequence[Message]) -> Reservation:
         """Reserve a place among the arrivals for messages of a transaction.
@@ -313,8 +313,8 @@ class Physical(ABC):
         self.arrivals.append(place)
         return place
 
-    def fill_place(self, place: Reservation, kept: Kept) -> None:
-        """Place the messages of a transaction that is durable.
+    def fill_place(self, place: Reservation, kept: Accepted) -> None:
+        """Enqueue the messages of a transaction that is durable.
 
         A transaction that was rolled back has no messages. Then place the arrivals that waited
         behind it.
@@ -325,7 +325,7 @@ class Physical(ABC):
             self.coming -= first.count
             self.coming_octets -= first.octets
             if ready:
-                self.place(ready)
+                self.enqueue(ready)
                 if self.properties.bounded:
                     self.make_room()
         self._left()

@@ -49,12 +49,12 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
         place.changes.removed(place, messages)
         place.changes.removed_stored(place, seqs)
         place.release(messages)
-        if dispatch.tried:
+        if dispatch.failed_deliveries:
             dispatch.forget_tries(messages)
         place.release_stored(seqs)
-        if dispatch.tried:
+        if dispatch.failed_deliveries:
             for seq in seqs:
-                dispatch.tried.pop(seq, None)
+                dispatch.failed_deliveries.pop(seq, None)
 
     def steps() -> Iterator[None]:
         while detached.more:
@@ -72,13 +72,13 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
     named = place.named
     if named is not None:
         named.clearing += 1
-    place.lost(count, octets)
+    place.stop_counting(count, octets)
     # A million rows are not to hold anybody up: not the reactor, and not the commits of others.
     place.changes.delete_slowly(steps())
     return count
 
 
-class Search:
+class SelectivePurge:
     """Looks at all that waits at a place, and takes out what is wanted.
 
     The rest stays in its order.

@@ -12,7 +12,7 @@ from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.cursor import Cursor
 from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.limits import DestinationProperties
-from gateway.broker.core.physical import Kept, Physical
+from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -21,7 +21,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 
 
-class PhysicalQueue(Physical):
+class PhysicalQueue(PhysicalDestination):
     """Each message goes to one consumer.
 
     Owns its messages from acceptance to settlement: their number and octets, and the store's rows
@@ -37,17 +37,17 @@ class PhysicalQueue(Physical):
     ) -> None:
         super().__init__(changes, destination, number, properties)
         self.dispatch = Dispatch(changes)
-        #: See :attr:`Place.owner`.
+        #: See :attr:`QueueOrSubscription.owner`.
         self.owner = 0
 
     # --- arrivals
 
-    def keep(self, run: Sequence[Message]) -> Kept:
+    def accept(self, run: Sequence[Message]) -> Accepted:
         if not self.destination.temporary:
             self.changes.arrived(self, run)
         return run
 
-    def place(self, kept: Kept, held: bool = False) -> None:
+    def enqueue(self, kept: Accepted, held: bool = False) -> None:
         if self.drops_arrivals:
             self.changes.removed(self, kept)
             self.release(kept)
@@ -63,13 +63,13 @@ class PhysicalQueue(Physical):
         spilled = dispatch.backlog.put(kept)
         if spilled:
             self.changes.spilled(self, spilled)
-        if not dispatch.marked:
-            self.mark()
+        if not dispatch.woken:
+            self.wake()
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
         self.changes.spilled(self, self.dispatch.backlog.give_back(messages, spill=True))
 
-    def keep_held(self, run: Sequence[Message]) -> Kept:
+    def accept_prepared(self, run: Sequence[Message]) -> Accepted:
         return run
 
     # --- departures
@@ -87,7 +87,7 @@ class PhysicalQueue(Physical):
         for message in messages:
             size += message.size
         self.octets -= size
-        if self.dispatch.tried:
+        if self.dispatch.failed_deliveries:
             self.dispatch.forget_tries(messages)
         if self.waiting_senders or self.holds_back:
             self.let_senders_go()
@@ -98,7 +98,7 @@ class PhysicalQueue(Physical):
         return bool(message.stored) and message.headers.persistent
 
     @property
-    def named(self) -> Physical:
+    def named(self) -> PhysicalDestination:
         return self
 
     @property
@@ -113,10 +113,10 @@ class PhysicalQueue(Physical):
 
     # --- consumers
 
-    def mark(self) -> None:
+    def wake(self) -> None:
         dispatch = self.dispatch
-        if not dispatch.marked:
-            dispatch.marked = True
+        if not dispatch.woken:
+            dispatch.woken = True
             self.changes.turn.dispatch(self.hand_out)
 
     def hand_out(self) -> None:
@@ -126,7 +126,7 @@ class PhysicalQueue(Physical):
         return run
 
     def tries(self, seq: int) -> int:
-        return self.dispatch.tried.get(seq, 0)
+        return self.dispatch.failed_deliveries.get(seq, 0)
 
     def give_up(self, messages: Sequence[Message]) -> None:
         redelivery.give_up(self, messages)
@@ -208,7 +208,7 @@ class QueueBrowser:
     def leave(self, consumer: EmbeddedConsumer) -> None:
         self._consumer = None
 
-    def mark(self) -> None:
+    def wake(self) -> None:
         if not self._marked and not self._ended:
             self._marked = True
             self._queue.changes.turn.dispatch(self._walk)
@@ -227,7 +227,7 @@ class QueueBrowser:
                 self._marked = True
                 self._queue.changes.slices.wait(self._walk)
             else:
-                self.mark()
+                self.wake()
             return
         seqs = cursor.stored_ahead(BLOCK)
         if seqs:
@@ -235,7 +235,7 @@ class QueueBrowser:
             self._queue.changes.fetch(seqs, partial(self._read, seqs))
         elif seqs is None:
             # The queue is reading them for its consumers.
-            self._queue.dispatch.after_reading(self.mark)
+            self._queue.dispatch.after_reading(self.wake)
         else:
             self._ended = True
             consumer.end_of_browse()
@@ -249,7 +249,7 @@ class QueueBrowser:
             # Reading them once more would take longer than keeping them.
             self._cursor.reading = True
             self._queue.changes.slices.wait(partial(self._read, (), ahead[-left:]))
-        self.mark()
+        self.wake()
 
     def _show(self, messages: Sequence[Message]) -> int:
         """Deliver what the consumer wants of these, within its credit.

@@ -82,8 +82,8 @@ def _bury_stored(
 
 def give_up(place: Dispatched, messages: Sequence[Message]) -> None:
     """Give up what was outstanding when the place went."""
-    if messages and place.burial is not None:
-        place.bury(messages, DeadReason.UNDELIVERABLE, place.burial)
+    if messages and place.dmq_comment is not None:
+        place.bury(messages, DeadReason.UNDELIVERABLE, place.dmq_comment)
     else:
         place.changes.removed(place, messages)
         place.settle(messages)
@@ -96,7 +96,7 @@ def give_back(place: Dispatched, messages: Sequence[Message]) -> None:
     if place.gone:
         give_up(place, messages)
         return
-    tried, limit = dispatch.tried, changes.most_rollbacks
+    tried, limit = dispatch.failed_deliveries, changes.most_rollbacks
     kept = messages
     for message in messages:
         tried[message.seq] = tried.get(message.seq, 0) + 1
@@ -125,7 +125,7 @@ def _count_slowly(place: Dispatched, messages: list[Message]) -> Iterator[None]:
         dispatch = place.dispatch
         tries: list[tuple[int, int, int]] = []
         for message in messages[start : start + 4 * BLOCK]:
-            count = dispatch.tried.get(message.seq)
+            count = dispatch.failed_deliveries.get(message.seq)
             if count is not None and message.seq not in dispatch.backlog.delayed:
                 tries.append((message.seq, count, 0))
         place.changes.retried(place.owner, tries)
@@ -151,7 +151,9 @@ def reject(
     counted: list[tuple[int, int, int]] = []
     buried: dict[tuple[DeadReason, int], list[Message]] = {}
     for message in messages:
-        tries = dispatch.tried[message.seq] = dispatch.tried.get(message.seq, 0) + 1
+        tries = dispatch.failed_deliveries[message.seq] = (
+            dispatch.failed_deliveries.get(message.seq, 0) + 1
+        )
         pause = policy.delay(tries) if delay_ms is None else delay_ms
         if dead is not None or pause is None:
             buried.setdefault((dead or DeadReason.UNDELIVERABLE, tries), []).append(message)

@@ -29,8 +29,8 @@ from gateway.broker.core.dispatch import Dispatch
 from gateway.broker.core.lane import BEYOND
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import is_wild
-from gateway.broker.core.physical import Physical
-from gateway.broker.core.purging import Search
+from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.purging import SelectivePurge
 from gateway.broker.core.spilled import Spilled
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -43,18 +43,18 @@ class Topics(Protocol):
     """Finds the topics of subscriptions, and ends subscriptions."""
 
     @property
-    def destinations(self) -> Mapping[Destination, Physical]:
+    def destinations(self) -> Mapping[Destination, PhysicalDestination]:
         """All of them, by name."""
 
     @property
-    def topics(self) -> Mapping[Destination, Physical]:
+    def topics(self) -> Mapping[Destination, PhysicalDestination]:
         """The topics among them."""
 
     @property
     def last_seq(self) -> int:
         """That of the message accepted last."""
 
-    def topic_of(self, message: Message) -> Physical | None:
+    def topic_of(self, message: Message) -> PhysicalDestination | None:
         """The topic that the message was sent to, unless it was removed."""
 
     def properties_for(self, destination: Destination) -> DestinationProperties:
@@ -92,8 +92,8 @@ class TopicSubscription:
             changes, examines=selector is not None or (number != 0 and is_wild(pattern.name))
         )
         self.topics = topics
-        #: See :attr:`Place.burial`.
-        self.burial: str | None = None
+        #: See :attr:`QueueOrSubscription.dmq_comment`.
+        self.dmq_comment: str | None = None
         self.pattern = pattern
         #: Which of the subscriptions with wildcards it is, from 1; 0 for others. And which names of
         #: topics its pattern covers, once it has an ordinal.
@@ -113,7 +113,7 @@ class TopicSubscription:
         self._unauthorized = 0
         #: Messages whose row is in the store for this subscription's sake though they are not owed
         #: durably.
-        self.spilled: Spilled[Physical] = Spilled()
+        self.spilled: Spilled[PhysicalDestination] = Spilled()
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
         #: Nor was it, since the start, about messages up to this seq, which the store had.
@@ -150,17 +150,17 @@ class TopicSubscription:
                 accepted.append(message)
         return accepted, BEYOND
 
-    def keep(self, topic: Physical, run: Sequence[Message]) -> None:
+    def accept(self, topic: PhysicalDestination, run: Sequence[Message]) -> None:
         """Store what is persistent of a run, if the subscription is durable."""
         if self.number:
             self.changes.owed(self.number, topic, run)
 
     def arrive(
-        self, topic: Physical, run: Sequence[Message], examined: int, held: bool = False
+        self, topic: PhysicalDestination, run: Sequence[Message], examined: int, held: bool = False
     ) -> None:
         """Put what was kept, with rising seqs, into the backlog.
 
-        :param examined: see :meth:`wanted`. :param held: see :meth:`Physical.place`.
+        :param examined: see :meth:`wanted`. :param held: see :meth:`PhysicalDestination.enqueue`.
         """
         if not run:
             return
@@ -184,8 +184,8 @@ class TopicSubscription:
                 spilled = [message for message in spilled if not message.headers.persistent]
             self.changes.spilled_for_subscription(topic, spilled)
             self.spilled.add_all([message.seq for message in spilled], topic)
-        if not dispatch.marked:
-            self.mark()
+        if not dispatch.woken:
+            self.wake()
 
     # --- rights that were not known, and selectors that had no time
 
@@ -212,7 +212,7 @@ class TopicSubscription:
         if self._searching or self.ended or not self._unexamined:
             return
         self._searching, self._more = True, False
-        Search(
+        SelectivePurge(
             self, max(self._unexamined), self._is_unwanted, self._searched, journaled=False
         ).start()
 
@@ -229,7 +229,7 @@ class TopicSubscription:
 
         There may be as many entries as messages.
         """
-        self._unexamined, self.dispatch.tried = set(), {}
+        self._unexamined, self.dispatch.failed_deliveries = set(), {}
 
     def _is_unwanted(self, message: Message) -> bool:
         if message.seq <= self._unauthorized and not self.covers(message.headers.destination):
@@ -296,9 +296,9 @@ class TopicSubscription:
         )
 
     def settled(self, messages: Sequence[Message]) -> None:
-        if self.dispatch.tried:
+        if self.dispatch.failed_deliveries:
             self.dispatch.forget_tries(messages)
-        left: Physical | None = None
+        left: PhysicalDestination | None = None
         for message in messages:
             if left is None or left.destination != message.headers.destination:
                 if left is not None:
@@ -314,14 +314,14 @@ class TopicSubscription:
     def keeps_count(self, message: Message) -> bool:
         return self.number != 0 and message.headers.persistent and bool(message.stored)
 
-    def lost(self, count: int, octets: int) -> None:
+    def stop_counting(self, count: int, octets: int) -> None:
         topic = self.named
         if topic is not None:
             # Of which topic a message was that came by a pattern, only the message knew.
-            topic.lost(count, octets)
+            topic.stop_counting(count, octets)
 
     @property
-    def named(self) -> Physical | None:
+    def named(self) -> PhysicalDestination | None:
         return self.topics.destinations.get(self.pattern)
 
     @property
@@ -336,7 +336,7 @@ class TopicSubscription:
             messages = self._without_unwanted(messages)
         self.changes.buried(self, messages, self.topics.topic_of, reason, comment)
 
-    def evict(self, topic: Physical, lowest_priority: bool) -> bool:
+    def evict(self, topic: PhysicalDestination, lowest_priority: bool) -> bool:
         """Give up one waiting message of ``topic`` to make room.
 
         :returns: False when no suitable message is in memory.
@@ -370,10 +370,10 @@ class TopicSubscription:
 
     # --- consumers
 
-    def mark(self) -> None:
+    def wake(self) -> None:
         dispatch = self.dispatch
-        if not dispatch.marked:
-            dispatch.marked = True
+        if not dispatch.woken:
+            dispatch.woken = True
             self.changes.turn.dispatch(self.hand_out)
 
     def hand_out(self) -> None:
@@ -386,7 +386,7 @@ class TopicSubscription:
         self.dispatch.backlog.give_back(messages)
 
     def tries(self, seq: int) -> int:
-        return self.dispatch.tried.get(seq, 0)
+        return self.dispatch.failed_deliveries.get(seq, 0)
 
     def give_up(self, messages: Sequence[Message]) -> None:
         redelivery.give_up(self, messages)

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import Pattern
-from gateway.broker.core.physical import Kept, Physical
+from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.schedule import Schedule
 from gateway.messaging.destination import Destination
@@ -22,7 +22,7 @@ LOOKED_AT = 50_000
 A_TOPIC: Final = 25
 
 
-class PhysicalTopic(Physical):
+class PhysicalTopic(PhysicalDestination):
     """Each message goes to every subscription; with none it is gone.
 
     Its count is the sum over its subscriptions of what each has yet to take.
@@ -93,29 +93,29 @@ class PhysicalTopic(Physical):
             self._looked_at = wild.wild_made
         return self._wild
 
-    def keep(self, run: Sequence[Message]) -> Kept:
+    def accept(self, run: Sequence[Message]) -> Accepted:
         places: list[tuple[TopicSubscription, Sequence[Message], int]] = []
         wild = self.look()
         for subscription in chain(self.named, wild) if wild else self.named:
             accepted, examined = subscription.wanted(run)
             if accepted:
-                subscription.keep(self, accepted)
+                subscription.accept(self, accepted)
                 places.append((subscription, accepted, examined))
         return places
 
-    def place(self, kept: Kept, held: bool = False) -> None:
+    def enqueue(self, kept: Accepted, held: bool = False) -> None:
         for subscription, accepted, examined in kept:
             if self.drops_arrivals:
                 subscription.release(accepted)
             else:
                 subscription.arrive(self, accepted, examined, held)
 
-    def keep_held(self, run: Sequence[Message]) -> Kept:
+    def accept_prepared(self, run: Sequence[Message]) -> Accepted:
         """Keep what a branch has sent, for those who have subscribed by now.
 
         The branch held the rows. They belong to the durable subscriptions now, or are released.
         """
-        kept = [] if self.drops_arrivals else self.keep(run)
+        kept = [] if self.drops_arrivals else self.accept(run)
         owed = {
             message.seq
             for subscription, accepted, _ in kept

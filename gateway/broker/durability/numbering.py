@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.broker.core.physical import Physical
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.durability.commit import GroupCommit
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
@@ -31,7 +31,7 @@ class Numbering:
         store_id: str,
         commits: GroupCommit,
         turn: Turn,
-        find: Callable[[Destination], Physical | None],
+        find: Callable[[Destination], PhysicalDestination | None],
     ) -> None:
         #: What an id that is given begins with; the seq follows.
         self.prefix: Final = f"ID-{store_id}-"
@@ -44,7 +44,7 @@ class Numbering:
         #: Messages accepted since the start.
         self.accepted = 0
         #: No message of a topic with a seq above this one has an id that is not made of its seq;
-        #: for one queue see ``Physical.identified``.
+        #: for one queue see ``PhysicalDestination.identified``.
         self.topics_identified = 0
 
     def give(self, messages: Sequence[Message], user: str, origin: int) -> None:

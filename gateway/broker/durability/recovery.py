@@ -387,7 +387,7 @@ def _restore(
     :param locked: a prepared branch has acknowledged it.
     """
     if tried is not None:
-        place.dispatch.tried[row.seq] = tried.attempts
+        place.dispatch.failed_deliveries[row.seq] = tried.attempts
     if locked:
         return
     if tried is not None and tried.not_before > broker.turn.now_ms:

@@ -37,7 +37,7 @@ BLOCK = 500
 class Destined(Protocol):
     """A queue or a topic, as known below and beside the core.
 
-    See :class:`gateway.broker.core.physical.Physical`.
+    See :class:`gateway.broker.core.physical.PhysicalDestination`.
     """
 
     destination: Destination

@@ -22,7 +22,7 @@ from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.properties import PropertyRefused
-from gateway.broker.core.purging import Search, fail_consumers, purge
+from gateway.broker.core.purging import SelectivePurge, fail_consumers, purge
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.operator import views
@@ -256,7 +256,7 @@ class BrokerAdministration:
     async def _purge(self, type: str, name: str, selector: str, use_dmq: bool) -> int:
         physical = self._find(type, name)
         wanted = parse(selector).matches if selector.strip() else None
-        comment = _burial(physical, "purged") if use_dmq else None
+        comment = _dmq_comment(physical, "purged") if use_dmq else None
         if wanted is not None or comment is not None:
             _check_readable(physical)
         count = await self._emptied(physical, wanted, comment)
@@ -304,7 +304,7 @@ class BrokerAdministration:
         removed: Deferred[None] = Deferred()
         if use_dmq:
             _check_readable(physical)
-            physical.burial = _burial(physical, "destroyed")
+            physical.dmq_comment = _dmq_comment(physical, "destroyed")
         if use_dmq or not isinstance(physical, PhysicalQueue):
             # No client sends to it or receives from it any more, until it is gone as a whole.
             physical.removed = True
@@ -326,7 +326,7 @@ class BrokerAdministration:
             try:
                 _check_readable(physical, f"; what was read until then is in {DMQ.name}")
             except AdministrationRefused:
-                physical.removed, physical.burial = False, None
+                physical.removed, physical.dmq_comment = False, None
                 raise
         broker.remove(physical, lambda: removed.callback(None))
         await removed
@@ -340,7 +340,7 @@ class BrokerAdministration:
     async def _queue_buried(self, queue: PhysicalQueue) -> None:
         fail_consumers(queue, InvalidDestination(queue.destination, "the destination was removed"))
         # A pause may end while the search goes on, behind the place that it has reached.
-        while await _purged(queue, None, self._broker.last_seq, queue.burial):
+        while await _purged(queue, None, self._broker.last_seq, queue.dmq_comment):
             pass
 
     async def _topic_emptied(self, topic: PhysicalTopic) -> None:
@@ -349,12 +349,14 @@ class BrokerAdministration:
         for subscription in [
             each for each in topic.subscriptions if each.pattern == topic.destination
         ]:
-            subscription.burial = topic.burial
+            subscription.dmq_comment = topic.dmq_comment
             ended: Deferred[None] = Deferred()
             gone.append(ended)
             if subscription.durable:
                 fail_consumers(subscription, error)
-                self._broker.end_durable(subscription, topic.burial, partial(ended.callback, None))
+                self._broker.end_durable(
+                    subscription, topic.dmq_comment, partial(ended.callback, None)
+                )
             else:
                 self._broker.end_subscription(subscription, partial(ended.callback, None))
                 fail_consumers(subscription, error)
@@ -365,7 +367,7 @@ class BrokerAdministration:
                 ending.go_on_without(subscription, topic, partial(gone_on.callback, None))
         for each in gone:
             await each
-        await self._emptied(topic, None, topic.burial)
+        await self._emptied(topic, None, topic.dmq_comment)
 
     async def _emptied(
         self,
@@ -478,7 +480,7 @@ def _purged(
     if wanted is None and comment is None:
         purge(place, done.callback)
     else:
-        Search(
+        SelectivePurge(
             place, last, wanted or (lambda message: True), done.callback, comment=comment
         ).start()
     return done
@@ -503,7 +505,7 @@ def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> 
         )
 
 
-def _burial(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
+def _dmq_comment(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
     """Return the comment for its messages in the dead message queue.
 
     :raises AdministrationRefused: they would not be kept there.

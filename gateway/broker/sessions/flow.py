@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from gateway.broker.core.consumer import EmbeddedConsumer
 from gateway.broker.core.memory import Memory
-from gateway.broker.core.physical import Physical
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.schedule import Schedule
@@ -58,7 +58,7 @@ class Backpressure:
         self._waits_for_disk: Final = waits_for_disk
         self._waits_for_room: Final = waits_for_room
         self._released: Final = released
-        self.blocked: set[Physical] = set()
+        self.blocked: set[PhysicalDestination] = set()
         #: The queue it sent to last, whose consumers it may outrun.
         self.fast: PhysicalQueue | None = None
         self._resume: list[Callable[[], None]] = []
@@ -115,7 +115,7 @@ class Backpressure:
         else:
             self._turn.dispatch(resume)
 
-    def look(self, physical: Physical) -> None:
+    def look(self, physical: PhysicalDestination) -> None:
         """Something was sent there: it may be at its limit now."""
         if (
             physical.properties.bounded
@@ -180,7 +180,7 @@ class Unacknowledged:
         left = self._memory.left()
         for consumer in [each for each in self.held_back if each.closed or each.unsettled < left]:
             del self.held_back[consumer]
-            consumer.source.mark()
+            consumer.source.wake()
         self._looking = bool(self.held_back)
         if self._looking:
             self._schedule.after(_MOMENT_MS, self._look)

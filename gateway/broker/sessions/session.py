@@ -15,7 +15,7 @@ from typing import Final
 from twisted.internet.defer import Deferred
 
 from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer, Rejected, Transaction
-from gateway.broker.core.physical import Kept, Physical, Reservation
+from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journey import Unconfirmed
@@ -211,7 +211,7 @@ class EmbeddedSession(ConsumerOwner):
             if self._broker.journey is not None:
                 self._broker.journey.sent(self, self.origin, arrivals)
             for physical, run in arrivals:
-                physical.arrive(run, physical.keep(run))
+                physical.arrive(run, physical.accept(run))
                 self._backpressure.fast = physical if isinstance(physical, PhysicalQueue) else None
                 self._backpressure.look(physical)
             if repeats:
@@ -255,7 +255,7 @@ class EmbeddedSession(ConsumerOwner):
     def on_writable(self, resume: Callable[[], None]) -> None:
         self._backpressure.on_writable(resume)
 
-    def hold_back(self, physical: Physical) -> None:
+    def hold_back(self, physical: PhysicalDestination) -> None:
         """Hold the sender back if a destination of its branch is at its limit.
 
         What it has sent there in the branch counts by now.
@@ -360,7 +360,7 @@ class EmbeddedSession(ConsumerOwner):
         ]
         before, inserted = commits.changes, commits.inserted
         journey = self._broker.journey
-        places: list[tuple[Physical, Reservation, Kept]] = []
+        places: list[tuple[PhysicalDestination, Reservation, Accepted]] = []
 
         def outcome(error: StoreError | None) -> None:
             if error is None and journey is not None:
@@ -388,7 +388,7 @@ class EmbeddedSession(ConsumerOwner):
             if journey is not None:
                 journey.produced(self.origin, arrivals)
             for physical, run in arrivals:
-                places.append((physical, physical.hold_place(run), physical.keep(run)))
+                places.append((physical, physical.hold_place(run), physical.accept(run)))
             for consumer, messages in taken:
                 consumer.source.release(messages)
             if commits.changes != before or repeats:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.broker.core.consumer import EmbeddedConsumer, Transaction
 from gateway.broker.core.dispatch import Dispatched
-from gateway.broker.core.physical import Physical
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.duplicates import Arrivals, Before
@@ -59,7 +59,7 @@ class BranchSession(Confirmable, Protocol):
         It belongs to the branch then, with the bytes that count in memory.
         """
 
-    def hold_back(self, physical: Physical) -> None:
+    def hold_back(self, physical: PhysicalDestination) -> None:
         """Hold the sender back if the destination is at its limit.
 
         What it has sent there counts by now.

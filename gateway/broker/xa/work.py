@@ -30,7 +30,7 @@ from twisted.logger import Logger
 from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.core.dispatch import Dispatched
 from gateway.broker.core.memory import Memory
-from gateway.broker.core.physical import Kept, Physical, Reservation
+from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.durability.commit import GroupCommit
@@ -115,7 +115,7 @@ class BranchWork:
         options: BrokerOptions,
         numbering: Numbering,
         duplicates: DuplicateIds,
-        check_fits: Callable[[Iterable[tuple[Physical, Sequence[Message]]]], None],
+        check_fits: Callable[[Iterable[tuple[PhysicalDestination, Sequence[Message]]]], None],
         soon: Callable[[Callable[[], None]], None],
         sent: set[int],
     ) -> None:
@@ -141,7 +141,7 @@ class BranchWork:
         repeats = _has_repeats(sent)
         taken = _acknowledged(branch.parts)
         before, inserted = commits.changes, commits.inserted
-        places: list[tuple[BranchSession, Physical, Reservation, Kept]] = []
+        places: list[tuple[BranchSession, PhysicalDestination, Reservation, Accepted]] = []
 
         def outcome(error: StoreError | None) -> None:
             if error is None and self.journey is not None:
@@ -163,7 +163,7 @@ class BranchWork:
                 self._number(each)
                 for physical, run in each.arrivals:
                     places.append(
-                        (each.session, physical, physical.hold_place(run), physical.keep(run))
+                        (each.session, physical, physical.hold_place(run), physical.accept(run))
                     )
                     physical.let_go(len(run), _octets(run))
             for consumer, messages in taken:
@@ -304,7 +304,7 @@ class BranchWork:
         :param row: what the store is to have of it from now on; None for nothing.
         """
         commits = self._commits
-        kept: list[tuple[Physical, Kept]] = []
+        kept: list[tuple[PhysicalDestination, Accepted]] = []
 
         def outcome(error: StoreError | None) -> None:
             if error is None:
@@ -316,13 +316,13 @@ class BranchWork:
                 self._let_go(branch)
                 for physical, places in kept:
                     if places:
-                        physical.place(places, held=True)
+                        physical.enqueue(places, held=True)
                         if physical.properties.bounded:
                             physical.make_room()
                 for each in taken:
                     each.source.settled(each.messages)
                 for source, index in unread:
-                    source.lost(1, index.size)
+                    source.stop_counting(1, index.size)
                 self._log.debug(
                     "a branch is committed: {sent} sent, {taken} acknowledged",
                     sent=len(sends),
@@ -333,7 +333,7 @@ class BranchWork:
         commits.begin()
         try:
             for physical, run in branch.sends:
-                kept.append((physical, physical.keep_held(run)))
+                kept.append((physical, physical.accept_prepared(run)))
             for each in branch.taken:
                 each.source.release(each.messages)
             for source, index in branch.unread_taken:

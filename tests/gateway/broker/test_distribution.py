@@ -333,7 +333,7 @@ def test_looking_through_a_large_queue_is_cut_into_rounds(
     queue = stepped.broker.queue(Q)
     inbox.consumer.start()
     rounds = 0
-    while queue.dispatch.marked:
+    while queue.dispatch.woken:
         before = looks
         queue.hand_out()
         assert looks - before <= MOST_IN_A_TURN
