@@ -31,7 +31,7 @@ from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.journey import Journey
 from gateway.broker.limit_reports import LimitReports, UseReports
-from gateway.broker.schedule import Schedule, Slices
+from gateway.broker.schedule import Schedule, SelectorTime
 from gateway.broker.sessions.flow import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.store.interface import (
@@ -80,7 +80,7 @@ class Broker:
         self.memory = memory or Memory()
         self.memory.spills = spills
         self.schedule = Schedule(clock, turn)
-        self.slices = Slices(clock, turn)
+        self.selector_time = SelectorTime(clock, turn)
         self.commits = GroupCommit(store, turn, failed)
         self.rows = Rows(store, self.commits, turn)
         self.dead_letters = DeadLetters(self.arrive, turn, options)
@@ -94,7 +94,7 @@ class Broker:
             turn,
             self.memory,
             self.schedule,
-            self.slices,
+            self.selector_time,
             self.commits,
             self.rows,
             spills=spills,
@@ -328,7 +328,7 @@ class Broker:
             self.duplicates.forget(physical.destination)
         waiting, physical.waiting_senders = physical.waiting_senders, []
         for resume in waiting:
-            self.turn.dispatch(resume)
+            self.turn.deliver(resume)
         if not isinstance(physical, PhysicalQueue):
             emptied(0)
 
@@ -496,7 +496,7 @@ class Broker:
         """
         self._soon.append(work)
         if len(self._soon) == 1:
-            self.turn.dispatch(self._do_soon)
+            self.turn.deliver(self._do_soon)
 
     def _do_soon(self) -> None:
         self._soon, work = [], self._soon
@@ -553,5 +553,5 @@ class Broker:
         """
         self.use_reports.report()
         self.schedule.close()
-        self.slices.close()
+        self.selector_time.close()
         self.commits.close(lambda error: self.store.close(closed))

@@ -55,7 +55,9 @@ class Housekeeping:
     # --- expired messages
 
     def _sweep_later(self) -> None:
-        self._schedule.after(self._interval_ms, lambda: self._schedule.in_slices(self._sweep()))
+        self._schedule.after(
+            self._interval_ms, lambda: self._schedule.one_step_a_turn(self._sweep())
+        )
 
     def _sweep(self) -> Iterator[None]:
         looked = 0

@@ -236,7 +236,7 @@ class JournalLines:
             return
         line = self._line
         if line is None:
-            self._turn.hand_off(self.flush)
+            self._turn.store(self.flush)
         elif (
             line.origin is origin
             and line.time == time

@@ -60,15 +60,15 @@ class Schedule:
         """Do ``work`` in ``pause_ms`` milliseconds."""
         self.at(self._turn.refresh_timer() + pause_ms, work)
 
-    def in_slices(self, steps: Iterator[None]) -> None:
+    def one_step_a_turn(self, steps: Iterator[None]) -> None:
         """Run ``steps`` to their end, one step a turn.
 
         The first step, to the first ``yield``, runs now.
         """
         if next(steps, steps) is not steps:
-            self.after(0, lambda: self.in_slices(steps))
+            self.after(0, lambda: self.one_step_a_turn(steps))
 
-    def while_time(self, steps: Iterator[None]) -> None:
+    def steps_while_time_is_left(self, steps: Iterator[None]) -> None:
         """Run ``steps`` to their end, as many a turn as there is time for.
 
         The first run now; other work comes between the turns.
@@ -76,10 +76,10 @@ class Schedule:
         until = self._clock.seconds() + SLICE
         while next(steps, steps) is not steps:
             if self._clock.seconds() >= until:
-                self.after(0, lambda: self.while_time(steps))
+                self.after(0, lambda: self.steps_while_time_is_left(steps))
                 return
 
-    def in_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
+    def one_step_of_all_a_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
         """Run ``steps`` that can wait, one step in a turn of the reactor.
 
         All work asked so shares that one step. While ``busy``, it waits, for at most 100 ms.
@@ -110,7 +110,7 @@ class Schedule:
 
     @property
     def waiting(self) -> bool:
-        """Whether something that was asked for by :meth:`in_turn` is not done."""
+        """Whether something that was asked for by :meth:`one_step_of_all_a_turn` is not done."""
         return bool(self._waiting) or self._stepping
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class Schedule:
             self._turn.end()
 
 
-class Slices:
+class SelectorTime:
     """The time that a broker's selectors may take in a pass of the reactor.
 
     One per broker.

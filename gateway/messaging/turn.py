@@ -41,9 +41,9 @@ class Turn:
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._dispatch: list[Work] = []
+        self._deliver: list[Work] = []
         self._write: list[Work] = []
-        self._hand_off: list[Work] = []
+        self._store: list[Work] = []
         self._depth = 0
         self._ending = False
         self._scheduled: IDelayedCall | None = None
@@ -80,7 +80,7 @@ class Turn:
         What they cause is done in the same ending.
         """
         self._depth -= 1
-        if self._depth or self._ending or not (self._dispatch or self._write or self._hand_off):
+        if self._depth or self._ending or not (self._deliver or self._write or self._store):
             return
         if self._scheduled is None:
             self._schedule()
@@ -88,12 +88,12 @@ class Turn:
         elif self._clock.seconds() - self._left > _LONGEST:
             self._finish()
 
-    def dispatch(self, work: Work) -> None:
+    def deliver(self, work: Work) -> None:
         """Deliver something at the end of the turn.
 
         Callers see to it that one piece of work is asked for once.
         """
-        self._dispatch.append(work)
+        self._deliver.append(work)
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
 
@@ -103,9 +103,9 @@ class Turn:
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
 
-    def hand_off(self, work: Work) -> None:
+    def store(self, work: Work) -> None:
         """Give something to the store, after all deliveries and writes."""
-        self._hand_off.append(work)
+        self._store.append(work)
         if not self._depth and not self._ending and self._scheduled is None:
             self._schedule()
 
@@ -154,24 +154,24 @@ class Turn:
         try:
             rounds = 0
             until = self._clock.seconds() + _LONGEST
-            while rounds < _ROUNDS and (self._dispatch or self._hand_off or self._write):
-                if self._dispatch:
-                    self._dispatch, work = [], self._dispatch
+            while rounds < _ROUNDS and (self._deliver or self._store or self._write):
+                if self._deliver:
+                    self._deliver, work = [], self._deliver
                 elif self._write:
                     self._write, work = [], self._write
                 else:
-                    self._hand_off, work = [], self._hand_off
+                    self._store, work = [], self._store
                 self._do(work)
                 rounds = rounds + 1 if self._clock.seconds() < until else _ROUNDS
             # Deliveries that make deliveries without end must not keep the store and the transports
             # waiting.
             self._write, work = [], self._write
             self._do(work)
-            self._hand_off, work = [], self._hand_off
+            self._store, work = [], self._store
             self._do(work)
         finally:
             self._ending = False
-            if (self._dispatch or self._hand_off or self._write) and self._scheduled is None:
+            if (self._deliver or self._store or self._write) and self._scheduled is None:
                 self._schedule()
 
     def _do(self, work: list[Work]) -> None:

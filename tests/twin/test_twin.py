@@ -69,7 +69,7 @@ MUTANTS: Final = {
     "sends receipts before the commit": (
         "gateway/broker",
         r"self\._gathering\.waiters\.append\(\(waiter, inserts\)\)",
-        "self._turn.dispatch(lambda: waiter(None))",
+        "self._turn.deliver(lambda: waiter(None))",
         "out",
     ),
     "gives up the wrong message at a limit": (

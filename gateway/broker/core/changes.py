@@ -17,7 +17,7 @@ from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.limit_reports import LimitReports
-from gateway.broker.schedule import Schedule, Slices
+from gateway.broker.schedule import Schedule, SelectorTime
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 from gateway.messaging.turn import Turn
@@ -63,7 +63,7 @@ class Changes:
         turn: Turn,
         memory: Memory,
         schedule: Schedule,
-        slices: Slices,
+        selector_time: SelectorTime,
         commits: GroupCommit,
         rows: Rows,
         *,
@@ -77,7 +77,7 @@ class Changes:
         self.turn = turn
         self.memory = memory
         self.schedule = schedule
-        self.slices = slices
+        self.selector_time = selector_time
         self._commits = commits
         self._rows = rows
         self.spills = spills
@@ -226,7 +226,7 @@ class Changes:
 
     def delete_slowly(self, steps: Iterator[None]) -> None:
         """Run steps that delete many rows, while no commits are backed up."""
-        self.schedule.in_turn(steps, self._commits.backed_up)
+        self.schedule.one_step_of_all_a_turn(steps, self._commits.backed_up)
 
     @property
     def damaged(self) -> Mapping[int, int | None]:

@@ -99,7 +99,7 @@ class Cursor:
         expired: list[Message] = []
         octets = _NO_BOUND if consumer.octets is None else consumer.octets
         stride = 0 if consumer.selector is None else consumer.selector.stride
-        spent = changes.slices.spent
+        spent = changes.selector_time.spent
         for index, message in enumerate(messages):
             if len(run) >= consumer.credit or octets <= 0:
                 break

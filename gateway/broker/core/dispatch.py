@@ -105,7 +105,7 @@ class Pace:
     def _let_go(self) -> None:
         self._slowed, resumed = [], self._slowed
         for resume in resumed:
-            self._turn.dispatch(resume)
+            self._turn.deliver(resume)
 
 
 class Dispatched(QueueOrSubscription, Protocol):
@@ -206,7 +206,7 @@ class Dispatch:
         """Hand nothing out until selectors have time again."""
         if not self.held_up:
             self.held_up = True
-            self.changes.slices.wait(partial(self._go_on, place))
+            self.changes.selector_time.wait(partial(self._go_on, place))
 
     def _go_on(self, place: QueueOrSubscription) -> None:
         self.held_up = False
@@ -378,7 +378,7 @@ class Dispatch:
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True
-                self.changes.slices.wait(
+                self.changes.selector_time.wait(
                     partial(self._searched, place, consumer, cursor, (), ahead[-left:])
                 )
             for message in (*run, *expired):

@@ -52,7 +52,7 @@ def discard(subscription: TopicSubscription, comment: str | None, done: Callable
                 yield
         _give_up_stored(subscription, seqs, 0, octets, comment, done)
 
-    subscription.changes.schedule.in_slices(steps())
+    subscription.changes.schedule.one_step_a_turn(steps())
 
 
 def go_on_without(

@@ -238,7 +238,7 @@ class PhysicalDestination(ABC):
         if behavior in (LimitBehavior.REMOVE_OLDEST, LimitBehavior.REMOVE_LOW_PRIORITY):
             if not self._removing:
                 self._removing = True
-                self.changes.schedule.in_slices(
+                self.changes.schedule.one_step_a_turn(
                     self._remove(behavior is LimitBehavior.REMOVE_LOW_PRIORITY)
                 )
         elif self.at_limit():
@@ -264,7 +264,7 @@ class PhysicalDestination(ABC):
                 self.changes.reports.has_room(self)
             self.waiting_senders, resumed = [], self.waiting_senders
             for resume in resumed:
-                self.changes.turn.dispatch(resume)
+                self.changes.turn.deliver(resume)
 
     # --- what branches have sent
 

@@ -110,7 +110,7 @@ class SelectivePurge:
         self._comment: Final = comment
         self._journaled: Final = journaled
         self._unreadable: Final = unreadable
-        self._spent: Final = place.changes.slices.spent
+        self._spent: Final = place.changes.selector_time.spent
         self._cursor: Final = Cursor(place.dispatch.backlog)
         self._delayed: Final = iter(list(place.dispatch.backlog.delayed))
         self._resting: Final = iter(list(place.dispatch.backlog.resting))
@@ -238,7 +238,7 @@ class SelectivePurge:
         """
         changes = self._place.changes
         if left:
-            changes.slices.wait(step)
+            changes.selector_time.wait(step)
         else:
             changes.schedule.after(0, step)
 

@@ -117,7 +117,7 @@ class PhysicalQueue(PhysicalDestination):
         dispatch = self.dispatch
         if not dispatch.woken:
             dispatch.woken = True
-            self.changes.turn.dispatch(self.hand_out)
+            self.changes.turn.deliver(self.hand_out)
 
     def hand_out(self) -> None:
         self.dispatch.hand_out(self)
@@ -211,7 +211,7 @@ class QueueBrowser:
     def wake(self) -> None:
         if not self._marked and not self._ended:
             self._marked = True
-            self._queue.changes.turn.dispatch(self._walk)
+            self._queue.changes.turn.deliver(self._walk)
 
     def _walk(self) -> None:
         self._marked = False
@@ -225,7 +225,7 @@ class QueueBrowser:
         if messages:
             if self._show(messages):
                 self._marked = True
-                self._queue.changes.slices.wait(self._walk)
+                self._queue.changes.selector_time.wait(self._walk)
             else:
                 self.wake()
             return
@@ -248,7 +248,7 @@ class QueueBrowser:
         if left:
             # Reading them once more would take longer than keeping them.
             self._cursor.reading = True
-            self._queue.changes.slices.wait(partial(self._read, (), ahead[-left:]))
+            self._queue.changes.selector_time.wait(partial(self._read, (), ahead[-left:]))
         self.wake()
 
     def _show(self, messages: Sequence[Message]) -> int:

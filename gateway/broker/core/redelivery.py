@@ -32,7 +32,7 @@ def sweep(place: Dispatched, now_ms: int) -> None:
         expired, stored = dispatch.backlog.take_expired(now_ms)
         dispatch.dying += len(expired) + len(stored)
         if expired:
-            place.changes.schedule.in_slices(
+            place.changes.schedule.one_step_a_turn(
                 _bury_slowly(place, expired, DeadReason.EXPIRED, "expired while it waited")
             )
         _bury_stored(place, dict(stored), DeadReason.EXPIRED, "expired while it waited")
@@ -108,10 +108,10 @@ def give_back(place: Dispatched, messages: Sequence[Message]) -> None:
                 buried.setdefault(tried[message.seq], []).append(message)
         for tries, part in buried.items():
             dispatch.dying += len(part)
-            changes.schedule.in_slices(
+            changes.schedule.one_step_a_turn(
                 _bury_slowly(place, part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times")
             )
-    changes.schedule.in_slices(
+    changes.schedule.one_step_a_turn(
         _count_slowly(place, [message for message in kept if place.keeps_count(message)])
     )
     dispatch.wait_again(place, kept)
@@ -169,7 +169,7 @@ def reject(
     changes.retried(place.owner, counted)
     for (reason, tries), part in buried.items():
         dispatch.dying += len(part)
-        changes.schedule.in_slices(
+        changes.schedule.one_step_a_turn(
             _bury_slowly(place, part, reason, f"refused by its consumer {tries} times")
         )
     dispatch.wait_again(place, again)

@@ -140,7 +140,7 @@ class TopicSubscription:
         selector = self.selector
         if selector is None:
             return run, BEYOND
-        matches, stride, spent = selector.matches, selector.stride, self.changes.slices.spent
+        matches, stride, spent = selector.matches, selector.stride, self.changes.selector_time.spent
         accepted: list[Message] = []
         for index, message in enumerate(run):
             if index % stride == 0 and spent():
@@ -202,7 +202,7 @@ class TopicSubscription:
         self._unexamined.update([message.seq for message in run if message.seq > examined])
         self._more = True
         if not self._searching:
-            self.changes.slices.wait(self._search)
+            self.changes.selector_time.wait(self._search)
 
     def _search(self) -> None:
         """Look through what waits for messages that the selector refuses.
@@ -247,7 +247,7 @@ class TopicSubscription:
         unwanted = [
             message
             for message in messages
-            if not self.changes.slices.spent() and self._is_unwanted(message)
+            if not self.changes.selector_time.spent() and self._is_unwanted(message)
         ]
         if unwanted:
             self.settle(unwanted)
@@ -268,7 +268,7 @@ class TopicSubscription:
         for index, message in enumerate(run):
             seq = message.seq
             if seq <= last or seq in self._unexamined:
-                if self.changes.slices.spent():
+                if self.changes.selector_time.spent():
                     self.dispatch.backlog.give_back(run[index:])
                     self.dispatch.hold_up(self)
                     break
@@ -374,7 +374,7 @@ class TopicSubscription:
         dispatch = self.dispatch
         if not dispatch.woken:
             dispatch.woken = True
-            self.changes.turn.dispatch(self.hand_out)
+            self.changes.turn.deliver(self.hand_out)
 
     def hand_out(self) -> None:
         self.dispatch.hand_out(self)

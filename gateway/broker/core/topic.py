@@ -214,7 +214,7 @@ class WildSubscriptions:
         self.wild_ended += 1
         if not self._telling:
             self._telling = True
-            self._schedule.after(0, lambda: self._schedule.in_slices(self._tell_topics()))
+            self._schedule.after(0, lambda: self._schedule.one_step_a_turn(self._tell_topics()))
 
     def _tell_topics(self) -> Iterator[None]:
         """Let topics forget subscriptions that have ended.

@@ -499,7 +499,7 @@ class GroupCommit:
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
-            self._turn.hand_off(self._hand_off)
+            self._turn.store(self._hand_off)
 
     def _hand_off(self) -> None:
         self._asked = False
@@ -596,4 +596,4 @@ class GroupCommit:
         resumed = waiting.copy()
         waiting.clear()
         for resume in resumed:
-            self._turn.dispatch(resume)
+            self._turn.deliver(resume)

@@ -333,7 +333,7 @@ class DuplicateIds:
         while marks and marks[0][0] <= now_ms - self._age_ms:
             before = marks.popleft()[1]
         if before:
-            self._schedule.in_slices(self._drop_before(before))
+            self._schedule.one_step_a_turn(self._drop_before(before))
         self._tick_later()
 
     def _drop_before(self, before: int) -> Iterator[None]:

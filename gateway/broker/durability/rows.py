@@ -190,7 +190,7 @@ class Rows:
         if wanted:
             self._fetch(wanted, found, in_order)
         else:
-            self._turn.dispatch(partial(found, ()))
+            self._turn.deliver(partial(found, ()))
 
     def _fetch(
         self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None], in_order: bool = False

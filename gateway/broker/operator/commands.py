@@ -118,7 +118,7 @@ class BrokerAdministration:
             else:
                 done.callback(None)
 
-        self._broker.schedule.while_time(steps())
+        self._broker.schedule.steps_while_time_is_left(steps())
         return done
 
     def destination(self, type: str, name: str) -> DestinationView:

@@ -113,7 +113,7 @@ class Backpressure:
         elif self.fast is not None and self._outruns():
             self.fast.dispatch.pace.slow_down(resume)
         else:
-            self._turn.dispatch(resume)
+            self._turn.deliver(resume)
 
     def look(self, physical: PhysicalDestination) -> None:
         """Something was sent there: it may be at its limit now."""

@@ -141,10 +141,10 @@ def test_commits_and_writes_go_on_while_a_destination_dispatches_without_end(
             seen = len(inbox.messages)
             session.send(texts(Q, ["again"]))
         if seen < 1_000:
-            stepped.turn.dispatch(forward)
+            stepped.turn.deliver(forward)
 
     stepped.turn.begin()
-    stepped.turn.dispatch(forward)
+    stepped.turn.deliver(forward)
     session.send(texts(Q, ["first"]))
     session.completion(Told())
     stepped.turn.write(lambda: written.append(seen))

@@ -62,7 +62,7 @@ def test_work_is_done_inside_a_turn() -> None:
     events: list[str] = []
 
     def work() -> None:
-        turn.dispatch(lambda: events.append("dispatched"))
+        turn.deliver(lambda: events.append("dispatched"))
         events.append("done")
 
     schedule.at(0, work)
@@ -129,14 +129,14 @@ def test_slices_begin_at_once_and_go_on_in_turns_of_their_own() -> None:
                 yield
             done.append(f"{name}{index}")
 
-    schedule.in_slices(steps("a", 3))
-    schedule.in_slices(steps("b", 2))
+    schedule.one_step_a_turn(steps("a", 3))
+    schedule.one_step_a_turn(steps("b", 2))
     assert done == ["a0", "b0"]
     one_pass(clock)
     assert done == ["a0", "b0", "a1", "b1"]
     one_pass(clock)
     assert (done, clock.getDelayedCalls()) == (["a0", "b0", "a1", "b1", "a2"], [])
-    schedule.in_slices(steps("c", 0))
+    schedule.one_step_a_turn(steps("c", 0))
     assert clock.getDelayedCalls() == []
 
 
@@ -149,7 +149,7 @@ def test_work_that_can_wait_gets_its_turn_although_it_is_always_busy() -> None:
             done.append(clock.seconds())
             yield
 
-    schedule.in_turn(steps(), lambda: True)
+    schedule.one_step_of_all_a_turn(steps(), lambda: True)
     for _ in range(10):
         clock.advance(0.005)
     assert done == [], "others come first"

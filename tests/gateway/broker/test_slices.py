@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.schedule import SLICE, Slices
+from gateway.broker.schedule import SLICE, SelectorTime
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
@@ -72,7 +72,7 @@ def test_a_slice_ends_and_those_who_wait_go_on_in_the_order_they_asked() -> None
     clock = SlowClock()
     clock.advance(1)
     turn = Turn(clock)
-    slices = Slices(clock, turn)
+    slices = SelectorTime(clock, turn)
     assert not slices.spent()
     clock.tick = SLICE
     assert slices.spent()
@@ -94,7 +94,7 @@ def test_a_slice_ends_and_those_who_wait_go_on_in_the_order_they_asked() -> None
 
 def test_a_defect_of_one_that_waits_does_not_stop_the_others(clock: Clock) -> None:
     clock.advance(1)
-    slices = Slices(clock, Turn(clock))
+    slices = SelectorTime(clock, Turn(clock))
     done: list[str] = []
     slices.wait(lambda: done.append(str(1 // 0)))
     slices.wait(lambda: done.append("the other"))
@@ -104,7 +104,7 @@ def test_a_defect_of_one_that_waits_does_not_stop_the_others(clock: Clock) -> No
 
 def test_nothing_goes_on_after_the_end(clock: Clock) -> None:
     clock.advance(1)
-    slices = Slices(clock, Turn(clock))
+    slices = SelectorTime(clock, Turn(clock))
     done: list[str] = []
     slices.wait(lambda: done.append("before"))
     slices.close()

@@ -395,13 +395,13 @@ def test_what_the_selector_was_never_asked_about_is_not_dead_after_a_restart(
         stepped.session(client_id="me"), Topic("t"), durable_name="d", selector="a = 1", start=False
     )
     inbox.consumer.close()
-    monkeypatch.setattr(stepped.broker.slices, "spent", lambda: True)
+    monkeypatch.setattr(stepped.broker.selector_time, "spent", lambda: True)
     expires = stepped.now_ms + 60_000
     session = stepped.session()
     session.send(texts(Topic("t"), ["unwanted"], properties={"a": 2}, expires=expires))
     session.send(texts(Topic("t"), ["wanted"], properties={"a": 1}, expires=expires))
     stepped.turns()
-    stepped.broker.slices.close()
+    stepped.broker.selector_time.close()
     stepped.settle()
     assert stepped.bodies == ["unwanted", "wanted"]
     monkeypatch.undo()

@@ -47,9 +47,9 @@ def noted() -> Noted:
 def test_the_phases_come_in_their_order_at_the_end_of_the_turn(turn: Turn, noted: Noted) -> None:
     turn.begin()
     turn.write(noted.work("write"))
-    turn.hand_off(noted.work("store"))
-    turn.dispatch(noted.work("deliver"))
-    turn.dispatch(noted.work("deliver more"))
+    turn.store(noted.work("store"))
+    turn.deliver(noted.work("deliver"))
+    turn.deliver(noted.work("deliver more"))
     assert noted.done == []
     turn.end()
     assert noted.done == ["deliver", "deliver more", "write", "store"]
@@ -58,7 +58,7 @@ def test_the_phases_come_in_their_order_at_the_end_of_the_turn(turn: Turn, noted
 def test_turns_nest_and_the_outermost_ends_it(turn: Turn, noted: Noted) -> None:
     turn.begin()
     turn.begin()
-    turn.dispatch(noted.work("deliver"))
+    turn.deliver(noted.work("deliver"))
     turn.end()
     assert noted.done == []
     turn.end()
@@ -67,10 +67,8 @@ def test_turns_nest_and_the_outermost_ends_it(turn: Turn, noted: Noted) -> None:
 
 def test_work_that_makes_work_is_still_in_order(turn: Turn, noted: Noted) -> None:
     turn.begin()
-    turn.write(noted.work("write", then=lambda: turn.dispatch(noted.work("deliver for write"))))
-    turn.dispatch(
-        noted.work("deliver", then=lambda: turn.hand_off(noted.work("store for deliver")))
-    )
+    turn.write(noted.work("write", then=lambda: turn.deliver(noted.work("deliver for write"))))
+    turn.deliver(noted.work("deliver", then=lambda: turn.store(noted.work("store for deliver"))))
     turn.end()
     assert noted.done == ["deliver", "write", "deliver for write", "store for deliver"]
 
@@ -81,17 +79,17 @@ def test_work_may_begin_and_end_a_turn_without_running_what_is_asked_inside(
 
     def nested() -> None:
         turn.begin()
-        turn.dispatch(noted.work("asked inside"))
+        turn.deliver(noted.work("asked inside"))
         turn.end()
         noted.done.append("nested is over")
 
     turn.begin()
-    turn.dispatch(nested)
+    turn.deliver(nested)
     turn.end()
     assert noted.done == ["nested is over", "asked inside"]
 
 
-@pytest.mark.parametrize("phase", ["dispatch", "hand_off", "write"])
+@pytest.mark.parametrize("phase", ["deliver", "store", "write"])
 def test_outside_of_a_turn_the_end_is_scheduled_once(
     phase: str, clock: Clock, turn: Turn, noted: Noted
 ) -> None:
@@ -105,7 +103,7 @@ def test_outside_of_a_turn_the_end_is_scheduled_once(
 def test_a_turn_takes_what_was_asked_before_it_and_the_scheduled_end_finds_nothing(
     clock: Clock, turn: Turn, noted: Noted
 ) -> None:
-    turn.dispatch(noted.work("before"))
+    turn.deliver(noted.work("before"))
     turn.begin()
     turn.end()
     assert noted.done == ["before"]
@@ -122,10 +120,10 @@ def test_work_that_never_stops_making_work_leaves_the_reactor_its_turn(
         nonlocal rounds
         rounds += 1
         if rounds < 100:
-            turn.dispatch(again)
+            turn.deliver(again)
 
     turn.begin()
-    turn.dispatch(again)
+    turn.deliver(again)
     turn.end()
     assert 0 < rounds < 100
     for _ in range(100):
@@ -140,8 +138,8 @@ def test_one_failure_leaves_the_other_work_alone_and_is_logged(turn: Turn, noted
         raise ZeroDivisionError("on purpose")
 
     turn.begin()
-    turn.dispatch(fail)
-    turn.dispatch(noted.work("deliver"))
+    turn.deliver(fail)
+    turn.deliver(noted.work("deliver"))
     turn.write(noted.work("write"))
     observe = cast("ILogObserver", events.append)
     globalLogPublisher.addObserver(observe)
@@ -155,7 +153,7 @@ def test_one_failure_leaves_the_other_work_alone_and_is_logged(turn: Turn, noted
     assert event["work"] is fail
     # The next turn is not hindered.
     turn.begin()
-    turn.dispatch(noted.work("next"))
+    turn.deliver(noted.work("next"))
     turn.end()
     assert noted.done[-1] == "next"
 
@@ -180,7 +178,7 @@ def test_the_time_stands_still_within_a_turn(clock: Clock) -> None:
 
 def test_a_scheduled_end_is_a_turn_of_its_own_time(clock: Clock, turn: Turn) -> None:
     times: list[int] = []
-    turn.dispatch(lambda: times.append(turn.refresh()))
+    turn.deliver(lambda: times.append(turn.refresh()))
     clock.advance(2)
     assert times == [2000]
 
@@ -194,12 +192,12 @@ def test_deliveries_without_end_do_not_keep_the_store_and_the_transports_waiting
         nonlocal rounds
         rounds += 1
         if rounds < 1_000:
-            turn.dispatch(again)
+            turn.deliver(again)
 
     turn.begin()
     turn.write(noted.work("write"))
-    turn.hand_off(noted.work("store"))
-    turn.dispatch(again)
+    turn.store(noted.work("store"))
+    turn.deliver(again)
     turn.end()
     assert noted.done == ["write", "store"]
     assert rounds < 50
@@ -211,10 +209,10 @@ def test_an_ending_that_takes_long_leaves_the_rest_for_the_reactors_next_pass(
 
     def slow() -> None:
         clock.advance(0.02)
-        turn.dispatch(noted.work("later"))
+        turn.deliver(noted.work("later"))
 
     turn.begin()
-    turn.dispatch(slow)
+    turn.deliver(slow)
     turn.write(noted.work("write"))
     turn.end()
     assert noted.done == ["write"]
@@ -230,7 +228,7 @@ def test_turns_that_are_left_end_together_at_the_reactors_next_pass(
 ) -> None:
     for socket in ("first", "second"):
         turn.begin()
-        turn.dispatch(noted.work(f"deliver for {socket}"))
+        turn.deliver(noted.work(f"deliver for {socket}"))
         turn.write(noted.work(f"write for {socket}"))
         turn.leave()
     assert (noted.done, len(clock.getDelayedCalls())) == ([], 1)
@@ -254,7 +252,7 @@ def test_what_turns_have_left_is_done_before_it_gets_old(
 ) -> None:
     for socket in ("first", "second"):
         turn.begin()
-        turn.dispatch(noted.work(socket))
+        turn.deliver(noted.work(socket))
         clock.rightNow += 0.01
         turn.leave()
     assert noted.done == ["first", "second"]
@@ -264,9 +262,9 @@ def test_what_turns_have_left_is_done_before_it_gets_old(
 
 def test_a_turn_that_ends_ends_those_that_were_left(turn: Turn, noted: Noted) -> None:
     turn.begin()
-    turn.dispatch(noted.work("left"))
+    turn.deliver(noted.work("left"))
     turn.leave()
     turn.begin()
-    turn.dispatch(noted.work("ended"))
+    turn.deliver(noted.work("ended"))
     turn.end()
     assert noted.done == ["left", "ended"]

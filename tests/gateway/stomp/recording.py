@@ -82,7 +82,7 @@ class RecordingProvider:
         """Fire a completion, at the end of the turn or when told."""
         self._completions.append(done)
         if not self.holds_completions:
-            self.turn.hand_off(self.complete)
+            self.turn.store(self.complete)
 
     def complete(self) -> None:
         """Fire what waits, in order."""

@@ -307,7 +307,7 @@ async def test_what_the_kernel_takes_is_acknowledged_before_the_turn_goes_to_the
     acknowledged: list[int] = []
     bridge.turn.begin()
     bridge.provider.connection.consumers[0].push(message(b"small"))
-    bridge.turn.hand_off(
+    bridge.turn.store(
         lambda: acknowledged.append(len(bridge.provider.calls("acknowledge through")))
     )
     bridge.turn.end()

@@ -219,7 +219,7 @@ def test_all_of_a_turn_is_written_at_once_before_the_hand_off(
     server.turn.begin()
     client.consumer().push(message())
     client.consumer().push(message())
-    server.turn.hand_off(lambda: order.append(f"hand off, {len(writes)} written"))
+    server.turn.store(lambda: order.append(f"hand off, {len(writes)} written"))
     server.turn.end()
     assert (order, len(writes)) == (["hand off, 1 written"], 1)
 
