@@ -35,7 +35,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription, XAResource
 
 
-class Promises(Completions):
+class SessionCompletions(Completions):
     """The completions of one session.
 
     They are given in the order in which they were asked for, each when what it speaks for is
@@ -44,7 +44,7 @@ class Promises(Completions):
     :param soon: does something at the end of this turn.
     """
 
-    __slots__ = ("_commits", "_soon", "_withheld", "inserted", "mark")
+    __slots__ = ("_commits", "_soon", "_withheld", "last_batch", "last_insert")
 
     def __init__(self, commits: GroupCommit, soon: Callable[[Callable[[], None]], None]) -> None:
         super().__init__()
@@ -52,8 +52,8 @@ class Promises(Completions):
         self._soon: Final = soon
         #: The last batch that gathered when something was done that the session was asked for; and
         #: the same of what is inserted.
-        self.mark = 0
-        self.inserted = 0
+        self.last_batch = 0
+        self.last_insert = 0
         #: Those that wait until no destination holds the sender back.
         self._withheld: list[Completion] = []
 
@@ -62,30 +62,32 @@ class Promises(Completions):
 
         :param inserts: the changes may need room on the disk.
         """
-        self.mark = self._commits.number
+        self.last_batch = self._commits.number
         if inserts:
-            self.inserted = self.mark
+            self.last_insert = self.last_batch
 
     def touch_since(self, changes: int) -> None:
         """The same, if anything was gathered since there were that many changes."""
         if self._commits.changes != changes:
-            self.mark = self._commits.number
+            self.last_batch = self._commits.number
 
     def wait_for_disk(self) -> bool:
         """Whether something that it was asked to store is not durable."""
-        return self.inserted > self._commits.stored
+        return self.last_insert > self._commits.stored
 
     def wait_for_room(self) -> bool:
         """Whether something that it was asked for waits for room on the disk."""
-        return self._commits.waits_for_room(self.inserted)
+        return self._commits.waits_for_room(self.last_insert)
 
     def give_when_durable(self, completion: Completion) -> None:
         """Give it when all that the session asked for so far is durable.
 
         Never from inside this call.
         """
-        if self.mark > self._commits.durable or self.wait_for_room():
-            self._commits.wait_for(self.mark, partial(self._durable, completion), self.inserted)
+        if self.last_batch > self._commits.durable or self.wait_for_room():
+            self._commits.wait_for(
+                self.last_batch, partial(self._durable, completion), self.last_insert
+            )
         else:
             self.give_soon(completion, None)
 
@@ -169,15 +171,15 @@ class EmbeddedSession(ConsumerOwner):
         self._commits = routing.broker.commits
         self._consumers: dict[EmbeddedConsumer, None] = {}
         self._closed = False
-        self._promises = Promises(self._commits, self._broker.soon)
+        self._completions = SessionCompletions(self._commits, self._broker.soon)
         self._backpressure = Backpressure(
             routing.broker.turn,
             routing.broker.schedule,
             self._commits,
             self.memory,
-            self._promises.wait_for_disk,
-            self._promises.wait_for_room,
-            self._promises.release_withheld,
+            self._completions.wait_for_disk,
+            self._completions.wait_for_room,
+            self._completions.release_withheld,
         )
         #: What the journal is to be told of once it is safe.
         self.unconfirmed: Unconfirmed | None = None
@@ -216,9 +218,9 @@ class EmbeddedSession(ConsumerOwner):
                 self._backpressure.look(physical)
             if repeats:
                 # Their originals may not be durable yet.
-                self._promises.touch(inserts=True)
+                self._completions.touch(inserts=True)
             elif commits.changes != before:
-                self._promises.touch(inserts=commits.inserted != inserted)
+                self._completions.touch(inserts=commits.inserted != inserted)
         finally:
             commits.end()
         for physical, _ in arrivals:
@@ -270,7 +272,7 @@ class EmbeddedSession(ConsumerOwner):
         self.check_open()
         before = self._commits.changes
         consumer = self._attach(self, spec, deliver, failed)
-        self._promises.touch_since(before)
+        self._completions.touch_since(before)
         self._consumers[consumer] = None
         return consumer
 
@@ -300,12 +302,12 @@ class EmbeddedSession(ConsumerOwner):
                 consumer.source.settle(messages)
             finally:
                 commits.end()
-        self._promises.touch(inserts=commits.inserted != inserted)
+        self._completions.touch(inserts=commits.inserted != inserted)
 
     def touch_after(self, work: Callable[[], None]) -> None:
         before = self._commits.changes
         work()
-        self._promises.touch_since(before)
+        self._completions.touch_since(before)
 
     # --- completions
 
@@ -313,11 +315,11 @@ class EmbeddedSession(ConsumerOwner):
         self.check_open()
         if self._broker.journey is not None:
             done = self._broker.journey.confirming(self, self.origin, done)
-        completion = self._promises.ask(done)
+        completion = self._completions.ask(done)
         if self._backpressure.blocked:
-            self._promises.withhold(completion)
+            self._completions.withhold(completion)
         else:
-            self._promises.give_when_durable(completion)
+            self._completions.give_when_durable(completion)
 
     # --- transactions
 
@@ -337,7 +339,7 @@ class EmbeddedSession(ConsumerOwner):
         self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("commit outside of a transacted session")
-        completion = self._promises.ask(done)
+        completion = self._completions.ask(done)
         most = self._broker.options.transaction_acknowledgements
         try:
             if self.transaction.acknowledged_count > most:
@@ -348,7 +350,7 @@ class EmbeddedSession(ConsumerOwner):
         except MessagingError as error:
             self._undo()
             cause = error.cause if isinstance(error, MessageRejected) else error
-            self._promises.give_soon(completion, cause)
+            self._completions.give_soon(completion, cause)
             return
         repeats = self.routing.repeats if sends else None
         transaction = self._end()
@@ -378,7 +380,7 @@ class EmbeddedSession(ConsumerOwner):
                     refusal.consumer.source.reject(
                         messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery
                     )
-            self._promises.finish(completion, storage_failed(error))
+            self._completions.finish(completion, storage_failed(error))
 
         commits.begin()
         try:
@@ -393,11 +395,15 @@ class EmbeddedSession(ConsumerOwner):
                 consumer.source.release(messages)
             if commits.changes != before or repeats:
                 inserts = bool(repeats) or commits.inserted != inserted
-                self._promises.touch(inserts=inserts)
+                self._completions.touch(inserts=inserts)
                 commits.wait(outcome, inserts=inserts)
-            elif self._promises.mark > commits.durable or self._promises.wait_for_room():
+            elif (
+                self._completions.last_batch > commits.durable or self._completions.wait_for_room()
+            ):
                 # Nothing of it is stored.
-                commits.wait_for(self._promises.mark, outcome, self._promises.inserted)
+                commits.wait_for(
+                    self._completions.last_batch, outcome, self._completions.last_insert
+                )
             else:
                 self._broker.soon(partial(outcome, None))
         finally:
@@ -409,9 +415,9 @@ class EmbeddedSession(ConsumerOwner):
         self.check_open()
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("rollback outside of a transacted session")
-        completion = self._promises.ask(done)
+        completion = self._completions.ask(done)
         self.touch_after(self._undo)
-        self._promises.give_soon(completion, None)
+        self._completions.give_soon(completion, None)
 
     def recover(self) -> None:
         self.check_open()
@@ -479,7 +485,7 @@ class EmbeddedSession(ConsumerOwner):
         self._consumers.clear()
         self._backpressure.close()
         self._closed = True
-        self._promises.break_withheld(ProviderUnavailable("the session was closed"))
+        self._completions.break_withheld(ProviderUnavailable("the session was closed"))
         self._siblings.pop(self, None)
 
     def sibling(self, session: Session) -> EmbeddedSession | None:

@@ -194,7 +194,7 @@ class Branches:
 
         def work(branch: Branch) -> Deferred[Vote]:
             self._check_idle(branch)
-            self._check_not_doomed(branch)
+            self._check_not_rollback_only(branch)
             if not branch.parts:
                 self._remove(branch)
                 return succeed(Vote.READ_ONLY)
@@ -215,13 +215,15 @@ class Branches:
 
     def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
         """Commit; durable when it fires."""
-        commit = self._commit_at_once if one_phase else partial(self._decide, True, 0)
+        commit = self._commit_one_phase if one_phase else partial(self._decide, True, 0)
         return self._ask(xid, commit)
 
-    def _commit_at_once(self, branch: Branch) -> Deferred[None]:
+    def _commit_one_phase(self, branch: Branch) -> Deferred[None]:
         self._check_idle(branch)
-        self._check_not_doomed(branch)
-        return self._end_work(branch, self.work.commit_at_once, None, partial(self._remove, branch))
+        self._check_not_rollback_only(branch)
+        return self._end_work(
+            branch, self.work.commit_one_phase, None, partial(self._remove, branch)
+        )
 
     def _end_work(
         self,
@@ -345,10 +347,10 @@ class Branches:
                 XAER_PROTO, branch.xid, "is associated with a session, which has not ended that"
             )
 
-    def _check_not_doomed(self, branch: Branch) -> None:
+    def _check_not_rollback_only(self, branch: Branch) -> None:
         if branch.code:
             self._roll_back(branch)
-            raise doomed(branch)
+            raise rollback_only(branch)
 
     def _check_prepared(self, branch: Branch) -> None:
         self._check_not_heuristic(branch)
@@ -388,9 +390,9 @@ class Branches:
                 )
                 self._answer(branch, done, None, error)
             elif commit:
-                self.work.commit_held(branch, row, told)
+                self.work.commit_prepared(branch, row, told)
             else:
-                self.work.roll_back_held(branch, row, told, self.is_idle)
+                self.work.rollback_prepared(branch, row, told, self.is_idle)
 
         self.work.read(branch, ready)
         return done
@@ -479,7 +481,7 @@ def collect(branch: Branch, session: BranchSession) -> None:
         branch.parts.append(Part(session, work.sends, work.acknowledged))
 
 
-def doomed(branch: Branch) -> XAError:
+def rollback_only(branch: Branch) -> XAError:
     """Why the branch can only be rolled back."""
     why = "has timed out" if branch.code == XA_RBTIMEOUT else "can only be rolled back"
     return xa_error(branch.code, branch.xid, why)

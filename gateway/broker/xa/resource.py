@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.sessions.session import EmbeddedSession
 from gateway.broker.xa.branch import Branch, State
-from gateway.broker.xa.registry import Branches, collect, doomed
+from gateway.broker.xa.registry import Branches, collect, rollback_only
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 from gateway.messaging.xa import XA_RBROLLBACK, XAER_INVAL, XAER_PROTO, xa_error
@@ -94,7 +94,7 @@ class EmbeddedXAResource:
             if branch.state is not State.ACTIVE:
                 raise xa_error(XAER_PROTO, xid, "is prepared, or ends")
             if branch.code:
-                raise doomed(branch)
+                raise rollback_only(branch)
         self._associate(branch, True)
         return succeed(None)
 
@@ -109,7 +109,7 @@ class EmbeddedXAResource:
             collect(branch, self.session)
         if branch.code:
             self._associate(branch, None)
-            raise doomed(branch)
+            raise rollback_only(branch)
         self._associate(branch, False if flags == Flags.SUSPEND else None)
         if flags == Flags.FAIL:
             branch.code = XA_RBROLLBACK
@@ -133,7 +133,7 @@ class EmbeddedXAResource:
         if self._current is None:
             raise NotSupported(f"{what} outside of a branch")
         if self._current.code:
-            raise doomed(self._current)
+            raise rollback_only(self._current)
 
     def _closed(self) -> None:
         """The session ends, and with it what it has not prepared."""

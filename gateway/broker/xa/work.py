@@ -131,7 +131,7 @@ class BranchWork:
         #: Tells the journal of every step; None where nothing does.
         self.journey: Journey | None = None
 
-    def commit_at_once(self, branch: Branch, done: Told) -> None:
+    def commit_one_phase(self, branch: Branch, done: Told) -> None:
         """Commit in one phase: all of it is one batch.
 
         :raises MessageRejected, TransactionTooLarge: it cannot be; nothing has happened.
@@ -298,7 +298,7 @@ class BranchWork:
 
     # --- prepared
 
-    def commit_held(self, branch: Branch, row: BranchRow | None, done: Told) -> None:
+    def commit_prepared(self, branch: Branch, row: BranchRow | None, done: Told) -> None:
         """Commit a prepared branch whose messages are in memory; see :meth:`read`.
 
         :param row: what the store is to have of it from now on; None for nothing.
@@ -343,14 +343,14 @@ class BranchWork:
         finally:
             commits.end()
 
-    def roll_back_held(
+    def rollback_prepared(
         self,
         branch: Branch,
         row: BranchRow | None,
         done: Told,
         is_idle: Callable[[ConsumerOwner], bool],
     ) -> None:
-        """Roll a prepared branch back; otherwise as :meth:`commit_held`.
+        """Roll a prepared branch back; otherwise as :meth:`commit_prepared`.
 
         :param is_idle: whether a session is associated with no branch.
         """
