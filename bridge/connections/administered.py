@@ -21,7 +21,7 @@ from bridge.config.secrets import secrets_in
 from bridge.waiting import deferred
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
-from gateway.messaging.provider import Connection, Credentials, Provider, Subscription, Waiting
+from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Provider, Waiting
 
 _log: Final = Logger(namespace="bridge")
 
@@ -29,7 +29,7 @@ _log: Final = Logger(namespace="bridge")
 LookUp = Callable[[model.Destination], Deferred[Destination]]
 #: Tells what waits for a subscription, the second argument being the client identifier; None where
 #: only a browser can.
-Waits = Callable[[Subscription, str | None], Deferred[Waiting | None]]
+Waits = Callable[[ConsumerSpec, str | None], Deferred[Waiting | None]]
 
 
 class FactoryError(MessagingError):

@@ -26,7 +26,7 @@ from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription, Waiting
+from gateway.messaging.provider import Connection, Consumer, ConsumerSpec, Mode, Session, Waiting
 
 #: Seconds between two browses of a source.
 BROWSE_EVERY_S: Final = 10.0
@@ -166,7 +166,7 @@ class Lag:
 class _Browse:
     """One look through a queue. :raises MessagingError: the provider refuses."""
 
-    def __init__(self, connection: Connection, spec: Subscription) -> None:
+    def __init__(self, connection: Connection, spec: ConsumerSpec) -> None:
         #: Fires when there is nothing more to see.
         self.over: Final[Deferred[None]] = Deferred()
         self._error: MessagingError | None = None
@@ -175,7 +175,7 @@ class _Browse:
         self._times: list[int] = []
         self._session: Final[Session] = connection.session(Mode.AUTO)
         try:
-            browsed = Subscription(spec.destination, spec.selector, browse=True)
+            browsed = ConsumerSpec(spec.destination, spec.selector, browse=True)
             consumer = self._session.consumer(browsed, self._deliver, self._failed)
             consumer.grant(_MESSAGES, _BYTES)
             consumer.start()

@@ -25,9 +25,9 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import (
     Connection,
     Consumer,
+    ConsumerSpec,
     Mode,
     Session,
-    Subscription,
     XAConsumer,
     XAResource,
     XASession,
@@ -39,7 +39,7 @@ _LEAST_CREDIT: Final = 2
 S = TypeVar("S", bound=Session)
 
 
-def subscription_of(link: Link, destination: Destination) -> Subscription:
+def subscription_of(link: Link, destination: Destination) -> ConsumerSpec:
     """Return what a link's source subscribes to.
 
     :param destination: the source's own, looked up.
@@ -47,7 +47,7 @@ def subscription_of(link: Link, destination: Destination) -> Subscription:
     topic = destination.kind is Kind.TOPIC
     # The guide says of durable-sub: ignored if the destination is not a topic. A link's own
     # messages never come back to it by a topic.
-    return Subscription(
+    return ConsumerSpec(
         destination,
         link.source.selector,
         no_local=topic,

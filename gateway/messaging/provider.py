@@ -112,7 +112,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class ConsumerSpec:
     """What a consumer wants to receive.
 
     :param destination: a queue, or a topic whose name may hold wildcards: ``*`` one level, ``>``
@@ -271,7 +271,7 @@ class Session(Protocol):
         """
 
     def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> Consumer:
         """A new consumer, stopped and without credit.
 
@@ -476,7 +476,7 @@ class XASession(Session, Protocol):
     def resource(self) -> XAResource: ...
 
     def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> XAConsumer:
         """As :meth:`Session.consumer`."""
 

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import NotSupported
-from gateway.messaging.provider import DUPLICATE_ID, Consumer, Mode, Subscription
+from gateway.messaging.provider import DUPLICATE_ID, Consumer, ConsumerSpec, Mode
 from tests.contract.driving import Client, Seam
 from tests.contract.waiting import bounded
 from tests.on_reactor import on_reactor
@@ -65,9 +65,9 @@ async def refuses(seam: Seam, capability: str) -> None:
         "individual": lambda: connection.session(Mode.INDIVIDUAL),
         "xa": connection.xa_session,
         "temporary": lambda: connection.temporary(Kind.QUEUE),
-        "durable": lambda: _consumer(client, Subscription(seam.topic(), durable_name="d")),
-        "selectors": lambda: _consumer(client, Subscription(seam.queue(), selector="a = 1")),
-        "browse": lambda: _consumer(client, Subscription(seam.queue(), browse=True)),
+        "durable": lambda: _consumer(client, ConsumerSpec(seam.topic(), durable_name="d")),
+        "selectors": lambda: _consumer(client, ConsumerSpec(seam.queue(), selector="a = 1")),
+        "browse": lambda: _consumer(client, ConsumerSpec(seam.queue(), browse=True)),
     }
     if capability in asked:
         with pytest.raises(NotSupported):
@@ -116,5 +116,5 @@ async def _refuses_single_settlements(seam: Seam) -> None:
     assert inbox.consumer.acknowledge_through(1) == 1, "nothing changed"
 
 
-def _consumer(client: Client, spec: Subscription) -> Consumer:
+def _consumer(client: Client, spec: ConsumerSpec) -> Consumer:
     return client.session().consumer(spec, lambda *delivery: None, lambda error: None)

@@ -17,11 +17,11 @@ from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import (
     Capabilities,
     Connection,
+    ConsumerSpec,
     Credentials,
     Mode,
     Provider,
     Session,
-    Subscription,
 )
 from tests.contract.backends.backend import Backend
 from tests.contract.waiting import Inbox, Told, bounded, completed, until
@@ -72,7 +72,7 @@ async def refused_send(session: Session, messages: Sequence[Message]) -> Messagi
     return error_
 
 
-async def refused_consumer(session: Session, spec: Subscription) -> MessagingError:
+async def refused_consumer(session: Session, spec: ConsumerSpec) -> MessagingError:
     """Ask for a consumer that must be refused.
 
     :returns: why, raised or told to ``failed``.
@@ -130,7 +130,7 @@ class Client:
         inbox.session = session
         inbox.counted = self._seam.capabilities.delivery_count
         inbox.consumer = session.consumer(
-            Subscription(destination, **spec), inbox.deliver, inbox.failures.append
+            ConsumerSpec(destination, **spec), inbox.deliver, inbox.failures.append
         )
         await completed(session)
         assert inbox.failures == [], str(inbox.failures)

@@ -17,7 +17,7 @@ from gateway.messaging.errors import (
     MessagingError,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Capabilities, Credentials, Mode, Session, Subscription
+from gateway.messaging.provider import Capabilities, ConsumerSpec, Credentials, Mode, Session
 from tests.contract.contracts import contract
 from tests.contract.driving import Client, Seam, refused_consumer, texts
 from tests.contract.waiting import Told, bounded, rolled_back
@@ -109,7 +109,7 @@ async def test_every_call_on_a_closed_connection_is_refused(
     with pytest.raises(ProviderUnavailable):
         session.completion(Told())
     with pytest.raises(ProviderUnavailable):
-        session.consumer(Subscription(seam.queue()), inbox.deliver, inbox.failures.append)
+        session.consumer(ConsumerSpec(seam.queue()), inbox.deliver, inbox.failures.append)
     inbox.consumer.close()
     await bounded(client.connection.close())
 
@@ -196,7 +196,7 @@ async def test_a_lost_connection_is_told_once_and_refuses_every_call(
         client.session,
         lambda: session.send(texts(seam.queue(), ["1"])),
         lambda: session.completion(Told()),
-        lambda: session.consumer(Subscription(seam.queue()), inbox.deliver, inbox.failures.append),
+        lambda: session.consumer(ConsumerSpec(seam.queue()), inbox.deliver, inbox.failures.append),
         session.recover,
     ]
     for call in calls:
@@ -317,7 +317,7 @@ async def test_a_refused_consumer_leaves_its_session_usable(
     seam: Seam, client: Client, session: Session, queue: Destination
 ) -> None:
     assert seam.backend.denied is not None
-    await refused_consumer(session, Subscription(seam.backend.denied))
+    await refused_consumer(session, ConsumerSpec(seam.backend.denied))
     inbox = await client.consumer(queue, session=session)
     await client.send(queue, ["1"])
     await inbox.count(1)

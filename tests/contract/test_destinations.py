@@ -1,5 +1,5 @@
 """Queues and their consumers, topics and their subscribers, browsers and temporary destinations
-(``Subscription``).
+(``ConsumerSpec``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.messaging.errors import (
     TooManyConsumers,
     UnknownDelivery,
 )
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode
 from tests.contract.contracts import contract
 from tests.contract.driving import Client, Seam, below, refused_consumer, text, texts
 from tests.contract.waiting import Inbox, completed, until
@@ -85,7 +85,7 @@ async def test_a_consumer_that_comes_later_gets_what_waits(seam: Seam) -> None:
 async def test_a_queue_that_is_denied_has_no_consumer(seam: Seam, client: Client) -> None:
     assert seam.backend.denied is not None
     assert isinstance(
-        await refused_consumer(client.session(), Subscription(seam.backend.denied)), AccessDenied
+        await refused_consumer(client.session(), ConsumerSpec(seam.backend.denied)), AccessDenied
     )
 
 
@@ -93,7 +93,7 @@ async def test_a_queue_that_is_denied_has_no_consumer(seam: Seam, client: Client
 async def test_a_queue_that_is_denied_has_no_browser(seam: Seam, client: Client) -> None:
     assert seam.backend.denied is not None
     assert isinstance(
-        await refused_consumer(client.session(), Subscription(seam.backend.denied, browse=True)),
+        await refused_consumer(client.session(), ConsumerSpec(seam.backend.denied, browse=True)),
         AccessDenied,
     )
 
@@ -104,7 +104,7 @@ async def test_a_queue_may_have_as_many_consumers_as_it_says(seam: Seam, client:
     queue, most = seam.backend.exclusive
     inboxes = [await client.consumer(queue) for _ in range(most)]
     assert isinstance(
-        await refused_consumer(client.session(), Subscription(queue)), TooManyConsumers
+        await refused_consumer(client.session(), ConsumerSpec(queue)), TooManyConsumers
     )
     inboxes[0].consumer.close()
     await client.consumer(queue)
@@ -265,7 +265,7 @@ async def test_a_browser_with_a_selector_reads_what_it_selects(
 
 @contract("browse")
 async def test_only_queues_are_browsed(seam: Seam, client: Client) -> None:
-    error = await refused_consumer(client.session(), Subscription(seam.topic(), browse=True))
+    error = await refused_consumer(client.session(), ConsumerSpec(seam.topic(), browse=True))
     assert isinstance(error, InvalidDestination)
 
 
@@ -291,7 +291,7 @@ async def test_anyone_who_knows_a_temporary_destination_may_send_to_it(
 async def test_only_its_creator_consumes_from_a_temporary_destination(seam: Seam) -> None:
     creator, other = await seam.connect(), await seam.connect()
     temporary = creator.connection.temporary(Kind.QUEUE)
-    error = await refused_consumer(other.session(), Subscription(temporary))
+    error = await refused_consumer(other.session(), ConsumerSpec(temporary))
     assert isinstance(error, InvalidDestination)
     for session in (creator.session(), creator.session(Mode.AUTO)):
         await creator.consumer(temporary, session=session)

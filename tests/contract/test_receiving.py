@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import UnknownDelivery
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Mode, Session, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode, Session
 from tests.contract.contracts import contract
 from tests.contract.driving import Client, Seam, now_ms, text, texts
 from tests.contract.waiting import Inbox, completed, until
@@ -341,7 +341,7 @@ async def test_deliver_may_make_another_consumer(seam: Seam, client: Client) -> 
     def another(first: int, messages: Sequence[Message]) -> None:
         inbox = Inbox()
         inbox.consumer = client.session().consumer(
-            Subscription(other), inbox.deliver, inbox.failures.append
+            ConsumerSpec(other), inbox.deliver, inbox.failures.append
         )
         inbox.consumer.grant(10)
         inbox.consumer.start()

@@ -1,4 +1,4 @@
-"""Durable subscriptions and selectors (``Subscription``, ``Connection.unsubscribe``)."""
+"""Durable subscriptions and selectors (``ConsumerSpec``, ``Connection.unsubscribe``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Session, Subscription
+from gateway.messaging.provider import ConsumerSpec, Session
 from gateway.messaging.values import Value
 from tests.contract.contracts import contract
 from tests.contract.driving import Client, Seam, below, refused_consumer, send, text
@@ -90,7 +90,7 @@ async def test_a_durable_subscription_has_one_consumer_at_a_time(
     topic: Destination, mine: str, subscriber: Client
 ) -> None:
     inbox = await subscriber.consumer(topic, durable_name="d")
-    error = await refused_consumer(subscriber.session(), Subscription(topic, durable_name="d"))
+    error = await refused_consumer(subscriber.session(), ConsumerSpec(topic, durable_name="d"))
     assert isinstance(error, DurableInUse)
     assert (error.client_id, error.durable_name) == (mine, "d")
     with pytest.raises(DurableInUse):
@@ -132,14 +132,14 @@ async def test_an_unsubscription_is_durable_when_it_fires(
 @contract("durable")
 async def test_a_queue_has_no_durable_subscriptions(seam: Seam, queue: Destination) -> None:
     client = await seam.connect(seam.identifier())
-    error = await refused_consumer(client.session(), Subscription(queue, durable_name="d"))
+    error = await refused_consumer(client.session(), ConsumerSpec(queue, durable_name="d"))
     assert isinstance(error, InvalidDestination)
     assert error.destination == queue
 
 
 @contract("durable")
 async def test_a_durable_subscription_needs_a_client_identifier(seam: Seam, client: Client) -> None:
-    error = await refused_consumer(client.session(), Subscription(seam.topic(), durable_name="d"))
+    error = await refused_consumer(client.session(), ConsumerSpec(seam.topic(), durable_name="d"))
     assert isinstance(error, ClientIdRequired)
     assert error.durable_name == "d"
     with pytest.raises(ClientIdRequired):
@@ -280,7 +280,7 @@ async def test_no_selector_is_every_message(queue: Destination, client: Client) 
 async def test_an_invalid_selector_is_refused(seam: Seam, selector: str, client: Client) -> None:
     for destination in (seam.queue(), seam.topic()):
         error = await refused_consumer(
-            client.session(), Subscription(destination, selector=selector)
+            client.session(), ConsumerSpec(destination, selector=selector)
         )
         assert isinstance(error, InvalidSelector)
         assert error.selector == selector

@@ -31,11 +31,11 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import (
     Connection,
     Consumer,
+    ConsumerSpec,
     Credentials,
     Flags,
     Mode,
     Session,
-    Subscription,
     Xid,
 )
 from gateway.messaging.turn import Turn
@@ -70,7 +70,7 @@ class Mover:
         self._receiving, self._sending = source.xa_session(), target.xa_session()
         self._batch: list[Message] = []
         self._full: Deferred[None] = Deferred()
-        self._consumer = self._receiving.consumer(Subscription(SOURCE), self._deliver, lost)
+        self._consumer = self._receiving.consumer(ConsumerSpec(SOURCE), self._deliver, lost)
         self._last = 0
 
     def _deliver(

@@ -45,10 +45,10 @@ from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import (
     Connection,
     Consumer,
+    ConsumerSpec,
     Credentials,
     Mode,
     Session,
-    Subscription,
 )
 from gateway.messaging.turn import Turn
 from tests.gateway.broker.step_store import Disk, StepStore
@@ -259,12 +259,12 @@ class BrokerModel(RuleBasedStateMachine):
         session = self.transacted if mode is Mode.TRANSACTED else self.client.session(mode)
         reader = _Reader(name, place, session, mode, red, name.endswith("browser"))
         spec = {
-            "queue": Subscription(QUEUE, "colour = 'red'" if red else None, browse=reader.browser),
-            "limited": Subscription(LIMITED),
-            "temporary": Subscription(self.temporary),
-            "now": Subscription(TOPIC),
-            "dead": Subscription(DMQ),
-        }.get(place) or Subscription(DURABLE[place], durable_name=place)
+            "queue": ConsumerSpec(QUEUE, "colour = 'red'" if red else None, browse=reader.browser),
+            "limited": ConsumerSpec(LIMITED),
+            "temporary": ConsumerSpec(self.temporary),
+            "now": ConsumerSpec(TOPIC),
+            "dead": ConsumerSpec(DMQ),
+        }.get(place) or ConsumerSpec(DURABLE[place], durable_name=place)
 
         def deliver(
             consumer: Consumer,
@@ -351,7 +351,7 @@ class BrokerModel(RuleBasedStateMachine):
         for place, destination in DURABLE.items():
             session = self.client.session(Mode.CLIENT)
             session.consumer(
-                Subscription(destination, durable_name=place),
+                ConsumerSpec(destination, durable_name=place),
                 lambda *arguments: None,
                 lambda error: None,
             )

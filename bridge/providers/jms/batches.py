@@ -60,7 +60,7 @@ from bridge.providers.jms.wire import Payload, text
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message, Unreadable
-from gateway.messaging.provider import Subscription, Xid
+from gateway.messaging.provider import ConsumerSpec, Xid
 
 #: Bytes of messages in one question, where there is more than one message.
 _MOST_SENT: Final = 1 << 20
@@ -206,7 +206,7 @@ def send(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
     return _SEND.pack(1, len(messages), sum(map(len, parts))) + b"".join(parts)
 
 
-def open_consumer(consumer: int, spec: Subscription) -> bytes:
+def open_consumer(consumer: int, spec: ConsumerSpec) -> bytes:
     """Open a consumer, stopped and without credit."""
     destination = spec.destination
     flags = spec.no_local | spec.browse << 1

@@ -23,7 +23,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, NotSupported
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message, Unreadable
-from gateway.messaging.provider import Deliver, Mode, Session, Subscription
+from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, Session
 from gateway.messaging.values import Value
 
 
@@ -73,7 +73,7 @@ class JMSConsumer:
         self,
         session: ConsumerSession,
         number: int,
-        spec: Subscription,
+        spec: ConsumerSpec,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
     ) -> None:

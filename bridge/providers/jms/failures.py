@@ -26,7 +26,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     UnknownSubscription,
 )
-from gateway.messaging.provider import Credentials, Subscription
+from gateway.messaging.provider import ConsumerSpec, Credentials
 
 #: Words of providers for a durable subscription that is in use. JMS has no exception for it.
 _IN_USE: Final = re.compile(
@@ -132,7 +132,7 @@ def missing_or_unavailable(kind: int, reason: str) -> MessagingError:
 
 
 def of_consuming(
-    kind: int, reason: str, spec: Subscription, username: str, client_id: str | None
+    kind: int, reason: str, spec: ConsumerSpec, username: str, client_id: str | None
 ) -> MessagingError:
     """Return the error for a consumer that could not be opened, or has failed."""
     destination = spec.destination

@@ -31,7 +31,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
+from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
 
 #: How names of temporary destinations begin that are made here; ``Destinations.java`` has it, too.
 TEMPORARY_PREFIX: Final = "stompgateway-"
@@ -173,7 +173,7 @@ class JMSSession:
     # --- receiving
 
     def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> JMSConsumer:
         self._check_open()
         self._check(spec)
@@ -186,13 +186,13 @@ class JMSSession:
     def _consumer(
         self,
         number: int,
-        spec: Subscription,
+        spec: ConsumerSpec,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
     ) -> JMSConsumer:
         return JMSConsumer(self, number, spec, deliver, failed)
 
-    def _check(self, spec: Subscription) -> None:
+    def _check(self, spec: ConsumerSpec) -> None:
         destination = spec.destination
         topic = destination.kind is Kind.TOPIC
         if not destination.name:

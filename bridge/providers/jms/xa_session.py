@@ -30,11 +30,11 @@ from bridge.providers.jms.session import ChannelMaker, ConnectionScope, JMSSessi
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import (
+    ConsumerSpec,
     Deliver,
     Done,
     Flags,
     Mode,
-    Subscription,
     Vote,
     XAResource,
     Xid,
@@ -90,7 +90,7 @@ class JMSXASession(JMSSession):
         super().send(messages)
 
     def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> XAConsumer:
         if spec.browse:
             raise NotSupported("browsing in an XA session")
@@ -99,7 +99,7 @@ class JMSXASession(JMSSession):
     def _consumer(
         self,
         number: int,
-        spec: Subscription,
+        spec: ConsumerSpec,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
     ) -> XAConsumer:

@@ -29,7 +29,7 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
 from gateway.messaging.inflight import InFlight
-from gateway.messaging.provider import Deliver, Mode, Session, Subscription
+from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, Session
 
 #: Bytes of memory of a message's objects, and of those of one of its headers, besides the bytes of
 #: both.
@@ -65,7 +65,7 @@ class StompConsumer:
         self,
         session: ConsumerSession,
         connection: ConnectionState,
-        spec: Subscription,
+        spec: ConsumerSpec,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
     ) -> None:

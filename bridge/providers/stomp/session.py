@@ -30,7 +30,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription
+from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
 from gateway.messaging.selector.selector import parse as parse_selector
 from gateway.stomp.brokers import Vouching
 
@@ -164,7 +164,7 @@ class StompSession:
     # --- receiving
 
     def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> StompConsumer:
         self._check_open()
         dialect = self.dialect
@@ -200,7 +200,7 @@ class StompSession:
         self._connection.durables.opened(spec.durable_name, consumer)
         return consumer
 
-    def _check_durable(self, name: str, spec: Subscription) -> None:
+    def _check_durable(self, name: str, spec: ConsumerSpec) -> None:
         if not self.dialect.durable:
             raise NotSupported("durable")
         if spec.destination.kind is not Kind.TOPIC:

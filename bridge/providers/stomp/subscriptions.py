@@ -26,7 +26,7 @@ from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode
 from gateway.stomp.brokers import RABBITMQ, Dialect
 
 # Strings and names first, so that no number is found inside of them.
@@ -112,7 +112,7 @@ class WireSubscription:
     def __init__(
         self,
         receiver: Receiver,
-        spec: Subscription,
+        spec: ConsumerSpec,
         line: Line,
         registry: dict[str, WireSubscription],
         id: str,

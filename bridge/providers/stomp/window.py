@@ -24,7 +24,7 @@ from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import Delivery, Line, Receiver, WireSubscription
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode
 
 #: Messages that the broker may send ahead of credit to a consumer that should not have a second
 #: subscription.
@@ -43,7 +43,7 @@ class Window:
     def __init__(
         self,
         receiver: Receiver,
-        spec: Subscription,
+        spec: ConsumerSpec,
         session: Line,
         connection: ConnectionState,
     ) -> None:

@@ -20,11 +20,11 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import (
     Connection,
     Consumer,
+    ConsumerSpec,
     Credentials,
     Mode,
     Provider,
     Session,
-    Subscription,
 )
 from gateway.messaging.selector.selector import parse
 
@@ -99,7 +99,7 @@ async def reader(
 class _Reading:
     """A consumer, what it was given, and a way to wait for more."""
 
-    def __init__(self, reading: Reader, session: Session, what: Subscription) -> None:
+    def __init__(self, reading: Reader, session: Session, what: ConsumerSpec) -> None:
         self._got: list[tuple[int, Message]] = []
         self._ended = False
         self._reading = reading
@@ -138,7 +138,7 @@ class Browsing(_Reading):
         if selector:
             # Raises the same error for every provider.
             parse(selector)
-        what = Subscription(queue, selector=selector or None, browse=True)
+        what = ConsumerSpec(queue, selector=selector or None, browse=True)
         super().__init__(reading, reading.connection.session(Mode.AUTO), what)
         self.consumer.start()
 
@@ -160,7 +160,7 @@ class Taking(_Reading):
     ) -> None:
         self._ids = list(ids)
         selector = f"JMSMessageID IN ({', '.join(map(quoted, self._ids))})"
-        super().__init__(reading, session, Subscription(queue, selector=selector))
+        super().__init__(reading, session, ConsumerSpec(queue, selector=selector))
 
     async def all(self, reactor: IReactorTime) -> list[tuple[int, Message]]:
         """Return numbers and messages; those missing another has taken."""

@@ -28,7 +28,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import OVERHEAD, Message
-from gateway.messaging.provider import Consumer, Deliver, Mode, Session, Subscription
+from gateway.messaging.provider import Consumer, ConsumerSpec, Deliver, Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 from gateway.messaging.selector.selector import Selector
 
@@ -277,7 +277,7 @@ class EmbeddedConsumer:
         self,
         session: ConsumerOwner,
         source: Source,
-        spec: Subscription,
+        spec: ConsumerSpec,
         selector: Selector | None,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],

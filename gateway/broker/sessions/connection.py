@@ -35,7 +35,7 @@ from gateway.messaging.errors import (
     SelectorTooCostly,
     UnknownSubscription,
 )
-from gateway.messaging.provider import Deliver, Mode, Subscription, XASession
+from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, XASession
 from gateway.messaging.selector.selector import Selector, parse
 
 #: What the embedded broker calls itself.
@@ -106,7 +106,7 @@ class EmbeddedConnection:
     def _attach(
         self,
         session: EmbeddedSession,
-        spec: Subscription,
+        spec: ConsumerSpec,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
     ) -> EmbeddedConsumer:
@@ -139,7 +139,7 @@ class EmbeddedConnection:
             self.broker.memory.stand(weight)
         return consumer
 
-    def _queue(self, spec: Subscription) -> PhysicalQueue | QueueBrowser:
+    def _queue(self, spec: ConsumerSpec) -> PhysicalQueue | QueueBrowser:
         destination = spec.destination
         if spec.durable_name is not None:
             raise InvalidDestination(destination, "only topics have durable subscriptions")
@@ -165,7 +165,7 @@ class EmbeddedConnection:
             remedy = "end other subscriptions first, use another connection, or have the operator raise that setting"
             raise SelectorTooCostly(selector.text, total, SELECTORS_COST.name, most, remedy)
 
-    def _subscription(self, spec: Subscription, selector: Selector | None) -> TopicSubscription:
+    def _subscription(self, spec: ConsumerSpec, selector: Selector | None) -> TopicSubscription:
         pattern = spec.destination
         if spec.browse:
             raise InvalidDestination(pattern, "only queues can be browsed")
@@ -194,7 +194,7 @@ class EmbeddedConnection:
         return subscription
 
     def _durable(
-        self, name: str, spec: Subscription, selector: Selector | None
+        self, name: str, spec: ConsumerSpec, selector: Selector | None
     ) -> TopicSubscription:
         """Find the durable subscription of that name.
 

@@ -16,7 +16,7 @@ from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Capabilities, Connection, Credentials, Subscription, Waiting
+from gateway.messaging.provider import Capabilities, Connection, ConsumerSpec, Credentials, Waiting
 
 #: Random octets in a temporary destination's name: a client that has the name may send to it.
 _RANDOM_OCTETS: Final = 16
@@ -108,7 +108,7 @@ class EmbeddedProvider:
         self.connections[connection] = credentials.address
         return connection
 
-    def waiting(self, spec: Subscription, client_id: str | None) -> Deferred[Waiting | None]:
+    def waiting(self, spec: ConsumerSpec, client_id: str | None) -> Deferred[Waiting | None]:
         """See :class:`~gateway.messaging.provider.Waiting`.
 
         Only this process asks, so no access rule applies.

@@ -32,7 +32,7 @@ from gateway.messaging.errors import (
     TransactionTooLarge,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Deliver, Done, Mode, Session, Subscription, XAResource
+from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session, XAResource
 
 
 class SessionCompletions(Completions):
@@ -157,7 +157,7 @@ class EmbeddedSession(ConsumerOwner):
         mode: Mode,
         siblings: dict[EmbeddedSession, None],
         attach: Callable[
-            [EmbeddedSession, Subscription, Deliver, Callable[[MessagingError], None]],
+            [EmbeddedSession, ConsumerSpec, Deliver, Callable[[MessagingError], None]],
             EmbeddedConsumer,
         ],
     ) -> None:
@@ -267,7 +267,7 @@ class EmbeddedSession(ConsumerOwner):
     # --- receiving
 
     def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> EmbeddedConsumer:
         self.check_open()
         before = self._commits.changes

@@ -16,9 +16,8 @@ from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Consumer
+from gateway.messaging.provider import Consumer, ConsumerSpec
 from gateway.messaging.provider import Session as ProviderSession
-from gateway.messaging.provider import Subscription as Spec
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
@@ -167,7 +166,7 @@ class Subscription:
         number: int,
         id: str,
         named: bool,
-        spec: Spec,
+        spec: ConsumerSpec,
         ack: Ack,
         transacted: bool,
         session: ProviderSession,

@@ -20,8 +20,7 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError
 from gateway.messaging.errors import ClientIdRequired, MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Mode
-from gateway.messaging.provider import Subscription as Spec
+from gateway.messaging.provider import Connection, ConsumerSpec, Mode
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import dialects
 from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
@@ -215,7 +214,7 @@ class Subscriptions:
             )
         return id
 
-    def _spec(self, given: dict[str, str], destination: Destination, id: str) -> Spec:
+    def _spec(self, given: dict[str, str], destination: Destination, id: str) -> ConsumerSpec:
         queue = destination.kind is Kind.QUEUE
         dialects.check_durable(given, queue)
         durable = dialects.durable_name(given)
@@ -224,7 +223,7 @@ class Subscriptions:
             raise CommandRefused("browser:true on a topic: only queues can be browsed")
         if durable is not None and self._client_id is None:
             raise ClientIdRequired(durable)
-        return Spec(
+        return ConsumerSpec(
             destination,
             selector=dialects.selector(given),
             no_local=dialects.no_local(given) and not queue,

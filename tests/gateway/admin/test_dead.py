@@ -431,10 +431,10 @@ async def test_what_dies_again_meanwhile_is_not_sent_round_and_round(
             self.moved += len(messages)
             sender.send([died(deployment, message.text) for message in messages])
 
-    from gateway.messaging.provider import Subscription
+    from gateway.messaging.provider import ConsumerSpec
 
     link = Link()
-    consumer = session.consumer(Subscription(Queue("orders")), link.deliver, lambda error: None)
+    consumer = session.consumer(ConsumerSpec(Queue("orders")), link.deliver, lambda error: None)
     consumer.grant(1000)
     consumer.start()
     await put(client, *(died(deployment, str(n)) for n in range(5)))

@@ -28,10 +28,10 @@ from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import (
     Connection,
     Consumer,
+    ConsumerSpec,
     Credentials,
     Mode,
     Session,
-    Subscription,
 )
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
@@ -144,7 +144,7 @@ class Client:
     ) -> Inbox:
         inbox = Inbox()
         inbox.consumer = session.consumer(
-            Subscription(destination, **spec), inbox.deliver, inbox.failures.append
+            ConsumerSpec(destination, **spec), inbox.deliver, inbox.failures.append
         )
         if credit:
             inbox.consumer.grant(credit, octets)

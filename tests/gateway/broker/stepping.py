@@ -23,7 +23,7 @@ from gateway.broker.store.interface import StoreError
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, Credentials, Mode, Session, Subscription
+from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Mode, Session
 from gateway.messaging.turn import Turn
 from tests.gateway.broker.brokers import EveryoneIn, Inbox, text
 from tests.gateway.broker.step_store import Disk, StepStore
@@ -132,7 +132,7 @@ class Stepped:
     ) -> Inbox:
         inbox = Inbox()
         inbox.consumer = session.consumer(
-            Subscription(destination, **spec), inbox.deliver, inbox.failures.append
+            ConsumerSpec(destination, **spec), inbox.deliver, inbox.failures.append
         )
         if credit:
             inbox.consumer.grant(credit, octets)

@@ -14,7 +14,7 @@ from gateway.broker.core.memory import Memory, of_consumer, of_destination, of_s
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, NoRoom
-from gateway.messaging.provider import Connection, Credentials, Mode, Subscription
+from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Mode
 from tests.gateway.broker.stepping import Stepped, texts
 
 
@@ -45,13 +45,13 @@ def test_each_counts_while_it_is_there(tmp_path: Path) -> None:
     session = connection.session(Mode.CLIENT)
     queue = of_destination("q") + of_consumer("a = 'b'")
     consumer = session.consumer(
-        Subscription(Queue("q"), selector="a = 'b'"), lambda *given: None, lambda error: None
+        ConsumerSpec(Queue("q"), selector="a = 'b'"), lambda *given: None, lambda error: None
     )
     assert rig.standing == queue
     consumer.close()
     assert rig.standing == of_destination("q")
     topic = session.consumer(
-        Subscription(Topic("t"), selector="a = 'b'"), lambda *given: None, lambda error: None
+        ConsumerSpec(Topic("t"), selector="a = 'b'"), lambda *given: None, lambda error: None
     )
     assert rig.standing == of_destination("q") + of_destination("t") + of_subscription(
         "a = 'b'"
@@ -59,7 +59,7 @@ def test_each_counts_while_it_is_there(tmp_path: Path) -> None:
     topic.close()
     topic.close()
     temporary = connection.temporary(Kind.QUEUE)
-    session.consumer(Subscription(temporary), lambda *given: None, lambda error: None)
+    session.consumer(ConsumerSpec(temporary), lambda *given: None, lambda error: None)
     assert rig.standing == of_destination("q") + of_destination("t") + of_destination(
         temporary.name
     ) + of_consumer("")
@@ -74,11 +74,11 @@ def test_a_durable_subscription_counts_until_it_is_removed(tmp_path: Path) -> No
     rig = Rig(tmp_path, 1_000_000)
     connection = rig.connect("c")
     session = connection.session(Mode.CLIENT)
-    wanted = Subscription(Topic("t"), durable_name="d")
+    wanted = ConsumerSpec(Topic("t"), durable_name="d")
     session.consumer(wanted, lambda *given: None, lambda error: None).close()
     assert rig.standing == of_destination("t") + of_subscription("")
     session.consumer(
-        Subscription(Topic("t"), durable_name="d", selector="a = 'b'"),
+        ConsumerSpec(Topic("t"), durable_name="d", selector="a = 'b'"),
         lambda *given: None,
         lambda error: None,
     ).close()
@@ -93,12 +93,12 @@ def test_a_client_without_room_is_refused_and_what_there_is_goes_on(tmp_path: Pa
     rig = Rig(tmp_path, of_destination("q") + of_consumer("") + 100)
     connection = rig.client()
     session = connection.session(Mode.CLIENT)
-    session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
+    session.consumer(ConsumerSpec(Queue("q")), lambda *given: None, lambda error: None)
     with pytest.raises(
         NoRoom,
         match=r"no room for a consumer of queue:q: .*half of imq.memory.waiting.*imq.memory.budget",
     ):
-        session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
+        session.consumer(ConsumerSpec(Queue("q")), lambda *given: None, lambda error: None)
     with pytest.raises(NoRoom, match="no room for a destination of queue:0"):
         connection.temporary(Kind.QUEUE)
     with pytest.raises(MessageRejected) as refused:
@@ -116,7 +116,7 @@ def test_administrators_and_links_are_not_refused(tmp_path: Path, user: str, add
     rig = Rig(tmp_path, 0)
     connection = rig.client(user, address)
     session = connection.session(Mode.CLIENT)
-    session.consumer(Subscription(Queue("q")), lambda *given: None, lambda error: None)
+    session.consumer(ConsumerSpec(Queue("q")), lambda *given: None, lambda error: None)
     session.send(texts(Queue("other"), ["x"]))
     connection.temporary(Kind.QUEUE)
     assert rig.standing > 0

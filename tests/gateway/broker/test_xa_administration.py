@@ -11,7 +11,7 @@ import pytest
 
 from gateway.broker.operator.commands import AdministrationRefused
 from gateway.broker.xa.administration import BranchAdministration
-from gateway.messaging.provider import Subscription
+from gateway.messaging.provider import ConsumerSpec
 from tests.gateway.broker.administering import administration, outcome
 from tests.gateway.broker.branching import (
     NOTA,
@@ -161,7 +161,7 @@ def test_a_durable_subscription_may_be_destroyed_with_what_is_locked(
 ) -> None:
     owner = stepped.connect("c")
     owner.xa_session().consumer(
-        Subscription(TOPIC, durable_name="d"), lambda *args: None, lambda error: None
+        ConsumerSpec(TOPIC, durable_name="d"), lambda *args: None, lambda error: None
     )
     owner.close()
     fill(stepped, 3, TOPIC)

@@ -32,9 +32,9 @@ from gateway.messaging.errors import XAError
 from gateway.messaging.provider import (
     Connection,
     Consumer,
+    ConsumerSpec,
     Flags,
     Mode,
-    Subscription,
     Vote,
     XAResource,
     XASession,
@@ -166,7 +166,7 @@ class BranchModel(RuleBasedStateMachine):
                 fate.where = "out"
                 reader.outstanding[number] = fate
 
-        spec = Subscription(place, durable_name="d" if place == T else None)
+        spec = ConsumerSpec(place, durable_name="d" if place == T else None)
         reader.consumer = session.session.consumer(spec, deliver, lambda error: None)
         reader.consumer.start()
 

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.store.interface import StoreDamaged, StoreError
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.provider import Flags, Subscription, Vote
+from gateway.messaging.provider import ConsumerSpec, Flags, Vote
 from tests.gateway.broker.branching import (
     NOTA,
     OTHER,
@@ -109,7 +109,7 @@ def test_a_new_branch_is_not_taken_for_an_old_one(stepped: Stepped) -> None:
 def test_the_topics_of_a_branch_after_a_restart(stepped: Stepped) -> None:
     for name, topic in (("named", TOPIC), ("wild", Topic("*"))):
         stepped.session(client_id=name).consumer(
-            Subscription(topic, durable_name=name), lambda *args: None, lambda error: None
+            ConsumerSpec(topic, durable_name=name), lambda *args: None, lambda error: None
         )
     fill(stepped, 2, TOPIC)
     stepped.restart()
@@ -135,7 +135,7 @@ def test_the_topics_of_a_branch_after_a_restart(stepped: Stepped) -> None:
 def test_a_subscription_that_is_removed_takes_what_is_locked_with_it(stepped: Stepped) -> None:
     client = stepped.connect("c")
     client.xa_session().consumer(
-        Subscription(TOPIC, durable_name="d"), lambda *args: None, lambda error: None
+        ConsumerSpec(TOPIC, durable_name="d"), lambda *args: None, lambda error: None
     )
     client.close()
     fill(stepped, 2, TOPIC)

@@ -12,7 +12,7 @@ from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import DuplicateInDoubt, MessageRejected, XAError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import DUPLICATE_ID, Flags, Mode, Session, Subscription, Vote
+from gateway.messaging.provider import DUPLICATE_ID, ConsumerSpec, Flags, Mode, Session, Vote
 from tests.gateway.broker.branching import (
     NOTA,
     OTHER,
@@ -180,7 +180,7 @@ def test_a_consumer_with_a_selector_sees_what_took_its_place_behind_where_it_loo
 
 def test_a_topic_has_its_subscribers_at_the_commit(stepped: Stepped, xa: Branching) -> None:
     before = stepped.session(client_id="before").consumer(
-        Subscription(TOPIC, durable_name="d"), lambda *delivery: None, lambda error: None
+        ConsumerSpec(TOPIC, durable_name="d"), lambda *delivery: None, lambda error: None
     )
     leaving = stepped.session()
     left = stepped.consume(leaving, TOPIC)

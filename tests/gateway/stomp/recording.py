@@ -27,12 +27,12 @@ from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import (
     Capabilities,
     Connection,
+    ConsumerSpec,
     Credentials,
     Deliver,
     Done,
     Mode,
     Session,
-    Subscription,
     XASession,
 )
 from gateway.messaging.turn import Turn
@@ -203,7 +203,7 @@ class RecordingSession:
         resume()
 
     def consumer(
-        self, spec: Subscription, deliver: Deliver, failed: Callable[[MessagingError], None]
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
     ) -> RecordingConsumer:
         consumer = RecordingConsumer(
             self, spec, deliver, failed, len(self.connection.consumers) + 1
@@ -252,7 +252,7 @@ class RecordingConsumer:
     def __init__(
         self,
         session: RecordingSession,
-        spec: Subscription,
+        spec: ConsumerSpec,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
         index: int,

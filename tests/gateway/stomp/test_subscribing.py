@@ -8,7 +8,7 @@ import pytest
 
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.message import BodyType
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode
 from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.values import Float, Int
 from gateway.stomp.settings import SessionOptions
@@ -68,7 +68,7 @@ def test_what_the_headers_ask_for_reaches_the_provider(server: Server) -> None:
         "SUBSCRIBE\nid:s\ndestination:/topic/t\nselector:a > 1\nno-local:TRUE\ndurable-subscriber-name:d\n"
         "activemq.maximumRedeliveries:2\nactivemq.useExponentialBackOff:false\n\n"
     )
-    assert client.consumer().spec == Subscription(
+    assert client.consumer().spec == ConsumerSpec(
         Topic("t"),
         selector="a > 1",
         no_local=True,
@@ -80,7 +80,7 @@ def test_what_the_headers_ask_for_reaches_the_provider(server: Server) -> None:
 
 def test_no_local_means_nothing_on_a_queue(client: Client) -> None:
     client.say(f"{SUBSCRIBE}no-local:true\n\n")
-    assert client.consumer().spec == Subscription(Queue("a"), name="s")
+    assert client.consumer().spec == ConsumerSpec(Queue("a"), name="s")
 
 
 def test_a_durable_subscription_needs_a_client_id(client: Client) -> None:

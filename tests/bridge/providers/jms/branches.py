@@ -17,7 +17,7 @@ from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Flags, Subscription, Xid
+from gateway.messaging.provider import ConsumerSpec, Flags, Xid
 from tests.bridge.providers.jms import stubs
 from tests.bridge.providers.jms.stubs import GUEST, clock, not_lost
 from tests.servers import activemq
@@ -105,7 +105,7 @@ class Branch:
         self.last = 0
         self._enough: tuple[int, Deferred[None]] | None = None
         self.consumer = self.session.consumer(
-            Subscription(destination), self._deliver, self.failures.append
+            ConsumerSpec(destination), self._deliver, self.failures.append
         )
         self.consumer.start()
 

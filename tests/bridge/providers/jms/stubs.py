@@ -20,7 +20,7 @@ from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Connection, Consumer, Credentials, Done, Mode, Subscription
+from gateway.messaging.provider import Connection, Consumer, ConsumerSpec, Credentials, Done, Mode
 
 clock: Any = reactor
 GUEST: Final = Credentials("guest", "secret")
@@ -110,12 +110,12 @@ async def send(
 
 async def texts(connection: Connection, destination: Destination, count: int) -> list[str]:
     """Receive that many messages."""
-    found = await received(connection, Subscription(destination), count)
+    found = await received(connection, ConsumerSpec(destination), count)
     return [message.text for message, _ in found]
 
 
 async def received(
-    connection: Connection, spec: Subscription, count: int, mode: Mode = Mode.AUTO
+    connection: Connection, spec: ConsumerSpec, count: int, mode: Mode = Mode.AUTO
 ) -> list[tuple[Message, int]]:
     """So many messages, with their attempts, from a session of their own that is then closed;
     automatic ones are settled.

@@ -17,7 +17,7 @@ from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Connection, Consumer, Mode, Subscription
+from gateway.messaging.provider import Connection, Consumer, ConsumerSpec, Mode
 from gateway.messaging.values import Byte, Float, Int, Short, Value
 from tests.bridge.providers.jms import native
 from tests.bridge.providers.jms.branches import provider_at
@@ -105,7 +105,7 @@ async def test_each_connection_fetches_ahead_what_fits_into_the_heap() -> None:
                 enough.callback(None)
 
         consumer = connection.session(Mode.AUTO).consumer(
-            Subscription(queue), deliver, enough.errback
+            ConsumerSpec(queue), deliver, enough.errback
         )
         consumer.grant(2000)
         consumer.start()
@@ -145,7 +145,7 @@ async def test_headers_that_are_no_properties_survive(connection: Connection) ->
         ("a b", "x"),
     )
     await send(connection, queue, b"{}", properties={"foo": "bar"}, extras=extras)
-    [(message, _)] = await received(connection, Subscription(queue), 1)
+    [(message, _)] = await received(connection, ConsumerSpec(queue), 1)
     assert sorted(message.headers.extras) == sorted(extras)
     assert message.headers.properties == {"foo": "bar"}
 
@@ -158,7 +158,7 @@ async def test_an_object_is_never_looked_at(query: str) -> None:
     # No class has such a stream: to deserialise it would fail.
     body = b"\xac\xed\x00\x05 no object" * 50
     await send(connection, queue, body, body_type=BodyType.OBJECT)
-    [(message, _)] = await received(connection, Subscription(queue), 1)
+    [(message, _)] = await received(connection, ConsumerSpec(queue), 1)
     assert (message.headers.body_type, message.body) == (BodyType.OBJECT, body)
     await connection.close()
 
@@ -168,7 +168,7 @@ async def test_many_rollbacks_are_no_poison(connection: Connection) -> None:
     queue = Queue("rolled.back")
     await send(connection, queue, b"again")
     for attempt in range(1, 11):
-        [(message, attempts)] = await received(connection, Subscription(queue), 1, Mode.TRANSACTED)
+        [(message, attempts)] = await received(connection, ConsumerSpec(queue), 1, Mode.TRANSACTED)
         assert (message.text, attempts) == ("again", attempt)
 
 
@@ -181,7 +181,7 @@ async def test_characters_beyond_the_basic_plane_that_activemq_itself_damages(
         "\ufffd\ufffd",
     )
     await send(connection, Queue("beyond"), b"x", properties={"p": "\U0001f600"})
-    [(message, _)] = await received(connection, Subscription(Queue("beyond")), 1)
+    [(message, _)] = await received(connection, ConsumerSpec(Queue("beyond")), 1)
     assert message.headers.properties == {"p": "\U0001f600"}
 
 
@@ -233,7 +233,7 @@ async def consume(
         assert await told(session.commit) is None
     come: list[Any] = []
     consumer = session.consumer(
-        Subscription(destination), lambda *delivered: come.append(delivered), not_lost
+        ConsumerSpec(destination), lambda *delivered: come.append(delivered), not_lost
     )
     consumer.grant(5)
     consumer.start()
@@ -275,7 +275,7 @@ async def test_consumers_of_an_abandoned_session_have_no_share_once_its_call_has
     session = connection.session(Mode.TRANSACTED)
     for number in range(3):
         session.consumer(
-            Subscription(Queue(f"share.silent.{number}")), lambda *delivered: None, not_lost
+            ConsumerSpec(Queue(f"share.silent.{number}")), lambda *delivered: None, not_lost
         )
     assert await told(session.commit) is None
     assert await sharing.consumers() == 4

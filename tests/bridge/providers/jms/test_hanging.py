@@ -20,7 +20,7 @@ from bridge.providers.jms.provider import JMSProvider
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.provider import Connection, Flags, Mode, Subscription, Xid
+from gateway.messaging.provider import Connection, ConsumerSpec, Flags, Mode, Xid
 from tests.bridge.providers.jms.branches import provider_at
 from tests.bridge.providers.jms.stubs import (
     GUEST,
@@ -239,7 +239,7 @@ async def test_a_session_whose_call_comes_back_too_late_ends_and_is_counted_no_m
         connection = await provider.connect(GUEST, None, lost.callback)
         session = connection.xa_session()
         if consumes:
-            session.consumer(Subscription(Queue("q")), lambda *_: None, lambda error: None)
+            session.consumer(ConsumerSpec(Queue("q")), lambda *_: None, lambda error: None)
         resource, xid = session.resource(), Xid(8, b"hangs", bytes([number + 1]))
         calls = (
             resource.start(xid, Flags.NOFLAGS),

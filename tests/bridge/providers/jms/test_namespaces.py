@@ -28,7 +28,7 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Connection, Flags, Mode, Subscription, Vote, Xid
+from gateway.messaging.provider import Connection, ConsumerSpec, Flags, Mode, Vote, Xid
 from gateway.messaging.values import (
     Byte,
     Char,
@@ -123,7 +123,7 @@ async def test_every_body_and_every_type_of_value_comes_back(connection: Connect
     ]
     session.send(sent)
     assert await told(session.completion) is None
-    found = [message for message, _ in await received(connection, Subscription(queue), len(sent))]
+    found = [message for message, _ in await received(connection, ConsumerSpec(queue), len(sent))]
     for message, before in zip(found, sent, strict=True):
         assert (message.headers, message.body) == (before.headers, before.body)
         assert (message.message_id, message.timestamp) == (before.message_id, before.timestamp)
@@ -154,7 +154,7 @@ async def test_a_header_that_is_no_property_travels_escaped_where_the_provider_r
         for _ in range(2):
             properties = {"STOMP_x": "stays"}
             await send(connection, Queue("extras"), b"", b"", properties=properties, extras=extras)
-    for message, _ in await received(connection, Subscription(Queue("extras")), 4):
+    for message, _ in await received(connection, ConsumerSpec(Queue("extras")), 4):
         assert (message.headers.extras, message.headers.properties) == (extras, properties)
     [line] = [formatEvent(event) for event in logged if "escaped" in event.get("text", "")]
     assert line.endswith(
@@ -168,7 +168,7 @@ async def test_a_name_that_escaping_does_not_give_is_a_property(connection: Conn
     # is none.
     names = ("STOMP_plain", "STOMP_a_002Db", "STOMP_a_00", "STOMP_a_b", "stomp_a_002db")
     await send(connection, Queue("near"), b"", properties=dict.fromkeys(names, "x"))
-    [(message, _)] = await received(connection, Subscription(Queue("near")), 1)
+    [(message, _)] = await received(connection, ConsumerSpec(Queue("near")), 1)
     assert (set(message.headers.properties), message.headers.extras) == (set(names), ())
 
 
@@ -194,7 +194,7 @@ async def test_without_single_acknowledgement_one_message_is_out_at_a_time(class
             with pytest.raises(NotSupported):
                 consumer.acknowledge([first])
 
-    consumer = session.consumer(Subscription(queue), deliver, not_lost)
+    consumer = session.consumer(ConsumerSpec(queue), deliver, not_lost)
     consumer.grant(100)
     consumer.start()
     await last
@@ -202,7 +202,7 @@ async def test_without_single_acknowledgement_one_message_is_out_at_a_time(class
     session.close()
     assert [
         (message.text, attempts)
-        for message, attempts in await received(connection, Subscription(queue), 1)
+        for message, attempts in await received(connection, ConsumerSpec(queue), 1)
     ] == [("2", 2)]
     await connection.close()
 
@@ -228,7 +228,7 @@ async def test_a_part_of_what_a_transaction_received_is_committed(classes: Path)
         if len(got) == 7:
             again.callback(None)
 
-    consumer = session.consumer(Subscription(queue), deliver, not_lost)
+    consumer = session.consumer(ConsumerSpec(queue), deliver, not_lost)
     consumer.grant(100)
     consumer.start()
     await five
@@ -285,13 +285,13 @@ async def test_a_reply_to_a_temporary_queue_has_the_name_that_its_owner_knows(
     )
     reply = asking.temporary(Kind.QUEUE)
     await send(asking, Queue("requests"), b"?", reply_to=reply)
-    [(request, _)] = await received(answering, Subscription(Queue("requests")), 1)
+    [(request, _)] = await received(answering, ConsumerSpec(Queue("requests")), 1)
     assert request.headers.reply_to == reply
     answer = answering.session(Mode.AUTO)
     answer.send([Message(Headers(reply), b"!")])
     assert await texts(asking, reply, 1) == ["!"]
     with pytest.raises(InvalidDestination):
-        answer.consumer(Subscription(reply), lambda *_: None, not_lost)
+        answer.consumer(ConsumerSpec(reply), lambda *_: None, not_lost)
     await asking.close()
     with pytest.raises(MessageRejected):
         answer.send([Message(Headers(reply), b"too late")])
@@ -333,7 +333,7 @@ async def test_what_java_throws_is_told_in_errors_of_the_seam(classes: Path) -> 
         await connection.unsubscribe("d")
     session = connection.session(Mode.CLIENT)
     failed: Deferred[Exception] = Deferred()
-    session.consumer(Subscription(Queue("q"), selector="bad"), lambda *_: None, failed.callback)
+    session.consumer(ConsumerSpec(Queue("q"), selector="bad"), lambda *_: None, failed.callback)
     assert isinstance(await failed, InvalidSelector)
     await connection.close()
 

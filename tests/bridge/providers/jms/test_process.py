@@ -31,7 +31,7 @@ from bridge.providers.jms.wire import Verb
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Credentials, Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Credentials, Mode
 from tests.bridge.providers.jms.stubs import (
     GUEST,
     SMALL,
@@ -279,7 +279,7 @@ async def test_bodies_beyond_the_windows_pass_in_both_directions(classes: Path) 
         [bytes([number]) * (wire.WINDOW * 3 // 2 + number) for number in range(4)],
     )
     await send(connection, queue, *bodies, body_type=BodyType.BYTES)
-    found = await received(connection, Subscription(queue), len(bodies))
+    found = await received(connection, ConsumerSpec(queue), len(bodies))
     assert [message.body for message, _ in found] == bodies
     await connection.close()
 
@@ -417,7 +417,7 @@ async def test_a_listener_that_fails_loses_its_own_connection_and_no_other(class
         raise RuntimeError("a defect of one listener")
 
     consumer = one.session(Mode.TRANSACTED).consumer(
-        Subscription(Queue("defect")), defective, not_lost
+        ConsumerSpec(Queue("defect")), defective, not_lost
     )
     consumer.grant(1)
     consumer.start()
@@ -451,7 +451,7 @@ async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(
 
     two = await provider.connect(GUEST, None, defective)
     consumer = two.session(Mode.TRANSACTED).consumer(
-        Subscription(Queue("both fail")), worse, not_lost
+        ConsumerSpec(Queue("both fail")), worse, not_lost
     )
     consumer.grant(1)
     consumer.start()

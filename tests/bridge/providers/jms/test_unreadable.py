@@ -32,7 +32,7 @@ from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import BodyType, Headers, Message, Unreadable
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.values import Int
 from tests.bridge import linking
@@ -227,7 +227,7 @@ async def test_it_is_a_delivery_as_any_other_to_a_user_of_the_seam(links: FromAc
     connection = await links.plain.connect(GUEST, None, not_lost)
     found = [
         message
-        for message, _ in await received(connection, Subscription(links.queue), 3, Mode.CLIENT)
+        for message, _ in await received(connection, ConsumerSpec(links.queue), 3, Mode.CLIENT)
     ]
     assert [message.message_id for message in found] == ids
     assert [isinstance(message, Unreadable) for message in found] == [False, True, False]
@@ -262,7 +262,7 @@ async def test_whatever_reading_one_message_throws_is_told_of_that_message(
     headers: dict[str, Any] = {"type": "order", "reply_to": Topic("r"), "properties": {"n": Int(1)}}
     sent = await send(connection, queue, b"before", text.encode(), b"behind", **headers)
     before, damaged, behind = [
-        message for message, _ in await received(connection, Subscription(queue), 3)
+        message for message, _ in await received(connection, ConsumerSpec(queue), 3)
     ]
     assert (before.text, behind.text) == ("before", "behind")
     assert isinstance(damaged, Unreadable)
@@ -284,7 +284,7 @@ async def damaged_among_others(
     session = connection.session(Mode.AUTO)
     sent = [Message(Headers(queue, properties=had), body) for had in ({}, properties, {})]
     session.send(sent)
-    found = [message for message, _ in await received(connection, Subscription(queue), 3)]
+    found = [message for message, _ in await received(connection, ConsumerSpec(queue), 3)]
     assert [message.message_id for message in found] == [message.message_id for message in sent]
     assert [isinstance(message, Unreadable) for message in found] == [False, True, False]
     await connection.close()

@@ -29,7 +29,7 @@ from bridge.providers.jms.wire import (
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.envelope import encode_head
 from gateway.messaging.message import BodyType, Headers, Message, Unreadable
-from gateway.messaging.provider import Subscription, Xid
+from gateway.messaging.provider import ConsumerSpec, Xid
 
 NUMBERS: Final = st.integers(0, 2**32 - 1)
 #: Lone surrogates among them: Java's strings have them.
@@ -219,14 +219,14 @@ def test_questions() -> None:
         + struct.pack(">II", 1, 0)
         + b"h"
     )
-    assert batches.open_consumer(3, Subscription(Queue("q"), browse=True)) == (
+    assert batches.open_consumer(3, ConsumerSpec(Queue("q"), browse=True)) == (
         struct.pack(">BIBBB", 2, 3, 0, 0, 2) + sized("q") + sized("") + sized("")
     )
-    assert batches.open_consumer(4, Subscription(Topic("t"), "a = 1", True, "d")) == (
+    assert batches.open_consumer(4, ConsumerSpec(Topic("t"), "a = 1", True, "d")) == (
         struct.pack(">BIBBB", 2, 4, 1, 0, 1) + sized("t") + sized("a = 1") + sized("d")
     )
     assert (
-        batches.open_consumer(5, Subscription(Destination(Kind.TOPIC, "t", True)))[5:8] == b"\1\1\0"
+        batches.open_consumer(5, ConsumerSpec(Destination(Kind.TOPIC, "t", True)))[5:8] == b"\1\1\0"
     )
     assert batches.credit(1, -2, 3) == struct.pack(">BIqq", 3, 1, -2, 3)
     assert batches.switch(1, True) == b"\4\0\0\0\1\1"

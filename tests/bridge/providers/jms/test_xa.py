@@ -15,7 +15,7 @@ from twisted.internet.threads import deferToThread
 from bridge.providers.jms.connection import JMSConnection
 from bridge.providers.jms.failures import NoXAFactory, XAFactoryOnly
 from gateway.messaging.errors import MessagingError, NotSupported, ProviderUnavailable
-from gateway.messaging.provider import Flags, Mode, Subscription, Vote, XAResource, Xid
+from gateway.messaging.provider import ConsumerSpec, Flags, Mode, Vote, XAResource, Xid
 from tests.bridge.providers.jms.branches import (
     Branch,
     branch,
@@ -231,7 +231,7 @@ async def test_what_cannot_be_asked_now() -> None:
         with pytest.raises(NotSupported):
             ask(lambda error: None)
     with pytest.raises(NotSupported):
-        session.consumer(Subscription(there, browse=True), lambda *_: None, not_lost)
+        session.consumer(ConsumerSpec(there, browse=True), lambda *_: None, not_lost)
     session.recover()
     # ActiveMQ knows nothing of the branch and says the latter as XAER_RMFAIL, though it is there.
     await refused(-4, resource.commit(one, False), resource.rollback(one))

@@ -19,7 +19,7 @@ from gateway.messaging.errors import (
     MessagingError,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode
 from gateway.stomp.brokers import ACTIVEMQ, GENERIC, RABBITMQ
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Meet, Peer, text, until
 from tests.gateway_process import free_port
@@ -354,7 +354,7 @@ async def test_a_connection_that_is_lost_at_any_step_is_told_once_after_those_wh
     client.told = order
     connection = await client.connect("me")
     plain, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
-    consumer = plain.consumer(Subscription(QUEUE), client.deliver, client.failures.append)
+    consumer = plain.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
     consumer.grant(5)
     consumer.start()
     if command not in ("SEND", "SUBSCRIBE", "BEGIN", "COMMIT"):

@@ -18,7 +18,7 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Connection, Consumer, Mode, Session, Subscription
+from gateway.messaging.provider import Connection, Consumer, ConsumerSpec, Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Meet, Peer, text, until
 from tests.on_reactor import on_reactor
@@ -32,7 +32,7 @@ async def consuming(
     """A started consumer of the queue, subscribed."""
     connection = await client.connect()
     session = connection.session(mode)
-    consumer = session.consumer(Subscription(QUEUE, **spec), client.deliver, client.failures.append)  # type: ignore[arg-type]
+    consumer = session.consumer(ConsumerSpec(QUEUE, **spec), client.deliver, client.failures.append)  # type: ignore[arg-type]
     consumer.grant(credit)
     consumer.start()
     await peer.heard("SUBSCRIBE")
@@ -68,7 +68,7 @@ async def test_a_queue_is_subscribed_to_in_the_dialect_once_there_is_credit(
     peer, client = meet(server)
     session = (await client.connect()).session(Mode.CLIENT)
     consumer = session.consumer(
-        Subscription(QUEUE, selector="n > 2"), client.deliver, client.failures.append
+        ConsumerSpec(QUEUE, selector="n > 2"), client.deliver, client.failures.append
     )
     consumer.start()
     await client.answered(session.completion)
@@ -114,7 +114,7 @@ async def test_a_topic_is_subscribed_to_in_the_dialect_at_once(
 ) -> None:
     peer, client = meet(server)
     session = (await client.connect("m.e")).session(Mode.CLIENT)
-    spec = Subscription(Topic("t.*.>"), durable_name="d", no_local=True)
+    spec = ConsumerSpec(Topic("t.*.>"), durable_name="d", no_local=True)
     session.consumer(spec, client.deliver, client.failures.append)
     await client.answered(session.completion)
     assert expected.items() <= peer.of("SUBSCRIBE")[0].headers.items()
@@ -130,15 +130,15 @@ async def test_what_a_dialect_cannot_do_is_not_supported(server: str, meet: Meet
     capabilities = client.provider.capabilities
     session = connection.session(Mode.CLIENT)
 
-    def consumer(spec: Subscription) -> Consumer:
+    def consumer(spec: ConsumerSpec) -> Consumer:
         return session.consumer(spec, client.deliver, client.failures.append)
 
     asked = {
         "transacted": lambda: connection.session(Mode.TRANSACTED),
         "individual": lambda: connection.session(Mode.INDIVIDUAL),
-        "selectors": lambda: consumer(Subscription(QUEUE, selector="a = 1")),
-        "browse": lambda: consumer(Subscription(QUEUE, browse=True)),
-        "durable": lambda: consumer(Subscription(Topic("t"), durable_name="d")),
+        "selectors": lambda: consumer(ConsumerSpec(QUEUE, selector="a = 1")),
+        "browse": lambda: consumer(ConsumerSpec(QUEUE, browse=True)),
+        "durable": lambda: consumer(ConsumerSpec(Topic("t"), durable_name="d")),
         "xa": connection.xa_session,
     }
     denied = [name for name in asked if not getattr(capabilities, name)]
@@ -154,7 +154,7 @@ async def test_an_invalid_selector_never_reaches_the_broker(meet: Meet) -> None:
     session = (await client.connect()).session(Mode.CLIENT)
     with pytest.raises(InvalidSelector):
         session.consumer(
-            Subscription(QUEUE, selector="n >"), client.deliver, client.failures.append
+            ConsumerSpec(QUEUE, selector="n >"), client.deliver, client.failures.append
         )
 
 
@@ -318,7 +318,7 @@ async def test_a_deliver_that_raises_harms_nobody(meet: Meet) -> None:
         client.runs.append((0, [], None))
         raise RuntimeError("broken")
 
-    consumer = session.consumer(Subscription(QUEUE), broken, client.failures.append)
+    consumer = session.consumer(ConsumerSpec(QUEUE), broken, client.failures.append)
     consumer.grant(2)
     consumer.start()
     await peer.heard("SUBSCRIBE")
@@ -368,7 +368,7 @@ async def test_calls_on_what_is_closed(meet: Meet) -> None:
         lambda: session.send([text("x")]),
         lambda: session.completion(client.done),
         session.recover,
-        lambda: session.consumer(Subscription(QUEUE), client.deliver, client.failures.append),
+        lambda: session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append),
     ):
         with pytest.raises(ProviderUnavailable):
             call()
@@ -399,7 +399,7 @@ class Flooded:
         self.connection: Any = await self.client.connect()
         self.session = self.connection.session(Mode.CLIENT)
         self.consumer: Any = self.session.consumer(
-            Subscription(QUEUE), self.client.deliver, self.client.failures.append
+            ConsumerSpec(QUEUE), self.client.deliver, self.client.failures.append
         )
         self.consumer.grant(credit)
         self.consumer.start()

@@ -17,7 +17,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.provider import Mode, Subscription
+from gateway.messaging.provider import ConsumerSpec, Mode
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Meet, text, until
 from tests.on_reactor import on_reactor
 
@@ -289,7 +289,7 @@ async def test_a_dialect_whose_subscriptions_are_born_in_transactions_has_one_op
     peer, client = meet("stomp-gateway/1.0")
     connection = await client.connect()
     session = connection.session(Mode.TRANSACTED)
-    consumer = session.consumer(Subscription(QUEUE), client.deliver, client.failures.append)
+    consumer = session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
     consumer.grant(10)
     consumer.start()
     subscribe = (await peer.heard("SUBSCRIBE"))[0]
@@ -314,6 +314,6 @@ async def test_a_dialect_whose_subscriptions_are_born_in_transactions_has_one_op
     )
     other = connection.session(Mode.TRANSACTED)
     with pytest.raises(NotSupported):
-        other.consumer(Subscription(QUEUE), client.deliver, client.failures.append)
+        other.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
     session.close()
     await peer.heard("ABORT")
