@@ -34,7 +34,7 @@ from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
 from gateway.bridges import StompBridge
 from gateway.broker import settings as broker_settings
-from gateway.broker.operator.commands import BrokerAdministration
+from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Users
 from gateway.broker.sessions.provider import EmbeddedProvider

@@ -188,7 +188,7 @@ class BranchRow(NamedTuple):
 
 
 class Batch:
-    """Changes that become durable together.
+    """BatchWriter that become durable together.
 
     Filled by the broker until it is submitted, untouched afterwards. Applied in this order: new
     destinations and subscriptions, ``inserts``, ``owed``, ``redeliveries``, ``settled``,
@@ -228,7 +228,7 @@ class Batch:
         self.owed: dict[tuple[int, int], None] = {}
         #: (subscription id, seq): no longer owed.
         self.settled: dict[tuple[int, int], None] = {}
-        #: (owner, seq): as it now stands; replaces what was there. Rows of a deleted or settled
+        #: (owner, seq): as it now stands; replaces what was there. RowsStatement of a deleted or settled
         #: message go with it.
         self.redeliveries: dict[tuple[int, int], RedeliveryRow] = {}
         #: New or changed destinations and new subscriptions, by id.

@@ -4,7 +4,7 @@ Owns the statements that read, and the check of every message's checksum. Knows 
 or callbacks.
 
 A read of many rows is one step of one statement where it can be (see
-:mod:`gateway.broker.store.changes` for why): SQLite joins the columns into one text each, octets
+:mod:`gateway.broker.store.batch_writer` for why): SQLite joins the columns into one text each, octets
 in hexadecimal. Against a busy reactor this reads 80,000 rows of 1 KiB a second where one step a row
 reads 600. Large ones would cost more to spell out than a step does, and are read as they are.
 """
@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
-from gateway.broker.store.changes import NARROW, Keys, branch_crc, duplicate_crc
+from gateway.broker.store.batch_writer import NARROW, KeysStatement, branch_crc, duplicate_crc
 from gateway.broker.store.interface import (
     BranchRow,
     DestinationRow,
@@ -33,7 +33,7 @@ from gateway.broker.store.interface import (
 
 _Row = TypeVar("_Row")
 
-#: Rows that are read at once.
+#: RowsStatement that are read at once.
 BLOCK: Final = 500
 
 #: Octets of head and body above which a message is read by itself.
@@ -51,12 +51,12 @@ _NARROW: Final = (
     "coalesce(length(c.head), -1)",
     "coalesce(length(c.body), -1)",
 )
-_ROWS: Final = Keys(
+_ROWS: Final = KeysStatement(
     f"SELECT {', '.join(f'group_concat({column})' for column in _NARROW)}, "
     f"group_concat(CASE WHEN length(c.head) + length(c.body) <= {_LARGE} THEN hex(c.head) || hex(c.body) ELSE '' END, '') "
     "FROM message m LEFT JOIN content c ON c.seq = m.seq WHERE m.seq"
 )
-_LARGE_ROWS: Final = Keys("SELECT seq, head, body FROM content WHERE seq")
+_LARGE_ROWS: Final = KeysStatement("SELECT seq, head, body FROM content WHERE seq")
 
 
 def fetch(connection: sqlite3.Connection, path: str, seqs: Sequence[int]) -> list[Row]:
@@ -152,7 +152,7 @@ def _fetch_large(
 
 
 def _blocks(connection: sqlite3.Connection, text: str, *places: int) -> Iterator[list[Any]]:
-    """Rows in blocks. No statement stays open between two of them.
+    """RowsStatement in blocks. No statement stays open between two of them.
 
     :param places: of the columns that rows are ordered by, and that parameters come after.
     """

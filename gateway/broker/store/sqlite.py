@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from gateway.broker.store import failures, reading
-from gateway.broker.store.changes import Changes
+from gateway.broker.store.batch_writer import BatchWriter
 from gateway.broker.store.integrity import checks, opening
 from gateway.broker.store.interface import (
     Batch,
@@ -127,7 +127,7 @@ class SqliteStore:
         self._thread: JobThread | None = None
         self._closing = False
         # From here on the thread's own, once it runs.
-        self._changes: Changes
+        self._changes: BatchWriter
         self._upkeep: Upkeep
         self._failure: StoreFailed | None = None
         self._failure_told = False
@@ -235,7 +235,7 @@ class SqliteStore:
             self._begin(connection, opened.next_seq)
             if self._marker:
                 opening.mark_as_made(self._marker)
-            self._changes = Changes(connection)
+            self._changes = BatchWriter(connection)
             destinations, subscriptions = (
                 reading.destinations(connection),
                 reading.subscriptions(connection),

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Final
 
 from gateway.broker.store import failures
-from gateway.broker.store.changes import Changes
+from gateway.broker.store.batch_writer import BatchWriter
 from gateway.broker.store.integrity import opening, wal
 from gateway.broker.store.integrity.checks import Contents
 from gateway.broker.store.interface import Batch, StoreDamaged, StoreFailed
@@ -58,7 +58,7 @@ class Upkeep:
         self,
         path: str,
         connection: sqlite3.Connection,
-        changes: Changes,
+        changes: BatchWriter,
         reserve: Reserve,
         checkpoint_octets: int,
         waited_for: Callable[[], bool],

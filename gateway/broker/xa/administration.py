@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.operator.commands import AdministrationRefused
+from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.xa.branch import Branch, State
 from gateway.messaging.errors import XAError

@@ -23,7 +23,7 @@ from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.message_resources import QueueMessages
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import AdminOptions
-from gateway.broker.operator.commands import BrokerAdministration
+from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.xa.administration import BranchAdministration
 from gateway.instance.listening import server_endpoint

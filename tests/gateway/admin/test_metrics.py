@@ -21,7 +21,7 @@ from gateway.admin.service.metrics import (
     journal_metrics,
     memory_metrics,
 )
-from gateway.broker.operator.commands import BrokerAdministration
+from gateway.broker.operator.administration import BrokerAdministration
 from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.journal.journal import JournalStanding
 from gateway.messaging.destination import Kind, Queue, Topic

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.operator.commands import BrokerAdministration
+from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.views import DestinationView
 from gateway.broker.settings import BrokerOptions
 from tests.gateway.broker.stepping import Stepped

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.operator.commands import BrokerAdministration
+from gateway.broker.operator.administration import BrokerAdministration
 from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.administering import administration
 from tests.gateway.broker.branching import Branching

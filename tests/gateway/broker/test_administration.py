@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.operator.commands import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.operator.views import DestinationView
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.operator.commands import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.messaging.dead import DMQ, UNDELIVERED_COMMENT, UNDELIVERED_REASON
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessageRejected

@@ -9,7 +9,7 @@ import pytest
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.durability.batch import REMOVED
-from gateway.broker.operator.commands import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import (

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.core.purging import EXAMINED, SLICE
-from gateway.broker.operator.commands import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidSelector

@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.operator.commands import AdministrationRefused
+from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.store.interface import StoreDamaged
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Queue, Topic

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.operator.commands import AdministrationRefused
+from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.xa.administration import BranchAdministration
 from gateway.messaging.provider import ConsumerSpec
 from tests.gateway.broker.administering import administration, outcome

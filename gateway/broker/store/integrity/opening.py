@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gateway.broker.store import failures, reading
-from gateway.broker.store.changes import CACHED_STATEMENTS, Keys, destination_crc, subscription_crc
+from gateway.broker.store.batch_writer import (
+    CACHED_STATEMENTS,
+    KeysStatement,
+    destination_crc,
+    subscription_crc,
+)
 from gateway.broker.store.integrity import checks, wal
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
 from gateway.broker.store.reserve import is_lack_of_space
@@ -400,7 +405,7 @@ def sweep(
     ).fetchall()
     wrong = checks.damaged(connection, path, [seq for (seq,) in rows])
     kept = {error.seq for error in wrong}
-    gone = Keys("DELETE FROM message WHERE seq")
+    gone = KeysStatement("DELETE FROM message WHERE seq")
     seqs = [seq for (seq,) in rows if seq not in kept]
     if seqs:
         gone.run(connection, seqs)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.store import changes, reading
-from gateway.broker.store.changes import SIZES, Keys, Rows
+from gateway.broker.store import batch_writer, reading
+from gateway.broker.store.batch_writer import SIZES, KeysStatement, RowsStatement
 from gateway.broker.store.interface import Batch, DestinationRow, RedeliveryRow, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.harness import QueueReactor, batch_of, insert, row
@@ -98,11 +98,11 @@ def test_a_batch_of_the_most_operations_takes_one_more_for_each_thousand(traced:
 
 
 def test_deletes_of_neighbours_are_a_range(traced: Traced) -> None:
-    assert Keys("DELETE FROM t WHERE seq").condition([7, 5, 6]) == (
+    assert KeysStatement("DELETE FROM t WHERE seq").condition([7, 5, 6]) == (
         "DELETE FROM t WHERE seq BETWEEN ? AND ?",
         (5, 7),
     )
-    text, parameters = Keys("DELETE FROM t WHERE seq").condition([7, 5])
+    text, parameters = KeysStatement("DELETE FROM t WHERE seq").condition([7, 5])
     assert text == "DELETE FROM t WHERE seq IN (SELECT value FROM json_each(?))"
     assert parameters == ("[7,5]",)
 
@@ -131,11 +131,11 @@ def test_a_read_of_many_rows_is_one_step(traced: Traced) -> None:
 def test_keys_lead_to_rows_without_a_scan(traced: Traced) -> None:
     connection = traced.store._connection
     assert connection is not None
-    padded = (changes._SETTLED, changes._SETTLED_REDELIVERIES)
+    padded = (batch_writer._SETTLED, batch_writer._SETTLED_REDELIVERIES)
     keyed = (
-        changes._DELETED_MESSAGES,
-        changes._DELETED_CONTENTS,
-        changes._DELETED_REDELIVERIES,
+        batch_writer._DELETED_MESSAGES,
+        batch_writer._DELETED_CONTENTS,
+        batch_writer._DELETED_REDELIVERIES,
         reading._ROWS,
         reading._LARGE_ROWS,
     )
@@ -171,7 +171,7 @@ def test_keys_lead_to_rows_without_a_scan(traced: Traced) -> None:
 def test_any_number_of_rows_is_written_once_each(count: int) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("CREATE TABLE t(a INTEGER PRIMARY KEY, b NOT NULL)")
-    rows = Rows("INSERT OR IGNORE INTO t(a, b) VALUES", 2)
+    rows = RowsStatement("INSERT OR IGNORE INTO t(a, b) VALUES", 2)
     assert (
         rows.run(connection, [value for number in range(count) for value in (number, -number)])
         == count
@@ -179,7 +179,9 @@ def test_any_number_of_rows_is_written_once_each(count: int) -> None:
     assert connection.execute("SELECT a, b FROM t ORDER BY a").fetchall() == [
         (number, -number) for number in range(count)
     ]
-    gone = Rows("DELETE FROM t WHERE (a, b) IN (SELECT column1, column2 FROM (VALUES", 2, "))")
+    gone = RowsStatement(
+        "DELETE FROM t WHERE (a, b) IN (SELECT column1, column2 FROM (VALUES", 2, "))"
+    )
     assert gone.run(
         connection, [value for number in range(0, count, 2) for value in (number, -number)]
     ) == len(range(0, count, 2))

@@ -163,7 +163,7 @@ def test_the_seal_of_version_3_is_compared_before_the_upgrade(
 def test_rows_are_checked_after_the_upgrade_and_a_crash(
     old: tuple[Path, Model], reactor: QueueReactor, change: str, place: str
 ) -> None:
-    """Rows that were upgraded, one that was written later, and the version, of a store that was not
+    """RowsStatement that were upgraded, one that was written later, and the version, of a store that was not
     closed in order.
     """
     path, _ = old

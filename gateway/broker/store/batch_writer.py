@@ -29,7 +29,7 @@ from gateway.broker.store.interface import (
 )
 from gateway.instance import crashpoints
 
-#: Rows that a statement can have room for. A run is padded by half of its length at most.
+#: RowsStatement that a statement can have room for. A run is padded by half of its length at most.
 SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 #: Compiled statements that a connection should keep: all sizes of the two big inserts, and a few of
@@ -52,7 +52,7 @@ DESTINATION: Final = struct.Struct("<5q").pack
 SUBSCRIPTION: Final = struct.Struct("<6q").pack
 
 
-class Rows:
+class RowsStatement:
     """A statement that takes a run of rows as ``VALUES``.
 
     :param before: the text up to the rows, e.g. ``INSERT OR IGNORE INTO t VALUES``. It must pass
@@ -84,7 +84,7 @@ class Rows:
         return changed
 
 
-class Keys:
+class KeysStatement:
     """A statement about the rows with certain integer keys.
 
     :param before: the text up to the condition, e.g. ``DELETE FROM t WHERE seq``.
@@ -124,9 +124,9 @@ class _Summed:
 
     def __init__(self, table: str, key: str, columns: tuple[str, ...]) -> None:
         self._key = key
-        self._sum = Keys(f"SELECT coalesce(sum(crc), 0) FROM {table} WHERE id")
-        self._removed = Keys(f"DELETE FROM {table} WHERE id")
-        self._rows = Rows(
+        self._sum = KeysStatement(f"SELECT coalesce(sum(crc), 0) FROM {table} WHERE id")
+        self._removed = KeysStatement(f"DELETE FROM {table} WHERE id")
+        self._rows = RowsStatement(
             f"INSERT OR IGNORE INTO {table}({', '.join(columns)}) VALUES",
             len(columns),
             f"ON CONFLICT(id) DO UPDATE SET {', '.join([f'{column} = excluded.{column}' for column in columns[1:]])}",
@@ -163,41 +163,41 @@ _SUBSCRIPTIONS: Final = _Summed(
     "subscriptions",
     ("id", "destination", "client_id", "name", "selector", "no_local", "crc"),
 )
-_MESSAGES: Final = Rows(
+_MESSAGES: Final = RowsStatement(
     "INSERT OR IGNORE INTO message(seq, destination, priority, expires, size, persistent, crc) VALUES",
     7,
 )
-_CONTENTS: Final = Rows("INSERT OR IGNORE INTO content(seq, head, body) VALUES", 3)
-_OWED: Final = Rows("INSERT OR IGNORE INTO owed(subscription, seq) VALUES", 2)
+_CONTENTS: Final = RowsStatement("INSERT OR IGNORE INTO content(seq, head, body) VALUES", 3)
+_OWED: Final = RowsStatement("INSERT OR IGNORE INTO owed(subscription, seq) VALUES", 2)
 # Columns are selected from the rows, because with bare VALUES on the right of IN SQLite reads the
 # whole table.
-_SETTLED: Final = Rows(
+_SETTLED: Final = RowsStatement(
     "DELETE FROM owed WHERE (subscription, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))"
 )
-_SETTLED_REDELIVERIES: Final = Rows(
+_SETTLED_REDELIVERIES: Final = RowsStatement(
     "DELETE FROM redelivery WHERE (owner, seq) IN (SELECT column1, column2 FROM (VALUES", 2, "))"
 )
-_REDELIVERIES: Final = Rows(
+_REDELIVERIES: Final = RowsStatement(
     "INSERT OR IGNORE INTO redelivery(owner, seq, attempts, not_before) VALUES",
     4,
     "ON CONFLICT(seq, owner) DO UPDATE SET attempts = excluded.attempts, not_before = excluded.not_before",
 )
-_DELETED_MESSAGES: Final = Keys("DELETE FROM message WHERE seq")
-_DELETED_CONTENTS: Final = Keys("DELETE FROM content WHERE seq")
-_DELETED_REDELIVERIES: Final = Keys("DELETE FROM redelivery WHERE seq")
+_DELETED_MESSAGES: Final = KeysStatement("DELETE FROM message WHERE seq")
+_DELETED_CONTENTS: Final = KeysStatement("DELETE FROM content WHERE seq")
+_DELETED_REDELIVERIES: Final = KeysStatement("DELETE FROM redelivery WHERE seq")
 # What transactions still held of a subscription when it was removed. This reads the whole table,
 # and is rare.
-_REMOVED_OWED: Final = Keys("DELETE FROM owed WHERE subscription")
-_DUPLICATES: Final = Rows(
+_REMOVED_OWED: Final = KeysStatement("DELETE FROM owed WHERE subscription")
+_DUPLICATES: Final = RowsStatement(
     "INSERT OR IGNORE INTO duplicate(seq, destination, at, crc, id) VALUES", 5
 )
-_FORGOTTEN: Final = Keys("DELETE FROM duplicate WHERE seq")
-_BRANCHES: Final = Rows(
+_FORGOTTEN: Final = KeysStatement("DELETE FROM duplicate WHERE seq")
+_BRANCHES: Final = RowsStatement(
     "INSERT OR IGNORE INTO branch(id, format, gtrid, bqual, state, since, user, work, crc) VALUES",
     9,
     "ON CONFLICT(id) DO UPDATE SET state = excluded.state, since = excluded.since, work = excluded.work, crc = excluded.crc",
 )
-_REMOVED_BRANCHES: Final = Keys("DELETE FROM branch WHERE id")
+_REMOVED_BRANCHES: Final = KeysStatement("DELETE FROM branch WHERE id")
 
 
 def branch_crc(row: BranchRow) -> int:
@@ -254,7 +254,7 @@ class SeqUsedTwice(Exception):
     """
 
 
-class Changes:
+class BatchWriter:
     """Writes batches over one connection, which must be in autocommit mode."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
