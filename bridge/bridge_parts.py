@@ -19,18 +19,18 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories, FactoryError
 from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
-from bridge.journal import BridgeLines
-from bridge.link.delivery.coordination import Coordination
+from bridge.link.delivery.background_recovery import BackgroundRecovery
+from bridge.link.journal import BridgeLines
 from bridge.link.link import JMSLink, RefusedLink
-from bridge.waiting import deferred
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
 from gateway.messaging.clocks import wall_ms
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.provider import Credentials
 from gateway.messaging.transformer import MessageTransformer
 
 if TYPE_CHECKING:
-    from bridge.providers.jms.command import JavaOptions
+    from bridge.providers.jms.java_command import JavaOptions
 
 #: Makes a message transformer from the name of its class; the second argument says where that was
 #: given, for errors.
@@ -94,7 +94,7 @@ class Parts:
         embedded: Embedded,
         jvm: Callable[[], JavaOptions],
         load_transformer: LoadTransformer,
-        coordination: Coordination,
+        coordination: BackgroundRecovery,
         instance: str,
         log: Logger,
         lines: BridgeLines,

@@ -33,13 +33,12 @@ from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.connections.connections import PoolStatus, SharedStatus
 from bridge.connections.factories import Embedded
 from bridge.dead.chain import DmqStatus
-from bridge.journal import NO_JOURNAL, BridgeLines
-from bridge.link.delivery.coordination import Coordination
+from bridge.link.delivery.background_recovery import BackgroundRecovery
+from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.link import JMSLink, RefusedLink
+from bridge.link.status import BridgeState, LinkState, WrongState
 from bridge.manager import STOP_S
-from bridge.providers.jms.command import java_options
-from bridge.status import BridgeState, LinkState, WrongState
-from bridge.waiting import gather, shield, when_all_ended
+from bridge.providers.jms.java_command import java_options
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
@@ -48,6 +47,7 @@ from gateway.instance.settings_general import (
     BRIDGE_LOGFILE_COUNT,
     BRIDGE_LOGFILE_LIMIT,
 )
+from gateway.messaging.deferreds import gather, shield, when_all_ended
 from gateway.messaging.provider import Connection, Provider
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class JMSBridge:
         folder: Path,
         provider: Provider,
         load_transformer: LoadTransformer,
-        coordination: Callable[[Settings], Coordination],
+        coordination: Callable[[Settings], BackgroundRecovery],
         log: Logger,
         redaction: Redaction,
         lines: BridgeLines = NO_JOURNAL,

@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.status import BridgeState, LinkStatus
-from bridge.waiting import gather
+from bridge.link.status import BridgeState, LinkStatus
+from gateway.messaging.deferreds import gather
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
@@ -37,7 +37,7 @@ class BridgeLink(Protocol):
     def start(self) -> Deferred[None]:
         """Start it, or resume it if it is paused.
 
-        Fails with :class:`~bridge.status.WrongState` where it is disabled.
+        Fails with :class:`~bridge.link.status.WrongState` where it is disabled.
         """
 
     def stop(self) -> Deferred[None]: ...
@@ -56,7 +56,7 @@ class Bridge(Protocol):
     """A bridge of any type, as an operator has it.
 
     All operations may be called at any time. One that makes no sense in the current state fails
-    with :class:`~bridge.status.WrongState` and changes nothing. One whose effect is there already
+    with :class:`~bridge.link.status.WrongState` and changes nothing. One whose effect is there already
     succeeds.
     """
 

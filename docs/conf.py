@@ -31,8 +31,8 @@ html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
 def settings_page() -> str:
     from settings_reference import Section, page
 
-    from bridge import settings as bridge
-    from bridge.providers.jms import command as jms
+    from bridge.config import settings as bridge
+    from bridge.providers.jms import java_command as jms
     from gateway.admin.service import settings as admin
     from gateway.broker import settings as broker
     from gateway.configuration import DECLARED

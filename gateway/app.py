@@ -21,9 +21,8 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger, LogLevel, globalLogBeginner
 from twisted.python.failure import Failure
 
+from bridge.link.status import BridgeState
 from bridge.manager import BridgeServiceManager
-from bridge.status import BridgeState
-from bridge.waiting import gather
 from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
@@ -55,6 +54,7 @@ from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message
 from gateway.messaging.clocks import make_monotonic
+from gateway.messaging.deferreds import gather
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
 from gateway.opened_broker import OpenedBroker

@@ -19,9 +19,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.config.problems import ConfigurationError, Severity
+from bridge.link.status import BridgeState, WrongState
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
-from bridge.status import BridgeState, WrongState
-from bridge.waiting import gather
 from gateway.configuration import Configuration, settings_now
 from gateway.extension import load_transformer
 from gateway.instance import crashpoints, settings_general
@@ -29,6 +28,7 @@ from gateway.instance.declaration import BRIDGES, is_of_a_bridge
 from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.settings import Settings, SettingsError
+from gateway.messaging.deferreds import gather
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -39,7 +39,7 @@ from gateway.stomp.settings import StompOptions
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
-    from bridge.link.delivery.coordination import Coordination
+    from bridge.link.delivery.background_recovery import BackgroundRecovery
     from gateway.instance.layout import Layout
     from gateway.journal.journal import Journal
 
@@ -323,7 +323,7 @@ def _jms(
     journal: Journal | None,
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
-    from bridge.journal import BridgeLines
+    from bridge.link.journal import BridgeLines
 
     layout = configuration.layout
     log = open_bridge_log(logs, configuration.settings, name)
@@ -345,10 +345,10 @@ def _jms(
 
 def _coordination(
     reactor: Any, name: str, layout: Layout, log: Logger, settings: Settings
-) -> Coordination:
+) -> BackgroundRecovery:
     """Make what coordinates the transactions of a JMS bridge."""
-    from bridge.link.delivery.coordination import Coordination
-    from bridge.xa.opening import TransactionProperties, open_coordinator
+    from bridge.link.delivery.background_recovery import BackgroundRecovery
+    from bridge.xa.log.opening import TransactionProperties, open_coordinator
 
     properties, warnings = TransactionProperties.read(settings, name)
     for warning in warnings:
@@ -363,7 +363,7 @@ def _coordination(
         log,
         os.urandom,
     )
-    return Coordination(reactor, opened, layout.transaction_log(name).exists, log)
+    return BackgroundRecovery(reactor, opened, layout.transaction_log(name).exists, log)
 
 
 def announcements(bridge: Bridge) -> list[str]:

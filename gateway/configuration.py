@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bridge import settings as bridge_settings
-from bridge.providers.jms.command import SETTINGS as JAVA_SETTINGS
+from bridge.config import settings as bridge_settings
+from bridge.providers.jms.java_command import SETTINGS as JAVA_SETTINGS
 from gateway import __version__
 from gateway.admin.service import settings as admin_settings
 from gateway.broker import settings as broker_settings

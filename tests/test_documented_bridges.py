@@ -22,8 +22,8 @@ from bridge.config.document import declarations
 from bridge.config.model import ConnectionFactory
 from bridge.config.reader import read
 from bridge.connections.factories import GROUP, JMS_PREFIX, JMS_PROPERTIES, Embedded, Factories
-from bridge.link.machine import Events
-from bridge.providers.jms.command import JavaOptions
+from bridge.link.states import Events
+from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.stomp.options import DIALECTS, PREFIX, StompOptions, capabilities_of
 from gateway.extension import load_transformer
 from gateway.messaging.dead import BRIDGE_PROPERTIES, BridgeDeadReason
@@ -128,7 +128,7 @@ def test_the_properties_of_dead_messages_are_there() -> None:
 
 
 def test_each_command_in_each_state_has_a_cell() -> None:
-    from bridge.status import LinkState
+    from bridge.link.status import LinkState
 
     table = (
         page("jmsbridge")

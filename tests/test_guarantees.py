@@ -21,11 +21,11 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.errors import NotOnce
-from bridge.providers.jms.command import JavaOptions
+from bridge.link.status import LinkCounters, OnceBy
 from bridge.providers.jms.connection import JMSFactory
+from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.stomp.options import DIALECTS, capabilities_of
-from bridge.status import LinkCounters, OnceBy
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.messaging.destination import Kind
 from gateway.messaging.provider import Capabilities, Credentials

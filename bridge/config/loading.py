@@ -24,7 +24,7 @@ from bridge.config.model import Bridge
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.config.reader import read
 from bridge.config.remote import TIMEOUT_S, fetch
-from bridge.settings import CONFIG_REMOTE, PASSWORD, XML, XMLURL
+from bridge.config.settings import CONFIG_REMOTE, PASSWORD, XML, XMLURL
 from gateway.instance.settings import HIDDEN, Settings, SettingsError, Severity
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")

@@ -36,7 +36,7 @@ from bridge.config.model import (
 )
 from bridge.config.problems import ConfigurationError, Problem, Severity, ordered
 from bridge.config.secrets import MalformedReference, reference, sounds_secret
-from bridge.settings import PASSWORD
+from bridge.config.settings import PASSWORD
 from gateway.instance.declaration import (
     RESERVED_BRIDGE_NAMES,
     Duration,

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from bridge.config import model
 from bridge.config.secrets import secrets_in
-from bridge.waiting import deferred
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Provider, Waiting

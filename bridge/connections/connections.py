@@ -22,13 +22,13 @@ from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool
-from bridge.waiting import deferred, timeout
+from gateway.messaging.deferreds import deferred, timeout
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
 
 __all__ = [
     "ConnectionKind",
-    "ConnectionSource",
+    "ConnectionLender",
     "Connections",
     "Lease",
     "PoolStatus",
@@ -76,7 +76,7 @@ class SharedStatus:
     retry_interval_s: int
 
 
-class ConnectionSource:
+class ConnectionLender:
     """How one end of a link or a dead message queue borrows connections."""
 
     def __init__(self, connections: Connections, pool: Pool) -> None:
@@ -142,7 +142,7 @@ class Connections:
         client_id: str | None,
         holder: str = "",
         linger_s: float | None = None,
-    ) -> ConnectionSource:
+    ) -> ConnectionLender:
         """Make what a source borrows from: one connection.
 
         Borrowing it several times at once gives several leases of one connection.
@@ -164,7 +164,7 @@ class Connections:
         stay_connected: bool,
         client_id: str | None,
         holder: str = "",
-    ) -> ConnectionSource:
+    ) -> ConnectionLender:
         """Make what a target or a dead message queue borrows from.
 
         A connection that is dedicated only for its ``client_id`` is closed whenever it is returned.
@@ -194,10 +194,10 @@ class Connections:
         pool.outdated = False
         return self._source_of(pool)
 
-    def _source_of(self, pool: Pool) -> ConnectionSource:
+    def _source_of(self, pool: Pool) -> ConnectionLender:
         if self._closed is not None:
             pool.refuse(self._closed)
-        return ConnectionSource(self, pool)
+        return ConnectionLender(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
         """Close what is not needed any more, as a source of this pool was closed.

@@ -53,7 +53,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Capabilities, Credentials, Provider
 
 if TYPE_CHECKING:
-    from bridge.providers.jms.command import JavaOptions
+    from bridge.providers.jms.java_command import JavaOptions
 
 __all__ = ["GROUP", "AdministeredFactory", "Embedded", "Factories", "FactoryError", "installed"]
 

@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.waiting import shield, timeout
+from gateway.messaging.deferreds import shield, timeout
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection
 
@@ -43,7 +43,7 @@ class ConnectionKind(Enum):
 
     #: Its own.
     DEDICATED = "D"
-    #: Its own from :meth:`~bridge.connections.connections.ConnectionSource.borrow` until it is given back.
+    #: Its own from :meth:`~bridge.connections.connections.ConnectionLender.borrow` until it is given back.
     POOLED = "P"
     #: One for all of a factory, because the factory has a client identifier.
     SHARED = "S"

@@ -17,12 +17,12 @@ from twisted.python.failure import Failure
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION, BUILT_IN_DMQ_NAME, ConnectionFactory, Dmq
 from bridge.connections.administered import AdministeredFactory, FactoryError
-from bridge.connections.connections import ConnectionKind, Connections, ConnectionSource, Lease
+from bridge.connections.connections import ConnectionKind, ConnectionLender, Connections, Lease
 from bridge.connections.factories import Factories
 from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
-from bridge.waiting import timeout
 from gateway.messaging.clocks import wall_ms
+from gateway.messaging.deferreds import timeout
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
     MessageRejected,
@@ -126,7 +126,7 @@ class DeadMessageQueue:
         self._transformer: Final = transformer
         self._log: Final = log
         self._factory: AdministeredFactory | None = None
-        self._connection_source: ConnectionSource | None = None
+        self._connection_source: ConnectionLender | None = None
         self._destination: Destination | None = (
             BUILT_IN_DMQ_DESTINATION
             if config.built_in or config.destination is None
@@ -236,7 +236,7 @@ class DeadMessageQueue:
 
     # --- inside
 
-    def _factory_and_connections(self) -> tuple[AdministeredFactory, ConnectionSource]:
+    def _factory_and_connections(self) -> tuple[AdministeredFactory, ConnectionLender]:
         """Return the connection factory and its connections, made at first use.
 
         :raises FactoryError:
@@ -292,7 +292,7 @@ class DeadMessageQueue:
     async def _attempt(
         self,
         factory: AdministeredFactory,
-        connection_source: ConnectionSource,
+        connection_source: ConnectionLender,
         burial: Burial,
         body: Body,
     ) -> Message:

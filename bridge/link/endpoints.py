@@ -19,11 +19,11 @@ from bridge.connections.connections import ConnectionKind, Connections
 from bridge.link.errors import EndLost, NotOnce, SourceLost, TargetLost
 from bridge.link.pump import Pump
 from bridge.link.source import LinkSource
-from bridge.link.transfer import Sides
+from bridge.link.status import Doing, OnceBy
+from bridge.link.transfer import LinkEnds
 from bridge.providers.jms.failures import JavaMissing
-from bridge.status import Doing, OnceBy
-from bridge.waiting import gather, shield
 from bridge.xa.errors import LogFailed
+from gateway.messaging.deferreds import gather, shield
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
@@ -77,7 +77,7 @@ class LinkEndpoints:
         self._factories: Final = (source, target)
         self._log: Final = log
         self._on_lost: Final = lost
-        self._source_way: Final = connections.dedicated(
+        self._source_connections: Final = connections.dedicated(
             source, link.source.clientid, f"link {link.name}, source"
         )
         self._make_pump: Final = make_pump
@@ -102,7 +102,7 @@ class LinkEndpoints:
         """How source and target are connected; None until that is known."""
         pump = self._pump
         return (
-            None if self._source is None else self._source_way.kind,
+            None if self._source is None else self._source_connections.kind,
             None if pump is None else pump.delivery.target.kind,
         )
 
@@ -193,7 +193,7 @@ class LinkEndpoints:
                 destination = await source_factory.destination(link.source.destination)
                 self._warn_of(destination)
                 source = delivery.source(destination, self._source_lost)
-                await source.open(self._source_way)
+                await source.open(self._source_connections)
             except MessagingError as error:
                 raise self._source_not_connected(error) from error
             if self._closed:
@@ -281,7 +281,7 @@ class LinkEndpoints:
         (destination,) = self._destination
         here = factories[0].provider.resource if factories[0].embedded else ""
         both = all(factory.embedded for factory in factories)
-        sides = Sides(destination, source.product, pump.delivery.target.product, both, here)
+        sides = LinkEnds(destination, source.product, pump.delivery.target.product, both, here)
         self._pumping = Deferred()
         try:
             await pump.run(source, sides)
@@ -326,7 +326,7 @@ class LinkEndpoints:
             closing["closing the target"] = Deferred.fromCoroutine(target.close())
         if self._source is not None:
             closing["closing the source's session"] = self._source.close()
-        closing["closing the source"] = self._source_way.close()
+        closing["closing the source"] = self._source_connections.close()
         if self._pumping is not None:
             # What it waited for has failed now.
             closing["ending the batch under way"] = shield(self._pumping)

@@ -1,7 +1,7 @@
 """One link: its state, its trouble, and what an operator may ask of it.
 
 Owns what is reported of a link, when it tries again, and which requests make sense. The ways between
-its states are :mod:`bridge.link.machine`'s, connections :mod:`bridge.link.endpoints`', batches
+its states are :mod:`bridge.link.states`'s, connections :mod:`bridge.link.endpoints`', batches
 :mod:`bridge.link.pump`'s, one message :mod:`bridge.link.transfer`'s.
 """
 
@@ -21,15 +21,16 @@ from bridge.config.model import AS_SOURCE, Bridge, Link
 from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections
-from bridge.journal import NO_JOURNAL, BridgeLines
-from bridge.link.delivery.coordination import Coordination
+from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, LinkRefused, SourceLost
-from bridge.link.machine import Events, machine
+from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.monitoring import Lag, Moved
 from bridge.link.pump import Buries
-from bridge.link.transfer import LinkStops, Transfer, UnknownBranch
+from bridge.link.states import Events, machine
+from bridge.link.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
+from bridge.link.transfer import LinkStops, Transfer, UnknownRefName
 from bridge.link.trouble import (
     TELL_S,
     Attempts,
@@ -40,7 +41,6 @@ from bridge.link.trouble import (
     remedy,
     with_remedy,
 )
-from bridge.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -80,7 +80,7 @@ class JMSLink:
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
-        coordination: Coordination,
+        coordination: BackgroundRecovery,
         dead_queues: Buries,
         transformer: MessageTransformer | None,
         instance: str,
@@ -478,7 +478,7 @@ class JMSLink:
         """What a transformer branches to."""
         destination = self._bridge.destination(ref_name)
         if destination is None:
-            raise UnknownBranch(ref_name)
+            raise UnknownRefName(ref_name)
         return await self._factories[1].destination(destination)
 
     def _now_ms(self) -> int:
@@ -505,7 +505,7 @@ class RefusedLink:
     def start(self) -> Deferred[None]:
         """Fail with :class:`LinkRefused`.
 
-        Where it is disabled with :class:`~bridge.status.WrongState`.
+        Where it is disabled with :class:`~bridge.link.status.WrongState`.
         """
         if not self.config.enabled:
             return self._refuse("start")

@@ -20,9 +20,9 @@ from twisted.logger import Logger
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.link.source import subscription_of
-from bridge.status import LinkCounters
-from bridge.waiting import timeout
+from bridge.link.status import LinkCounters
 from gateway.messaging.clocks import wall_ms
+from gateway.messaging.deferreds import timeout
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message

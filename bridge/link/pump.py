@@ -55,27 +55,27 @@ from typing import Any, Final, Protocol
 from twisted.logger import Logger
 
 from bridge.dead.chain import DeadMessage
-from bridge.journal import STOPPED, BatchLines, LinkLines
 from bridge.link.arrivals import Received
 from bridge.link.errors import SourceLost
+from bridge.link.journal import STOPPED, BatchLines, LinkLines
 from bridge.link.source import LinkSource
+from bridge.link.status import Doing, LinkCounters, OnceBy
 from bridge.link.target import TargetSession
 from bridge.link.transfer import (
-    Branched,
     Dead,
     Item,
+    LinkEnds,
+    NeedsLookUp,
     NotTransferred,
     Outcome,
-    Sides,
     ToSend,
     Transfer,
 )
-from bridge.status import Doing, LinkCounters, OnceBy
-from bridge.waiting import FairShare
 from bridge.xa.coordinator import Transaction
 from gateway.instance import crashpoints
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.deferreds import FairShare
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import Message
@@ -149,7 +149,7 @@ class Delivery(ABC):
         """A run begins. :raises MessagingError: as :meth:`Pump.run`."""
 
     @abstractmethod
-    async def deliver(self, pump: Pump, source: Any, sides: Sides) -> None:
+    async def deliver(self, pump: Pump, source: Any, sides: LinkEnds) -> None:
         """Take the next batch, or the one that is kept, through all its steps.
 
         Returns when the next may begin, or without a batch when the source was interrupted.
@@ -228,7 +228,7 @@ class Pump:
 
     # --- for the link
 
-    async def run(self, source: LinkSource[Any], sides: Sides) -> None:
+    async def run(self, source: LinkSource[Any], sides: LinkEnds) -> None:
         """Move messages until :meth:`halt`, which lets a batch be finished.
 
         If it was halted before, no batch is begun.
@@ -326,7 +326,10 @@ class Pump:
         self.counters.possible_duplicates += batch.doubtful
 
     async def transform(
-        self, batch: Batch, sides: Sides, known_dead: Callable[[Message], Dead | None] | None = None
+        self,
+        batch: Batch,
+        sides: LinkEnds,
+        known_dead: Callable[[Message], Dead | None] | None = None,
     ) -> None:
         """Do steps 1 to 6 for the messages of a batch that have not had them.
 
@@ -336,18 +339,18 @@ class Pump:
         self.do(Doing.TRANSFORMING)
         seconds, receive, share, items = (
             self.clock.seconds,
-            self.transfer.receive,
+            self.transfer.outcome_of,
             self.share,
             batch.items,
         )
         for received in batch.received[len(items) :]:
             began = seconds()
-            outcome: Outcome | Branched | None = None
+            outcome: Outcome | NeedsLookUp | None = None
             if known_dead is not None:
                 outcome = known_dead(received.message)
             if outcome is None:
                 outcome = receive(received.message, sides)
-            if isinstance(outcome, Branched):
+            if isinstance(outcome, NeedsLookUp):
                 outcome = await self.transfer.branch(outcome, sides)
                 self.delivery.check(self)
             item = Item(received, outcome, len(items))

@@ -15,10 +15,10 @@ from typing import Any, Final, Generic, TypeVar
 from twisted.internet.defer import Deferred, succeed
 
 from bridge.config.model import Link
-from bridge.connections.connections import ConnectionSource, Lease
+from bridge.connections.connections import ConnectionLender, Lease
 from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.link.errors import SourceLost
-from bridge.waiting import deferred
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -85,7 +85,7 @@ class LinkSource(ABC, Generic[S]):
 
     # --- connecting
 
-    async def open(self, connection_source: ConnectionSource) -> None:
+    async def open(self, connection_source: ConnectionLender) -> None:
         """Connect.
 
         :raises MessagingError: of :meth:`Provider.connect`, or of making session and consumer;

@@ -13,9 +13,9 @@ from typing import Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from bridge.connections.connections import ConnectionKind, ConnectionSource, Lease
+from bridge.connections.connections import ConnectionKind, ConnectionLender, Lease
 from bridge.link.errors import Refused, TargetLost
-from bridge.waiting import FairShare
+from gateway.messaging.deferreds import FairShare
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -38,7 +38,7 @@ class TargetSession(ABC, Generic[S]):
     """
 
     def __init__(
-        self, connection_source: ConnectionSource, lost: Callable[[TargetLost], None]
+        self, connection_source: ConnectionLender, lost: Callable[[TargetLost], None]
     ) -> None:
         #: What the provider calls itself.
         self.product = ""
@@ -158,7 +158,7 @@ class Target(TargetSession[Session]):
 
     def __init__(
         self,
-        connection_source: ConnectionSource,
+        connection_source: ConnectionLender,
         provider: Provider,
         stays: bool,
         batches: bool,
@@ -242,7 +242,7 @@ class XATarget(TargetSession[XASession]):
 
     def __init__(
         self,
-        connection_source: ConnectionSource,
+        connection_source: ConnectionLender,
         rm: str,
         stays: bool,
         lost: Callable[[TargetLost], None],

@@ -58,7 +58,7 @@ class LinkStops(MessagingError):
     """
 
 
-class UnknownBranch(MessagingError):
+class UnknownRefName(MessagingError):
     """A transformer branched to a ``ref-name`` that no ``destination`` has."""
 
     def __init__(self, ref_name: str) -> None:
@@ -106,7 +106,7 @@ class NotTransferred:
 
 
 @dataclass(frozen=True, slots=True)
-class Branched:
+class NeedsLookUp:
     """The transformer branched to a name that must be looked up.
 
     :meth:`Transfer.branch` goes on from here.
@@ -124,7 +124,7 @@ Outcome = ToSend | Dead | NotTransferred
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class LinkEnds:
     """What a transfer knows of source and target.
 
     :param destination: the target's; None is AS_SOURCE. :param source: what the source's provider
@@ -182,7 +182,7 @@ class Item:
         )
         return self.outgoing
 
-    def give_up(self, link: str, dead: Dead, sides: Sides) -> None:
+    def give_up(self, link: str, dead: Dead, sides: LinkEnds) -> None:
         """It is dead; :attr:`dead` has it until a dead message queue has."""
         message = self.received.message
         self.outcome = dead
@@ -200,7 +200,7 @@ class Item:
         )
 
 
-#: Finds the destination of a ``ref-name``, at the target's provider. :raises UnknownBranch:
+#: Finds the destination of a ``ref-name``, at the target's provider. :raises UnknownRefName:
 Resolve = Callable[[str], Awaitable[Destination]]
 
 
@@ -247,7 +247,7 @@ class Transfer:
 
     # --- the steps
 
-    def receive(self, message: Message, sides: Sides) -> Outcome | Branched:
+    def outcome_of(self, message: Message, sides: LinkEnds) -> Outcome | NeedsLookUp:
         """Do steps 1 to 6 for a message received.
 
         Up to the middle of step 4 where a name must be looked up.
@@ -286,13 +286,13 @@ class Transfer:
         if result.no_transfer:
             return NotTransferred()
         if isinstance(result.branch_to, str):
-            return Branched(result.branch_to, result.message, message)
+            return NeedsLookUp(result.branch_to, result.message, message)
         # Whatever the transformer made of it, if it made anything: it may set a reply-to.
         return self._addressed(
             result.message, message, result.branch_to, result.message.headers.reply_to, sides
         )
 
-    async def branch(self, branched: Branched, sides: Sides) -> Outcome:
+    async def branch(self, branched: NeedsLookUp, sides: LinkEnds) -> Outcome:
         """Go on with a message whose transformer branched to a name.
 
         :raises LinkStops: there is no such name, and the link must stop.
@@ -301,7 +301,7 @@ class Transfer:
         """
         try:
             branch = await self._resolve(branched.ref_name)
-        except UnknownBranch as unknown:
+        except UnknownRefName as unknown:
             name = f"{type(self._transformer).__module__}.{type(self._transformer).__qualname__}"
             failed = TransformFailed(name, sides.source, sides.target, str(unknown))
             failed.__cause__ = unknown
@@ -315,7 +315,7 @@ class Transfer:
         before: Message,
         branch: Destination | None,
         reply_to: Destination | None,
-        sides: Sides,
+        sides: LinkEnds,
     ) -> Outcome:
         """Steps 5 and 6, for a message of which it is known where it goes.
 
@@ -343,7 +343,7 @@ class Transfer:
             f"it expired {late} milliseconds before it could be sent",
         )
 
-    def _reply_to(self, message: Message, sides: Sides) -> Destination | None:
+    def _reply_to(self, message: Message, sides: LinkEnds) -> Destination | None:
         """Step 3: keep it where the link retains it, or within this broker.
 
         A temporary one means nothing elsewhere.
@@ -358,7 +358,7 @@ class Transfer:
         return reply_to
 
     def _transform(
-        self, transformer: MessageTransformer, message: Message, sides: Sides
+        self, transformer: MessageTransformer, message: Message, sides: LinkEnds
     ) -> Transformed:
         """Step 4: the transformed message, where it goes, or that it does not.
 
@@ -377,12 +377,12 @@ class Transfer:
             properties=self._for_transformer,
         )
 
-    def _failed(self, failed: TransformFailed, sides: Sides) -> Dead:
+    def _failed(self, failed: TransformFailed, sides: LinkEnds) -> Dead:
         """Step 4, the two policies."""
         cause = failed.__cause__
         reason = (
             str(failed)
-            if cause is None or isinstance(cause, UnknownBranch)
+            if cause is None or isinstance(cause, UnknownRefName)
             else f"{failed}: {cause}"
         )
         if self._link.target.consume_no_transfer_on_transform_error:

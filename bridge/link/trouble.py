@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from bridge.config.model import ConnectionFactory, Link
 from bridge.dead.chain import NotBuried
 from bridge.link.errors import BatchRefused, NotDecided, TargetLost
-from bridge.status import Doing, LinkCounters
+from bridge.link.status import Doing, LinkCounters
 from gateway.messaging.errors import (
     AccessDenied,
     AuthenticationFailed,

@@ -16,16 +16,16 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.logger import Logger
 
-from bridge.waiting import deferred
 from bridge.xa import xids
 from bridge.xa.decision_log import DecisionLog, Entry, Presumed, Presumptions, Removed
-from bridge.xa.enlisting import Committed, Transaction, have_one_rm
 from bridge.xa.errors import Misuse, NotWritten, UnknownTransaction, WrongState
 from bridge.xa.recovery import Recovered, Recovery
 from bridge.xa.status import BranchState, TransactionCounts, TransactionState, TransactionStatus
-from bridge.xa.transaction import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
+from bridge.xa.transaction import Committed, Transaction, have_one_rm
 from bridge.xa.transaction_run import SETTLED, RunContext, TransactionRun, transaction_of
+from bridge.xa.transaction_state import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
 from gateway.messaging.clocks import wall_ms
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.provider import XAResource, Xid
 
 __all__ = ["Committed", "Coordinator", "Recovered", "Transaction"]
@@ -50,7 +50,7 @@ _ORDERS: Final[Mapping[Order, tuple[tuple[TransactionState, ...], str]]] = {
 class Coordinator:
     """The coordinator of one bridge; presumed abort.
 
-    Made by :func:`bridge.xa.opening.open_coordinator`.
+    Made by :func:`bridge.xa.log.opening.open_coordinator`.
 
     :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with
         the runs of that log.

@@ -31,8 +31,8 @@ from twisted.logger import Logger
 from bridge.xa import xids
 from bridge.xa.decision_log import Presumptions
 from bridge.xa.status import BranchState
-from bridge.xa.transaction import HEURISTIC, Branch, Found, Missing, is_one_of_several
 from bridge.xa.transaction_run import TransactionRun
+from bridge.xa.transaction_state import HEURISTIC, Branch, Found, Missing, is_one_of_several
 from gateway.messaging import xa
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import XAResource, Xid

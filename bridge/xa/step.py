@@ -27,7 +27,7 @@ from dataclasses import replace
 
 from bridge.xa.errors import Misuse
 from bridge.xa.status import BranchState, TransactionState
-from bridge.xa.transaction import (
+from bridge.xa.transaction_state import (
     HEURISTIC,
     UNFINISHED,
     Action,

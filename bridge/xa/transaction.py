@@ -1,325 +1,333 @@
-"""One global transaction as a value: its state, events and actions.
+"""A link's global transaction: enlist sessions, then commit or roll back.
 
-:mod:`bridge.xa.step` says which follow; :mod:`bridge.xa.transaction_run` performs them.
+Decides which sessions share a branch. The name of a resource manager does not tell whether two
+sessions have the same one: a name may lead to several brokers, as that of a connection factory with
+``multi-rm="true"`` does, and a connection may lead to another broker later. So the providers are
+asked, for each transaction. Where sessions of one name turn out to have several resource managers,
+each gets a name of its own, which is also in the log.
+
+What commit and rollback do is said in :mod:`bridge.xa.step`.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from bridge.xa import xids
+from bridge.xa.errors import Heuristic, Misuse, RolledBack, TooManyBranches
 from bridge.xa.status import BranchState, TransactionState
-from gateway.messaging.errors import MessagingError
-
-
-class Call(Enum):
-    """The calls of a resource manager about a branch."""
-
-    END = "end"
-    PREPARE = "prepare"
-    COMMIT = "commit"
-    COMMIT_ONE_PHASE = "commit in one phase"
-    ROLLBACK = "rollback"
-    FORGET = "forget"
-
-
-class Order(Enum):
-    """The orders of an operator."""
-
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
-    FORGET = "forget"
-
-
-HEURISTIC: Final = frozenset(
-    {
-        BranchState.HEURISTIC_COMMIT,
-        BranchState.HEURISTIC_ROLLBACK,
-        BranchState.HEURISTIC_MIXED,
-        BranchState.HEURISTIC_HAZARD,
-    }
+from bridge.xa.transaction_run import TransactionRun
+from bridge.xa.transaction_state import (
+    HEURISTIC,
+    UNFINISHED,
+    Branch,
+    Cause,
+    CommitAsked,
+    Joined,
+    RollbackAsked,
+    Separated,
+    Started,
+    StartFailed,
+    one_of_several,
 )
-#: States of a decided branch that its resource manager's recovery has to complete.
-UNFINISHED: Final = frozenset({BranchState.WAITING, BranchState.ROLLBACK_ORDERED})
+from gateway.instance import crashpoints
+from gateway.messaging import xa
+from gateway.messaging.deferreds import shield
+from gateway.messaging.errors import MessagingError, OutcomeUnknown, XAError
+from gateway.messaging.provider import Flags, XAResource
 
-
-_ONE_OF_SEVERAL: Final = re.compile(r" \((?:source|target|branch \d+)\)\Z")
+#: The crash points of the first association and of the second.
+_POINTS: Final = ("xa.after-start-1", "xa.after-start-2")
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    """A branch.
+class Committed:
+    """The decision to commit is durable.
 
-    :param bqual: its qualifier. :param ref_name: of the factory by which it came. :param rm: its
-        resource manager.
-    :param associations: sessions that take part. :param ended: those of them that have answered
-        ``end``.
-    :param asking: the call about it that has no answer yet. :param error: the last code that was
-        neither 0 nor 3.
+    :param waiting: ``ref-name`` of the resource managers whose branch waits for their recovery;
+        usually none.
     """
 
-    bqual: bytes
-    ref_name: str
-    rm: str
-    state: BranchState = BranchState.ACTIVE
-    associations: int = 1
-    ended: int = 0
-    asking: Call | None = None
-    error: int = 0
+    waiting: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why a transaction is to be rolled back.
+class Transaction:
+    """A global transaction.
 
-    :param ref_name: where it went wrong, "" for here.
-    :param error: for the caller.
+    Made by :meth:`~bridge.xa.coordinator.Coordinator.begin`. Either :meth:`commit` or
+    :meth:`rollback` must be called.
     """
 
-    code: int
-    ref_name: str = ""
-    error: MessagingError | None = field(default=None, compare=False)
+    def __init__(self, run: TransactionRun, log: Logger) -> None:
+        #: As operators see and type it.
+        self.id: Final = run.id
+        self._run: Final = run
+        self._log: Final = log
+        self._turns: Final[dict[str, DeferredLock]] = {}
+        #: Whether two sessions have one resource manager.
+        self._same: Final[dict[tuple[XAResource, XAResource], bool]] = {}
+        self._enlisting = 0
+        #: Enlistings that have not called ``start`` yet.
+        self._unasked: Final[set[object]] = set()
+        self._enlisted: Final[list[Deferred[None]]] = []
+        self._numbers = 0
+        self._started = 0
+
+    @property
+    def state(self) -> TransactionState:
+        return self._run.now.state
+
+    @property
+    def over(self) -> bool:
+        """Whether its outcome is known and final."""
+        return self._run.over
+
+    @property
+    def left(self) -> Sequence[str]:
+        """Return the ``ref-name`` of each branch that a rollback may have left.
+
+        Recovery has yet to roll the branch back there.
+        """
+        return [
+            branch.ref_name for branch in self._run.now.branches if branch.state is BranchState.LEFT
+        ]
+
+    @property
+    def ending(self) -> Heuristic:
+        """How each branch ended, as an error."""
+        return Heuristic(
+            self.id, {branch.ref_name: branch.state.value for branch in self._run.now.branches}
+        )
+
+    async def enlist(self, ref_name: str, rm: str, resource: XAResource) -> None:
+        """Associate a session with this transaction.
+
+        What the session does from then on is part of it.
+
+        Its resource manager gets a branch, or, where it has one already, the session joins that. A
+        session that takes part already stays so. Several may be enlisted at once. ``start`` is
+        called before this waits for anything, unless another session of this name takes part and
+        :meth:`meet` was not awaited. Commit may be called before this completes, and fails if this
+        does.
+
+        :param ref_name: of the connection factory. :param rm:
+            :attr:`~gateway.messaging.provider.Provider.resource`.
+        :raises XAError, ProviderUnavailable: it cannot take part; then the transaction can only be
+            rolled back.
+        :raises TooManyBranches: :raises Misuse: commit or rollback was asked before.
+        """
+        if self._run.now.state is not TransactionState.ACTIVE:
+            raise Misuse(
+                f"transaction {self.id} is {self._run.now.state.value}: no session can take part any more"
+            )
+        self._enlisting += 1
+        one = object()
+        self._unasked.add(one)
+        turn = self._turns.setdefault(rm, DeferredLock())
+        try:
+            await turn.acquire()
+            try:
+                await self._enlist(ref_name, rm, resource, one)
+            finally:
+                turn.release()
+        finally:
+            self._unasked.discard(one)
+            self._enlisting -= 1
+            if not self._enlisting:
+                waiting = self._enlisted[:]
+                self._enlisted.clear()
+                for done in waiting:
+                    done.callback(None)
+
+    async def meet(self, rm: str, resource: XAResource) -> int | None:
+        """Ask whether a session shares the resource manager of a participant.
+
+        Only participants of the same name are asked. The answer holds for this transaction.
+
+        :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
+        """
+        for index in self._named(rm):
+            pair = resource, self._run.resources[index][0]
+            if pair not in self._same:
+                self._same[pair] = await have_one_rm(*pair, self._log)
+            if self._same[pair]:
+                return index
+        return None
+
+    def _named(self, rm: str) -> list[int]:
+        """Return the branches of resource managers of this name."""
+        branches = self._run.now.branches
+        return [
+            index
+            for index, branch in enumerate(branches)
+            if branch.associations and branch.rm in (rm, _named_apart(rm, branch.bqual))
+        ]
+
+    async def _enlist(self, ref_name: str, rm: str, resource: XAResource, one: object) -> None:
+        run = self._run
+        known = self._named(rm)
+        if any(one is resource for index in known for one in run.resources[index]):
+            return
+        index = await self.meet(rm, resource)
+        if index is None:
+            if self._numbers == xids.MOST_BRANCHES:
+                raise TooManyBranches(self.id, xids.MOST_BRANCHES)
+            self._numbers += 1
+            bqual = xids.bqual(ref_name, self._numbers)
+            if known:
+                # One name leads to several resource managers.
+                for one_known in known:
+                    run.tell(
+                        Separated(one_known, _named_apart(rm, run.now.branches[one_known].bqual))
+                    )
+                rm = _named_apart(rm, bqual)
+        else:
+            bqual = run.now.branches[index].bqual
+        try:
+            answer = resource.start(run.xid(bqual), Flags.NOFLAGS if index is None else Flags.JOIN)
+        except Exception as failed:
+            run.tell(StartFailed(_cause(ref_name, failed)))
+            raise
+        if index is None:
+            index = len(run.now.branches)
+            run.resources[index] = [resource]
+            run.tell(Started(Branch(bqual, ref_name, rm)))
+        else:
+            run.resources[index].append(resource)
+            run.tell(Joined(index))
+        self._unasked.discard(one)
+        try:
+            await answer
+        except Exception as failed:
+            if run.now.state is TransactionState.ACTIVE:
+                run.resources[index].remove(resource)
+            run.tell(StartFailed(_cause(ref_name, failed), index))
+            raise
+        self._started += 1
+        if self._started <= len(_POINTS):
+            crashpoints.hit(_POINTS[self._started - 1])
+
+    async def commit(
+        self, after: Transaction | None = None, first: Deferred[None] | None = None
+    ) -> Committed:
+        """End the associations, then commit in two phases.
+
+        A single branch is committed in one phase.
+
+        :param after: a decided transaction whose messages come before these. Unless it is committed
+            everywhere, this one is rolled back, with ProviderUnavailable as the cause.
+        :param first: must fire before this one is decided, or committed in one phase; never fails.
+        :raises RolledBack: nothing happened anywhere. :raises Heuristic: final and not clean.
+        :raises OutcomeUnknown: there was one branch, and it is not known whether it was committed.
+        :raises LogFailed: everything is prepared and stays so until the bridge is started anew.
+        :raises Misuse: commit or rollback was called before, or an enlisting has not called
+            ``start`` yet.
+        """
+        if self._unasked:
+            raise Misuse(
+                f"transaction {self.id} cannot be committed while somebody is being enlisted"
+            )
+        run = self._run
+        run.after = None if after is None else after._run
+        run.first = first
+        if first is not None and len(run.now.branches) < 2:
+            await shield(first)
+        run.tell(CommitAsked())
+        # Cancelling this does not cancel the transaction.
+        await shield(run.told)
+        now = run.now
+        heuristic = self._heuristic()
+        if heuristic is not None:
+            raise heuristic
+        cause = now.cause or Cause(xa.XAER_RMFAIL)
+        why = cause.error or Misuse("no reason was given")
+        if now.state is TransactionState.IN_DOUBT:
+            raise why
+        if now.state is TransactionState.UNKNOWN:
+            raise OutcomeUnknown(str(why))
+        if now.state is TransactionState.ROLLED_BACK:
+            raise RolledBack(why, cause.ref_name)
+        waiting = tuple(branch.ref_name for branch in now.branches if branch.state in UNFINISHED)
+        if waiting:
+            self._log.warn(
+                "Transaction {id} is decided, and waits for {waiting} to be back to commit there",
+                id=self.id,
+                waiting=", ".join(waiting),
+            )
+        return Committed(waiting)
+
+    async def decided(self) -> bool:
+        """Wait for the decision.
+
+        :returns: True once it is to commit and all branches were asked to; what their sessions do
+            from then on comes after that. False where the outcome came first.
+        """
+        await shield(self._run.decided)
+        return not self._run.now.told
+
+    async def rollback(self) -> None:
+        """Roll back all branches.
+
+        Never fails: branches that cannot be reached are left to presumed abort. Waits where a
+        commit is under way, and does nothing where it is over.
+        """
+        if self._enlisting:
+            done: Deferred[None] = Deferred()
+            self._enlisted.append(done)
+            await done
+        begun = self._run.now.state is TransactionState.ACTIVE
+        if begun:
+            self._run.tell(RollbackAsked())
+        await shield(self._run.told)
+        if begun:
+            self._heuristic()
+
+    def _heuristic(self) -> Heuristic | None:
+        """Return, and log, the error for branches that ended on their own.
+
+        A resource manager completed them against the others; None where there are no such branches.
+        """
+        if not any(branch.state in HEURISTIC for branch in self._run.now.branches):
+            return None
+        heuristic = self.ending
+        self._log.error(
+            "{error}; it is listed until it is forgotten: imqbridgemgr forget transaction",
+            error=str(heuristic),
+        )
+        return heuristic
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalTransaction:
-    """Everything that decides how a transaction goes on.
+def _named_apart(rm: str, bqual: bytes) -> str:
+    """Return the name of a resource manager among others of the same name."""
+    return one_of_several(rm, f"branch {bqual[-1]}")
 
-    :param decided: the decision is to commit, and it is in the log; or there is one branch, which
-        needs none.
-    :param one_phase: its only branch was asked to commit without a vote. :param cause: the first
-        thing that went wrong before the decision.
-    :param told: the outcome is known to the caller.
+
+def _cause(ref_name: str, failed: Exception) -> Cause:
+    """Return the cause of a failed start, also of what no provider may raise."""
+    error = (
+        failed
+        if isinstance(failed, MessagingError)
+        else XAError(xa.XAER_RMFAIL, f"{type(failed).__name__}: {failed}")
+    )
+    return Cause(xa.code_of(error), ref_name, error)
+
+
+async def have_one_rm(one: XAResource, other: XAResource, log: Logger) -> bool:
+    """Ask whether two sessions have the same resource manager.
+
+    :param other: was asked something before.
+    :returns: False where the providers do not know: two branches are always correct.
     """
-
-    state: TransactionState = TransactionState.ACTIVE
-    branches: tuple[Branch, ...] = ()
-    decided: bool = False
-    one_phase: bool = False
-    cause: Cause | None = None
-    told: bool = False
-
-
-def one_of_several(resource: str, which: str) -> str:
-    """Return a name for one of several resource managers of the same name.
-
-    :param resource: that name. :param which: ``source`` or ``target`` of a link, or ``branch`` and
-        a number.
-    """
-    return f"{resource} ({which})"
-
-
-def is_one_of_several(rm: str) -> bool:
-    """Whether connections to this name may lead to different managers."""
-    return _ONE_OF_SEVERAL.search(rm) is not None
-
-
-# The events.
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A resource manager was asked to begin a branch.
-
-    If it cannot, the session's later calls for the branch fail, too.
-    """
-
-    branch: Branch
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """One more session was asked to take part in a branch.
-
-    If it cannot, the session's later calls for the branch fail, too.
-    """
-
-    branch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Separated:
-    """Others by the name of a resource manager turned out to be another one.
-
-    :param rm: what it is called from now on.
-    """
-
-    branch: int
-    rm: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    """A session could not take part.
-
-    :param branch: in which it was thought to, None for in none.
-    """
-
-    cause: Cause
-    branch: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CommitAsked:
-    """By the application."""
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackAsked:
-    """By the application."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A resource manager has answered to a call, or will never.
-
-    :param code: 0, 3 for a read-only vote, or that of the error.
-    """
-
-    call: Call
-    branch: int
-    code: int = 0
-    error: MessagingError | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The decision is in the log for good."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotDecided:
-    """The decision is not in the log, for certain."""
-
-    cause: Cause
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionLost:
-    """It is not known whether the decision is in the log."""
-
-    cause: Cause
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The branch's resource manager is there again, and nothing is under way.
-
-    :param holds: whether it says that it has the branch.
-    """
-
-    branch: int
-    holds: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A broker that may be the branch's resource manager does not hold it.
-
-    Or another by the same name.
-    """
-
-    branch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A resource manager has a branch of an undecided, unknown transaction."""
-
-    branch: Branch
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """An operator has ordered something."""
-
-    order: Order
-
-
-Event: TypeAlias = (
-    Started
-    | Joined
-    | Separated
-    | StartFailed
-    | CommitAsked
-    | RollbackAsked
-    | Answered
-    | Decided
-    | NotDecided
-    | DecisionLost
-    | Reached
-    | Missing
-    | Found
-    | Ordered
-)
-
-
-# The actions, in the order in which they are to be done.
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Call the resource manager; of END, for every session that takes part.
-
-    The next action does not wait for the answer.
-
-    :param failed: of END: the work is not to be kept.
-    """
-
-    call: Call
-    branch: int
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Decide:
-    """Write the decision and sync it.
-
-    Then tell Decided, NotDecided or DecisionLost.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Write the state to the log and sync it before the next action."""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Write the state to the log some time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """The log need not have it any more.
-
-    :param now: durably, before the next action; else some time.
-    """
-
-    now: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Presume:
-    """Remember a branch as committed without its resource manager's word.
-
-    A branch that may not be over is remembered, too. If it is reported later, it is committed.
-
-    :param at_first: the first commit that it was ever asked for was answered so.
-    """
-
-    branch: int
-    at_first: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Tell the outcome, which follows from the state.
-
-    It is told once in the life of a transaction.
-    """
-
-
-Action: TypeAlias = Ask | Decide | Record | Note | Remove | Presume | Tell
+    try:
+        return await one.is_same_rm(other)
+    except MessagingError as error:
+        log.debug(
+            "Whether two sessions have one resource manager is not known, so each has a branch of its own: {error}",
+            error=error,
+        )
+        return False

@@ -17,7 +17,6 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.waiting import outcome, shield
 from bridge.xa import xids
 from bridge.xa.decision_log import DecisionLog, Entry, LoggedBranch, Presumed, Removed
 from bridge.xa.errors import LogFailed, NotWritten
@@ -29,7 +28,7 @@ from bridge.xa.status import (
     TransactionStatus,
 )
 from bridge.xa.step import is_unheard_of, step
-from bridge.xa.transaction import (
+from bridge.xa.transaction_state import (
     HEURISTIC,
     UNFINISHED,
     Action,
@@ -56,6 +55,7 @@ from bridge.xa.transaction import (
 )
 from gateway.instance import crashpoints
 from gateway.messaging import xa
+from gateway.messaging.deferreds import outcome, shield
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
 

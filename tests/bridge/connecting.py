@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from bridge.config.model import ConnectionFactory
-from bridge.connections.connections import Connections, ConnectionSource, Lease
+from bridge.connections.connections import ConnectionLender, Connections, Lease
 from bridge.connections.factories import AdministeredFactory, Embedded, Factories
-from bridge.providers.jms.command import JavaOptions
+from bridge.providers.jms.java_command import JavaOptions
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, Provider
 from tests.contract.backends.embedded import EmbeddedMemory
@@ -106,11 +106,11 @@ class Bench:
         return self.factories.get(ConnectionFactory(ref_name, properties=properties, **attributes))
 
     async def take(
-        self, way: ConnectionSource, lost: Callable[[MessagingError], None] = ignored
+        self, way: ConnectionLender, lost: Callable[[MessagingError], None] = ignored
     ) -> Lease:
         return await way.borrow(lost).addTimeout(10, clock)
 
-    async def used(self, way: ConnectionSource) -> Lease:
+    async def used(self, way: ConnectionLender) -> Lease:
         """A lease that was given back at once."""
         lease = await self.take(way)
         await lease.give_back()

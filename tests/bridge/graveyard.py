@@ -17,7 +17,7 @@ from bridge.config.model import BUILT_IN_DMQ, BUILT_IN_DMQ_DESTINATION, Bridge, 
 from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories
 from bridge.dead.chain import DeadMessage, DeadMessageQueues
-from bridge.providers.jms.command import JavaOptions
+from bridge.providers.jms.java_command import JavaOptions
 from gateway.broker.core.limits import DestinationProperties
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import BridgeDeadReason

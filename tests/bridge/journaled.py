@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bridge.journal import BridgeLines
+from bridge.link.journal import BridgeLines
 from gateway.journal.journal import Journal, JournalOptions
 from gateway.journal.schema import Level, run_name
 from tests.bridge.linking import Rig, clock

@@ -22,12 +22,12 @@ from bridge.config.model import Destination as Configured
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.journal import NO_JOURNAL
-from bridge.link.delivery.coordination import Coordination
+from bridge.link.delivery.background_recovery import BackgroundRecovery
+from bridge.link.journal import NO_JOURNAL
 from bridge.link.link import JMSLink
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 from bridge.xa.coordinator import Coordinator
-from bridge.xa.opening import TransactionProperties, open_coordinator
+from bridge.xa.log.opening import TransactionProperties, open_coordinator
 from gateway.instance import crashpoints
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -216,7 +216,7 @@ class Rig:
         #: Called at the crash points, of the last link that was made and of the coordinator.
         self.passed: Callable[[str], None] = self.points.append
         crashpoints.arm(crashpoints.POINTS[crashpoints.LINK_VARIABLE], self._at)
-        self.coordination = Coordination(clock, self._open, lambda: False, Logger())
+        self.coordination = BackgroundRecovery(clock, self._open, lambda: False, Logger())
         #: What tells the journal, where a test has one.
         self.lines = NO_JOURNAL
 

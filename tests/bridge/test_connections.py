@@ -14,15 +14,15 @@ from bridge.config.model import ConnectionFactory
 from bridge.connections.connections import (
     GIVE_BACK_S,
     ConnectionKind,
+    ConnectionLender,
     Connections,
-    ConnectionSource,
     Lease,
     PoolStatus,
     SharedStatus,
 )
 from bridge.connections.factories import AdministeredFactory, Embedded, Factories
 from bridge.connections.pool import CLIENT_ID_S, CLOSE_S
-from bridge.providers.jms.command import JavaOptions
+from bridge.providers.jms.java_command import JavaOptions
 from gateway.messaging.errors import (
     AuthenticationFailed,
     ClientIdInUse,
@@ -40,7 +40,7 @@ def outcome(deferred: Deferred[Any]) -> list[Any]:
     return found
 
 
-async def replaced(bench: Bench, way: ConnectionSource, lease: Lease) -> None:
+async def replaced(bench: Bench, way: ConnectionLender, lease: Lease) -> None:
     """Who takes a connection then has another, which is open."""
     again = await bench.take(way)
     assert again.connection is not lease.connection

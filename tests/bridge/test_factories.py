@@ -20,9 +20,9 @@ from bridge.config.model import ConnectionFactory
 from bridge.config.model import Destination as Configured
 from bridge.connections.connections import ConnectionKind, Connections
 from bridge.connections.factories import GROUP, Embedded, Factories, FactoryError, installed
-from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.failures import ClientMissing
+from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Kind, Queue, Topic

@@ -22,15 +22,15 @@ from bridge import jms_bridge
 from bridge.config.changes import Changes
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.config.problems import ConfigurationError
+from bridge.config.settings import SETTINGS
 from bridge.jms_bridge import JMSBridge
 from bridge.link import link as links
-from bridge.link.delivery.coordination import Coordination
+from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.errors import LinkRefused
+from bridge.link.status import BridgeState, LinkState, WrongState
 from bridge.manager import STOP_S
-from bridge.providers.jms.command import SETTINGS as JAVA_SETTINGS
-from bridge.settings import SETTINGS
-from bridge.status import BridgeState, LinkState, WrongState
-from bridge.xa.opening import TransactionProperties, open_coordinator
+from bridge.providers.jms.java_command import SETTINGS as JAVA_SETTINGS
+from bridge.xa.log.opening import TransactionProperties, open_coordinator
 from gateway.broker.xa.resource import EmbeddedXAResource
 from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction
@@ -173,7 +173,7 @@ class Place:
             0
         ]
 
-    def _coordination(self, settings: Settings) -> Coordination:
+    def _coordination(self, settings: Settings) -> BackgroundRecovery:
         properties, _ = TransactionProperties.read(settings, NAME)
         log, folder = Logger(), self.file.parent
         opened = partial(
@@ -186,7 +186,7 @@ class Place:
             log,
             os.urandom,
         )
-        return Coordination(clock, opened, (folder / f"txlog.{NAME}").exists, log)
+        return BackgroundRecovery(clock, opened, (folder / f"txlog.{NAME}").exists, log)
 
     def write(self, text: str) -> None:
         self.file.write_text(text)

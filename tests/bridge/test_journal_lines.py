@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from bridge.config.model import QualityOfService
 from bridge.link.link import JMSLink
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 from gateway.journal.schema import Level
 from gateway.messaging.destination import Queue
 from gateway.messaging.digest import digest_of_body, digest_of_headers

@@ -17,10 +17,10 @@ from bridge.config.model import Bridge, QualityOfService
 from bridge.config.model import Destination as Configured
 from bridge.connections.administered import FactoryError
 from bridge.link.errors import LinkFailed
+from bridge.link.status import Doing, LinkState, WrongState
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.provider import StompProvider
-from bridge.status import Doing, LinkState, WrongState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable, UnknownDelivery

@@ -12,6 +12,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from bridge.config.changes import Changes
+from bridge.link.status import BridgeState, WrongState
 from bridge.manager import (
     STOP_S,
     BridgeLink,
@@ -24,8 +25,7 @@ from bridge.manager import (
     UnknownType,
     error_lines,
 )
-from bridge.status import BridgeState, WrongState
-from bridge.waiting import Gathered, gather, shield
+from gateway.messaging.deferreds import Gathered, gather, shield
 
 
 class Simple:

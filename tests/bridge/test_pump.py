@@ -23,14 +23,14 @@ from zope.interface import implementer
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.journal import NO_LINES
 from bridge.link.arrivals import Received
 from bridge.link.delivery.acknowledge import Acknowledge
 from bridge.link.delivery.poison import MOST
 from bridge.link.errors import BatchRefused, Refused, SourceLost, TargetLost
+from bridge.link.journal import NO_LINES
 from bridge.link.pump import Buries, Pump
-from bridge.link.transfer import Sides, Transfer
-from bridge.status import LinkCounters
+from bridge.link.status import LinkCounters
+from bridge.link.transfer import LinkEnds, Transfer
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import (
@@ -211,7 +211,7 @@ def moved_through(world: World, quality: QualityOfService, size: int) -> LinkCou
     pump = made(quality, world, counters, lambda messages: None, world)
     source = Connected(world, size)
     for _ in range(10_000):
-        error = failure_of(pump.run(source, Sides(TARGET, "A", "B", False)))  # type: ignore[arg-type]
+        error = failure_of(pump.run(source, LinkEnds(TARGET, "A", "B", False)))  # type: ignore[arg-type]
         if isinstance(error, Empty):
             return counters
         assert isinstance(error, MessagingError), error
@@ -381,7 +381,7 @@ def test_each_that_cannot_be_read_is_tried_as_often_as_another(
     target = World(0, [], set(), indexed=True, transacted=True)
     pump = made(quality, target, LinkCounters(), lambda messages: None, of)
     for _ in range(100):
-        error = failure_of(pump.run(of, Sides(TARGET, "A", "B", False)))  # type: ignore[arg-type]
+        error = failure_of(pump.run(of, LinkEnds(TARGET, "A", "B", False)))  # type: ignore[arg-type]
         if isinstance(error, Empty):
             break
         assert isinstance(error, BatchRefused), error

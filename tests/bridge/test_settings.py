@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.settings import CONFIG_REMOTE, JMS_CLASSPATH, PASSWORD, SETTINGS, XML, XMLURL
+from bridge.config.settings import CONFIG_REMOTE, JMS_CLASSPATH, PASSWORD, SETTINGS, XML, XMLURL
 from docs.settings_reference import Section, page
 from gateway.configuration import DECLARED
 from gateway.instance import passfile, settings_general

@@ -13,15 +13,15 @@ from bridge.config.model import Destination as Configured
 from bridge.link.transfer import (
     HOPS,
     MESSAGE_IDS,
-    Branched,
     Dead,
+    LinkEnds,
     LinkStops,
+    NeedsLookUp,
     NotTransferred,
     Outcome,
-    Sides,
     ToSend,
     Transfer,
-    UnknownBranch,
+    UnknownRefName,
 )
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
@@ -64,7 +64,7 @@ def transfer(
         if ref_name == "away":
             raise ProviderUnavailable("it is away")
         if ref_name != "known":
-            raise UnknownBranch(ref_name)
+            raise UnknownRefName(ref_name)
         return Topic("found")
 
     return Transfer(
@@ -82,9 +82,9 @@ def outcome(
     embedded: bool = False,
 ) -> Outcome:
     """What the sequence makes of a message, at once: nothing of these tests waits."""
-    sides = Sides(destination, source, target, embedded)
-    outcome = of.receive(given, sides)
-    if not isinstance(outcome, Branched):
+    sides = LinkEnds(destination, source, target, embedded)
+    outcome = of.outcome_of(given, sides)
+    if not isinstance(outcome, NeedsLookUp):
         return outcome
     results: list[Outcome] = []
     failures: list[BaseException] = []

@@ -15,8 +15,8 @@ from bridge.config.model import QualityOfService
 from bridge.link import monitoring, trouble
 from bridge.link.errors import TargetLost
 from bridge.link.link import JMSLink
+from bridge.link.status import Doing, LinkState, LinkStatus
 from bridge.link.trouble import Progress, Refusals, Stall
-from bridge.status import Doing, LinkState, LinkStatus
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import (
     AuthenticationFailed,

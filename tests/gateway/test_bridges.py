@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bridge.config.problems import ConfigurationError, Problem, Severity
+from bridge.link.status import BridgeState, WrongState
 from bridge.manager import BridgeServiceManager, NotReloadable, Outcome
-from bridge.status import BridgeState, WrongState
 from gateway.bridges import (
     BridgeFailed,
     StompBridge,

@@ -21,14 +21,14 @@ from twisted.internet.defer import Deferred
 
 from bridge.config.model import Link, QualityOfService
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.journal import SOURCE_LOST
 from bridge.link.delivery.poison import MOST, Poison
 from bridge.link.errors import BatchRefused, Refused, SourceLost, TargetLost
+from bridge.link.journal import SOURCE_LOST
 from bridge.link.pump import Batch, Delivery, Pump
 from bridge.link.source import Source
+from bridge.link.status import Doing, OnceBy
 from bridge.link.target import Target
-from bridge.link.transfer import CannotBeRead, Dead, Item, Sides, ToSend
-from bridge.status import Doing, OnceBy
+from bridge.link.transfer import CannotBeRead, Dead, Item, LinkEnds, ToSend
 from gateway.instance import crashpoints
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
@@ -76,7 +76,7 @@ class Acknowledge(Delivery):
             if batch.source is not source:
                 pump.void(batch, SOURCE_LOST)
 
-    async def deliver(self, pump: Pump, source: Source, sides: Sides) -> None:
+    async def deliver(self, pump: Pump, source: Source, sides: LinkEnds) -> None:
         if pump.under_way:
             [batch] = pump.under_way
         else:
@@ -119,7 +119,7 @@ class Acknowledge(Delivery):
     # --- DUPLICATES_OK
 
     async def _send_and_settle(
-        self, pump: Pump, batch: Batch, source: Source, sides: Sides
+        self, pump: Pump, batch: Batch, source: Source, sides: LinkEnds
     ) -> None:
         pump.do(Doing.SENDING)
         await self._sending.send(pump, batch, self.target, sides)
@@ -134,7 +134,7 @@ class Acknowledge(Delivery):
             raise
 
     async def _bury_unacknowledged(
-        self, pump: Pump, batch: Batch, error: SourceLost, sides: Sides
+        self, pump: Pump, batch: Batch, error: SourceLost, sides: LinkEnds
     ) -> None:
         """Bury what was sent and cannot be acknowledged: it comes again."""
         sent = [item for item in batch.items if item.sent]
@@ -158,7 +158,7 @@ class Acknowledge(Delivery):
     # --- AT_MOST_ONCE
 
     async def _settle_and_send(
-        self, pump: Pump, batch: Batch, source: Source, sides: Sides
+        self, pump: Pump, batch: Batch, source: Source, sides: LinkEnds
     ) -> None:
         """Settle, then send: nothing can come again, nothing is tried twice."""
         if not batch.acknowledged:
@@ -181,7 +181,9 @@ class Acknowledge(Delivery):
             self._give_up_rest(pump, batch, ProviderUnavailable("the link was stopped"), sides)
         await self._bury_or_lose(pump, batch)
 
-    def _give_up_rest(self, pump: Pump, batch: Batch, error: MessagingError, sides: Sides) -> None:
+    def _give_up_rest(
+        self, pump: Pump, batch: Batch, error: MessagingError, sides: LinkEnds
+    ) -> None:
         give_up(pump, [item for item in batch.items if item.to_be_sent], error, sides)
 
     async def _bury_or_lose(self, pump: Pump, batch: Batch) -> None:
@@ -264,7 +266,7 @@ class Sending:
         self._run = LONGEST_RUN
         self._longest = LONGEST_RUN
 
-    async def send(self, pump: Pump, batch: Batch, target: Target, sides: Sides) -> None:
+    async def send(self, pump: Pump, batch: Batch, target: Target, sides: LinkEnds) -> None:
         """Send what was not sent yet; bury what was refused or has expired.
 
         :raises TargetLost: what had been sent is marked so.
@@ -284,7 +286,7 @@ class Sending:
                 await pump.share.give()
 
     async def _sent(
-        self, pump: Pump, batch: Batch, run: list[Item], target: Target, sides: Sides
+        self, pump: Pump, batch: Batch, run: list[Item], target: Target, sides: LinkEnds
     ) -> bool:
         """Send one run.
 
@@ -321,7 +323,7 @@ class Sending:
         self._run = min(self._longest, self._run * 2)
         return True
 
-    def _refused(self, pump: Pump, run: list[Item], refused: Refused, sides: Sides) -> None:
+    def _refused(self, pump: Pump, run: list[Item], refused: Refused, sides: LinkEnds) -> None:
         index = 0 if len(run) == 1 else refused.index
         too_large = isinstance(refused.cause, TransactionTooLarge) and len(run) > 1
         if too_large:
@@ -341,14 +343,14 @@ class Sending:
         give_up(pump, bad, refused.cause, sides)
 
 
-def give_up(pump: Pump, items: list[Item], error: MessagingError, sides: Sides) -> None:
+def give_up(pump: Pump, items: list[Item], error: MessagingError, sides: LinkEnds) -> None:
     """These cannot be sent, because of ``error``: they are dead."""
     for item in items:
         dead = Dead(BridgeDeadReason.SEND_FAILURE, str(error), item.current)
         item.give_up(pump.link, dead, sides)
 
 
-def _expired(pump: Pump, item: Item, sides: Sides) -> bool:
+def _expired(pump: Pump, item: Item, sides: LinkEnds) -> bool:
     """Give the message up if it has expired since step 2.
 
     The target was away.

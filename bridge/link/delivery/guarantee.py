@@ -22,16 +22,16 @@ from twisted.logger import Logger
 from bridge.config.model import Link, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
-from bridge.journal import LinkLines
 from bridge.link.delivery.acknowledge import Acknowledge
-from bridge.link.delivery.coordination import Coordination
-from bridge.link.delivery.unfinished import Undecided
+from bridge.link.delivery.background_recovery import BackgroundRecovery
+from bridge.link.delivery.unfinished import LostMessages
 from bridge.link.delivery.xa import XADelivery
 from bridge.link.errors import EndLost, NotOnce
+from bridge.link.journal import LinkLines
 from bridge.link.pump import Buries, Delivery, Pump
+from bridge.link.status import LinkCounters, OnceBy
 from bridge.link.target import Target
 from bridge.link.transfer import Transfer
-from bridge.status import LinkCounters, OnceBy
 from gateway.instance import crashpoints
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -43,7 +43,7 @@ def new_pump(
     source: AdministeredFactory,
     target: AdministeredFactory,
     connections: Connections,
-    coordination: Coordination,
+    coordination: BackgroundRecovery,
     transfer: Transfer,
     dead_queues: Buries,
     counters: LinkCounters,
@@ -71,7 +71,7 @@ def new_pump(
     transfer.marks_duplicates = False
     delivery: Delivery
     if by_xa:
-        unfinished = coordination.unfinished(name, lambda: Undecided(name, dead_queues, log))
+        unfinished = coordination.unfinished(name, lambda: LostMessages(name, dead_queues, log))
         delivery = XADelivery(
             reactor, link, source, target, connections, coordination, unfinished, lost
         )

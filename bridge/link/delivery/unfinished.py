@@ -44,7 +44,7 @@ class LostMessage:
     tell: Callable[[], None]
 
 
-class Undecided:
+class LostMessages:
     """Messages whose transaction did not end as it was decided.
 
     They are kept until a dead message queue has each of them.
@@ -112,13 +112,13 @@ class Undecided:
             )
 
 
-class Unfinished:
+class OpenTransactions:
     """The transactions of the links of one name, of which one runs at a time.
 
     :param undecided: the messages of transactions that ended otherwise than was decided.
     """
 
-    def __init__(self, undecided: Undecided) -> None:
+    def __init__(self, undecided: LostMessages) -> None:
         self.undecided: Final = undecided
         self._begun: Sequence[Transaction] = ()
         #: Those that are decided and not committed everywhere, and who is to know when they are.

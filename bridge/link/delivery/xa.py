@@ -31,23 +31,23 @@ from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.dead.chain import DeadMessage, NotBuried
-from bridge.link.delivery.coordination import Coordination
+from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.poison import Buried, Poison
-from bridge.link.delivery.unfinished import LostMessage, Unfinished
+from bridge.link.delivery.unfinished import LostMessage, OpenTransactions
 from bridge.link.errors import EndLost, NotDecided, Refused, SourceLost, TargetLost
 from bridge.link.pump import Batch, Delivery, Pump
 from bridge.link.source import XASource
+from bridge.link.status import Doing, OnceBy
 from bridge.link.target import XATarget
-from bridge.link.transfer import CannotBeRead, Dead, Item, Sides, ToSend
-from bridge.status import Doing, OnceBy
-from bridge.waiting import timeout
+from bridge.link.transfer import CannotBeRead, Dead, Item, LinkEnds, ToSend
 from bridge.xa.coordinator import Transaction
 from bridge.xa.errors import Heuristic, LogFailed, RolledBack
 from bridge.xa.status import BranchState, TransactionState
-from bridge.xa.transaction import one_of_several
+from bridge.xa.transaction_state import one_of_several
 from gateway.instance import crashpoints
 from gateway.messaging import xa
 from gateway.messaging.dead import BridgeDeadReason
+from gateway.messaging.deferreds import timeout
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Unreadable
@@ -77,7 +77,7 @@ class _Work:
     before: Transaction | None
     ending: Deferred[None]
     source: XASource
-    sides: Sides
+    sides: LinkEnds
     batch: Batch | None = None
 
     @property
@@ -103,8 +103,8 @@ class XADelivery(Delivery):
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
-        coordination: Coordination,
-        unfinished: Unfinished,
+        coordination: BackgroundRecovery,
+        unfinished: OpenTransactions,
         lost: Callable[[EndLost], None],
     ) -> None:
         self._reactor: Final = reactor
@@ -229,7 +229,7 @@ class XADelivery(Delivery):
                 self._look_again()
                 raise
 
-    async def deliver(self, pump: Pump, source: XASource, sides: Sides) -> None:
+    async def deliver(self, pump: Pump, source: XASource, sides: LinkEnds) -> None:
         """Run one transaction until it is decided, or over.
 
         It must be over where the next may not overlap with it.

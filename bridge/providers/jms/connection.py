@@ -35,7 +35,7 @@ from bridge.providers.jms.session import (
 )
 from bridge.providers.jms.wire import Payload, Verb
 from bridge.providers.jms.xa_session import JMSXASession
-from bridge.waiting import shield
+from gateway.messaging.deferreds import shield
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import (
     ClientIdRequired,

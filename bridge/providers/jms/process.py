@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from bridge.providers.jms import build, wire
 from bridge.providers.jms.channels import Channel, Hung, Lane, SessionChannel
-from bridge.providers.jms.command import MIB, Command
+from bridge.providers.jms.java_command import MIB, Command
 from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
 from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import ProviderUnavailable

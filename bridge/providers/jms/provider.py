@@ -28,7 +28,6 @@ from twisted.logger import Logger
 
 from bridge.providers.jms import wire
 from bridge.providers.jms.channels import Hung, JavaFailure, Lane
-from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import (
     JMSConnection,
     JMSFactory,
@@ -41,10 +40,11 @@ from bridge.providers.jms.failures import (
     missing_or_unavailable,
     of_connecting,
 )
+from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.process import JavaProcess
 from bridge.providers.jms.supervisor import supervisor_of
 from bridge.providers.jms.wire import Verb
-from bridge.waiting import deferred
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from bridge.providers.jms.command import MIB, Command, JavaOptions, NoHeapLeft, command
+from bridge.providers.jms.java_command import MIB, Command, JavaOptions, NoHeapLeft, command
 from bridge.providers.jms.process import JavaProcess, Times
 from bridge.providers.jms.wire import WireError
-from bridge.waiting import deferred, timeout
+from gateway.messaging.deferreds import deferred, timeout
 from gateway.messaging.errors import ProviderUnavailable
 
 #: A process that has lived this many seconds does not repeat an earlier failure.

@@ -33,8 +33,8 @@ from bridge.providers.stomp.session import Sessions, StompSession
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import durable_headers, remove_durable_queue
 from bridge.providers.stomp.wire import Wire
-from bridge.waiting import deferred
 from gateway.messaging.clocks import TimeLimit
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     ClientIdInUse,

@@ -21,8 +21,8 @@ from zope.interface import implementer
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation, is_refusal, refusal, sentence
-from bridge.waiting import outcome
 from gateway.messaging.clocks import AWAY_S
+from gateway.messaging.deferreds import outcome
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: Called once with the outcome of a frame that asked for a RECEIPT.

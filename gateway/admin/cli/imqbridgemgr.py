@@ -17,7 +17,7 @@ from typing import Any, Final
 from bridge.config.loading import read_path
 from bridge.config.model import Bridge
 from bridge.config.problems import ConfigurationError, Problem, Severity
-from bridge.settings import PASSWORD
+from bridge.config.settings import PASSWORD
 from gateway.admin.cli import render_bridges as render
 from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import (

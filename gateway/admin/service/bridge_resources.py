@@ -18,7 +18,7 @@ What an operation does, the bridges know; what an order about a transaction does
 ``POST /v1/transactions/BRIDGE/forget`` ``{"id"}``          forget one that is heuristic
 ==========================================================  ==================================================================
 
-Links have the fields of :class:`~bridge.status.LinkStatus`, transactions those of
+Links have the fields of :class:`~bridge.link.status.LinkStatus`, transactions those of
 :mod:`bridge.xa.status` with ``age_ms``, and ``configured`` of a branch: whether the bridge's file
 has its connection factory. An order answers with ``transaction``: what it is then, null where it is
 listed no more. Times are epoch milliseconds.
@@ -35,6 +35,7 @@ from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
 
 from bridge.link.errors import LinkFailed, LinkRefused
+from bridge.link.status import BridgeState, LinkState
 from bridge.manager import (
     Bridge,
     BridgeLink,
@@ -43,7 +44,6 @@ from bridge.manager import (
     Outcome,
     error_lines,
 )
-from bridge.status import BridgeState, LinkState
 from bridge.xa.errors import LogFailed, UnknownTransaction
 from bridge.xa.status import TransactionState, TransactionStatus
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, plain, refusal

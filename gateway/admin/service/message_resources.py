@@ -26,8 +26,8 @@ from typing import Final, TypeVar
 from twisted.internet.interfaces import IReactorTime
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
+from bridge.link.status import BridgeState
 from bridge.manager import BridgeServiceManager
-from bridge.status import BridgeState
 from gateway.admin.service.bridge_resources import as_jms
 from gateway.admin.service.browsing import quoted, reader
 from gateway.admin.service.dead import (

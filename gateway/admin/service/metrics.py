@@ -21,8 +21,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from twisted.internet.threads import deferToThreadPool
 
+from bridge.link.status import BridgeState, LinkState, LinkStatus
 from bridge.manager import BridgeServiceManager
-from bridge.status import BridgeState, LinkState, LinkStatus
 from bridge.xa.status import TransactionCounts, TransactionState
 from gateway.admin.service.bridge_resources import COUNTED, as_jms, looked, transactions_of
 from gateway.admin.service.requests import AdminRequest, Plain, Routes

@@ -30,8 +30,8 @@ from werkzeug.exceptions import HTTPException
 from zope.interface import implementer
 
 from bridge.config.problems import ConfigurationError, Problem, Severity
+from bridge.link.status import WrongState
 from bridge.manager import NotReloadable, OtherType, UnknownBridge, UnknownType
-from bridge.status import WrongState
 from bridge.xa.errors import UnknownTransaction
 from bridge.xa.errors import WrongState as WrongStateOfTransaction
 from gateway.instance.settings import SettingsError

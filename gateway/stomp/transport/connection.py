@@ -56,7 +56,7 @@ _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
 #: How much is read from the socket at once from a client that sends little: Twisted's own measure.
 _READ_OCTETS: Final = 64 * 1024
-#: Unfinished frames and unread output count in the memory budget from these bytes on; smaller
+#: OpenTransactions frames and unread output count in the memory budget from these bytes on; smaller
 #: ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024

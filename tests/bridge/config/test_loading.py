@@ -22,7 +22,7 @@ from bridge.config.loading import load, passwords, read_path
 from bridge.config.model import Bridge
 from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.config.remote import fetch
-from bridge.settings import SETTINGS
+from bridge.config.settings import SETTINGS
 from gateway.instance.settings import Settings, SettingsError, read
 from tests.bridge.config.documents import document, link
 from tests.gateway_process import make_certificates

@@ -10,7 +10,7 @@ import pytest
 from bridge.config.document import LARGEST
 from bridge.config.loading import locate, read_file
 from bridge.config.problems import ConfigurationError
-from bridge.settings import SETTINGS
+from bridge.config.settings import SETTINGS
 from gateway.instance.settings import SettingsError, Severity, read
 
 ETC = Path("/var/imq/etc")

@@ -15,11 +15,11 @@ from bridge.bridge_parts import Parts
 from bridge.config.model import Bridge, ConnectionFactory
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.factories import Embedded
-from bridge.journal import NO_JOURNAL
-from bridge.link.delivery import coordination
-from bridge.link.delivery.coordination import AGAIN_S, Coordination
+from bridge.link.delivery import background_recovery
+from bridge.link.delivery.background_recovery import AGAIN_S, BackgroundRecovery
+from bridge.link.journal import NO_JOURNAL
 from bridge.link.link import JMSLink
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 from bridge.xa.errors import LogFailed
 from bridge.xa.log.log import FileDecisionLog
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -35,7 +35,7 @@ from tests.on_reactor import on_reactor
 async def test_what_a_stopped_link_left_undecided_is_listed_until_it_is_rolled_back(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordination, "AGAIN_S", 0.2)
+    monkeypatch.setattr(background_recovery, "AGAIN_S", 0.2)
     links: list[JMSLink] = []
 
     def passed(at: str) -> None:
@@ -95,7 +95,7 @@ class Asking:
         self.process = Process(MemoryStorage(), at_once=True)
         self.events: list[Any] = []
         log = Logger(observer=self.events.append)  # type: ignore[arg-type]
-        self.coordination = Coordination(
+        self.coordination = BackgroundRecovery(
             self.clock, lambda: self.process.coordinator, lambda: True, log
         )
         self.provider: Any = Wary(answers)

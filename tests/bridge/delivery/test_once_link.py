@@ -15,10 +15,10 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 
-from bridge.link.delivery import coordination
+from bridge.link.delivery import background_recovery
 from bridge.link.errors import LinkFailed
 from bridge.link.link import JMSLink
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 from bridge.xa.log.file import FileStorage
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable
@@ -377,7 +377,7 @@ async def test_what_is_prepared_after_the_recovery_is_rolled_back_a_little_later
     """It was asked over a connection that is lost, and on its way while the link was connected
     again.
     """
-    monkeypatch.setattr(coordination, "AGAIN_S", 0.2)
+    monkeypatch.setattr(background_recovery, "AGAIN_S", 0.2)
     link = await started(brokers)
     transaction, hears = brokers.coordinator().begin(), Hears()
     await transaction.enlist("target", "elsewhere", hears)  # type: ignore[arg-type]
@@ -401,7 +401,7 @@ async def test_what_is_prepared_after_the_recovery_is_rolled_back_a_little_later
 async def test_what_a_stopped_link_left_decided_is_committed_when_its_broker_is_back(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordination, "AGAIN_S", 0.2)
+    monkeypatch.setattr(background_recovery, "AGAIN_S", 0.2)
     links: list[JMSLink] = []
 
     def passed(at: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.delivery import transacted

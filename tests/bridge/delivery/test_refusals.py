@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import pytest
 
 from bridge.link import link as links
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable

@@ -11,7 +11,7 @@ import pytest
 from bridge.dead.chain import DeadMessage
 from bridge.link import link as links
 from bridge.link.delivery import xa
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 from gateway.journal.schema import Level
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import ProviderUnavailable

@@ -14,13 +14,13 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
-from bridge.settings import BRIDGE_TM_PROPS, TM_PROPS
-from bridge.xa import opening
+from bridge.config.settings import BRIDGE_TM_PROPS, TM_PROPS
 from bridge.xa.coordinator import Committed, Coordinator, Recovered
 from bridge.xa.errors import LogDamaged, LogFailed, RolledBack
 from bridge.xa.log import file as log_file
+from bridge.xa.log import opening
 from bridge.xa.log.file import FileStorage
-from bridge.xa.opening import IGNORED, TransactionProperties, open_coordinator
+from bridge.xa.log.opening import IGNORED, TransactionProperties, open_coordinator
 from gateway.configuration import DECLARED
 from gateway.instance.settings import SettingsError, Severity, read
 from gateway.messaging.errors import ProviderUnavailable

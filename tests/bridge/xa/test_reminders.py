@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import Logger
 
-from bridge.link.delivery.coordination import Reminders
+from bridge.link.delivery.background_recovery import Reminders
 from bridge.xa.status import BranchStatus, TransactionStatus
 
 WAITS = "waits for 'gone': it is decided, and is completed when that resource manager is back; "

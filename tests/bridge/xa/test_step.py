@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bridge.xa.errors import Misuse
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.step import step
-from bridge.xa.transaction import (
+from bridge.xa.transaction_state import (
     HEURISTIC,
     Action,
     Answered,

@@ -20,7 +20,7 @@ from twisted.logger import ILogObserver, LogEvent, Logger
 from zope.interface import implementer
 
 from bridge.config.problems import ConfigurationError, Problem
-from bridge.status import WrongState
+from bridge.link.status import WrongState
 from certs.contexts import ServerContextFactory, ServerFiles
 from gateway.admin.service import service
 from gateway.admin.service.guard import MOST_FAILURES

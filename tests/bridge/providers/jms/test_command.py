@@ -9,8 +9,11 @@ from typing import Any, Final
 
 import pytest
 
+from bridge.config.settings import JMS_CLASSPATH
 from bridge.providers.jms import build
-from bridge.providers.jms.command import (
+from bridge.providers.jms.connection import JMSFactory
+from bridge.providers.jms.failures import ClientMissing, JavaMissing
+from bridge.providers.jms.java_command import (
     SETTINGS,
     Command,
     JavaOptions,
@@ -18,10 +21,7 @@ from bridge.providers.jms.command import (
     expanded,
     java_options,
 )
-from bridge.providers.jms.connection import JMSFactory
-from bridge.providers.jms.failures import ClientMissing, JavaMissing
 from bridge.providers.jms.provider import JMSProvider
-from bridge.settings import JMS_CLASSPATH
 from gateway.instance import machine
 from gateway.instance.settings import Setting, read
 from gateway.instance.settings_general import MEMORY_BUDGET

@@ -22,8 +22,8 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from bridge.providers.jms import build, process, wire
 from bridge.providers.jms.channels import Hung, JavaFailure
-from bridge.providers.jms.command import JavaOptions
 from bridge.providers.jms.connection import JMSFactory
+from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.process import JavaProcess, Times
 from bridge.providers.jms.provider import JMSProvider
 from bridge.providers.jms.supervisor import Supervisor

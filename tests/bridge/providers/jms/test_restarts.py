@@ -15,7 +15,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from bridge.providers.jms import process, supervisor, wire
-from bridge.providers.jms.command import JavaOptions
+from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.process import JavaProcess, Times
 from bridge.providers.jms.supervisor import Supervisor
 from bridge.providers.jms.wire import Frames, Type

@@ -27,7 +27,7 @@ from bridge.connections.factories import Embedded, Factories
 from bridge.dead.chain import DeadMessageQueues
 from bridge.link.delivery.poison import MOST
 from bridge.link.link import JMSLink
-from bridge.providers.jms.command import JavaOptions
+from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import ProviderUnavailable

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from bridge.settings import BRIDGE_TM_PROPS, TM_PROPS
+from bridge.config.settings import BRIDGE_TM_PROPS, TM_PROPS
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.file import FileStorage, LogFile
 from bridge.xa.log.log import FileDecisionLog, log_thread

@@ -1,6 +1,6 @@
 """How a Java process is started: settings, command line and heap.
 
-Owns the settings of Java processes except the class path (:mod:`bridge.settings`), the command
+Owns the settings of Java processes except the class path (:mod:`bridge.config.settings`), the command
 line, and how the memory for Java is divided between processes. Starts nothing, and imports nothing
 that does.
 """
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bridge.config.settings import JMS_CLASSPATH
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
-from bridge.settings import JMS_CLASSPATH
 from gateway.instance import machine
 from gateway.instance.settings import Setting, Settings, Text
 from gateway.instance.settings_general import memory_budget

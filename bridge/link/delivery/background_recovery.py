@@ -22,13 +22,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.connections.administered import AdministeredFactory
-from bridge.link.delivery.unfinished import Undecided, Unfinished
+from bridge.link.delivery.unfinished import LostMessages, OpenTransactions
 from bridge.link.trouble import FOR_EVER, Retries
-from bridge.waiting import deferred, shield
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.status import BranchState, TransactionState, TransactionStatus
-from bridge.xa.transaction import UNFINISHED
+from bridge.xa.transaction_state import UNFINISHED
 from gateway.messaging.clocks import wall_ms
+from gateway.messaging.deferreds import deferred, shield
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 
 #: Seconds before the second attempt to reach a resource manager; doubled for each that follows, up
@@ -38,7 +38,7 @@ RETRY_S: Final = 2.0
 AGAIN_S: Final = 60.0
 
 
-class Coordination:
+class BackgroundRecovery:
     """The coordinator of one bridge.
 
     :param open: opens the coordinator. :param left: says whether an earlier run has left a log.
@@ -60,7 +60,7 @@ class Coordination:
         self._recovering: Final[dict[str, Deferred[None]]] = {}
         self._again: Final[dict[str, IDelayedCall]] = {}
         #: By the name of the link.
-        self._unfinished: Final[dict[str, Unfinished]] = {}
+        self._unfinished: Final[dict[str, OpenTransactions]] = {}
 
     @property
     def opened(self) -> Coordinator | None:
@@ -110,13 +110,13 @@ class Coordination:
             if before.get(ref_name) is not factory:
                 self._begin(ref_name)
 
-    def unfinished(self, link: str, undecided: Callable[[], Undecided]) -> Unfinished:
+    def unfinished(self, link: str, undecided: Callable[[], LostMessages]) -> OpenTransactions:
         """Return what the link of this name has left unfinished.
 
         :param undecided: makes the place for its messages.
         """
         if link not in self._unfinished:
-            self._unfinished[link] = Unfinished(undecided())
+            self._unfinished[link] = OpenTransactions(undecided())
         return self._unfinished[link]
 
     def look_again(self, ref_name: str) -> None:

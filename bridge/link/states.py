@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from automat import TypeMachineBuilder
 from twisted.internet.interfaces import IDelayedCall
 
-from bridge.status import LinkState
+from bridge.link.status import LinkState
 
 
 class Events(Protocol):
