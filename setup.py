@@ -59,7 +59,7 @@ MODULES = [
     "gateway/messaging/message.py",
     "gateway/stomp/conversion.py",
     "gateway/stomp/destinations.py",
-    "gateway/stomp/dialects.py",
+    "gateway/stomp/client_headers.py",
     "gateway/stomp/session/receipts.py",
     "gateway/stomp/session/sending.py",
     "gateway/stomp/session/session.py",

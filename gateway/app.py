@@ -44,12 +44,12 @@ from gateway.broker.security.passcodes import Passcodes
 from gateway.broker.security.users import Users, UsersError
 from gateway.broker.store.interface import StoreError
 from gateway.configuration import Configuration, reread
-from gateway.extension import ExtensionError, load_transformer
-from gateway.instance import machine, settings_general
+from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
+from gateway.instance import host_memory, settings_general
+from gateway.instance.host_memory import Trimming, malloc_trim
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
-from gateway.instance.machine import Trimming, malloc_trim
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message
@@ -58,9 +58,9 @@ from gateway.messaging.deferreds import gather
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
 from gateway.opened_broker import OpenedBroker
-from gateway.refusal import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
 from gateway.stomp import settings as stomp_settings
 from gateway.tls import server_contexts
+from gateway.transformer_loading import ExtensionError, load_transformer
 
 #: Seconds that bridges may take to stop before what is left of them is cut off; the store is closed
 #: in order all the same.
@@ -249,7 +249,7 @@ class Gateway(Service):
             self.log.info("{note}", note=configuration.notes[0])
         for warning in configuration.warnings:
             self.log.warn("{warning}", warning=warning, announced=True)
-        memory = settings_general.make_memory_budget(settings, machine.memory(), self._reactor)
+        memory = settings_general.make_memory_budget(settings, host_memory.memory(), self._reactor)
         self.log.info("memory for clients: {octets} bytes", octets=memory.total)
         self._opened = opened = OpenedBroker(
             self._reactor, configuration, self._users, self._rules, memory, self._store_failed

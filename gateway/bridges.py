@@ -22,20 +22,20 @@ from bridge.config.problems import ConfigurationError, Severity
 from bridge.link.status import BridgeState, WrongState
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from gateway.configuration import Configuration, settings_now
-from gateway.extension import load_transformer
+from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints, settings_general
-from gateway.instance.declaration import BRIDGES, is_of_a_bridge
 from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.memory_budget import MemoryBudget
+from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
 from gateway.messaging.deferreds import gather
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
-from gateway.refusal import StartRefused
 from gateway.stomp import service
 from gateway.stomp.service import RegisterPort, StompService
 from gateway.stomp.settings import StompOptions
+from gateway.transformer_loading import load_transformer
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes

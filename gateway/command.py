@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from gateway.refusal import EXIT_REFUSED
+from gateway.exit_codes import EXIT_REFUSED
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,12 +19,12 @@ from gateway.broker import settings as broker_settings
 from gateway.broker.security.access import DEFAULT_RULES, AccessError
 from gateway.broker.security.users import UsersError, make_first_users
 from gateway.broker.settings import BrokerOptions, broker_options
-from gateway.instance import machine, passfile, settings_general
+from gateway.exit_codes import StartRefused
+from gateway.instance import host_memory, passfile, settings_general
 from gateway.instance.layout import Layout, LayoutError, make_directory, replace
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
 from gateway.journal import journal
-from gateway.refusal import StartRefused
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.settings import StompOptions
 
@@ -84,7 +84,7 @@ def configure(
         settings, problems = read(DECLARED, layout.settings, overrides)
         settings, more = _with_passwords(settings, layout, passfile_path)
         exposed = _exposed(layout)
-        oversized = settings_general.memory_warnings(settings, machine.memory())
+        oversized = settings_general.memory_warnings(settings, host_memory.memory())
         broker = broker_options(settings, instance)
         # That the admin service would speak in the clear on a network is told before anything
         # starts.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twisted.python import usage
 
-from gateway.refusal import EXIT_REFUSED, StartRefused
+from gateway.exit_codes import EXIT_REFUSED, StartRefused
 
 if TYPE_CHECKING:
     from gateway.app import Gateway

@@ -11,10 +11,10 @@ from __future__ import annotations
 import shlex
 
 from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles
+from gateway.exit_codes import StartRefused
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings
-from gateway.refusal import StartRefused
 from gateway.stomp import settings as stomp_settings
 
 

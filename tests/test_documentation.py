@@ -11,11 +11,11 @@ from textwrap import dedent
 
 import pytest
 
-from gateway.extension import load_transformer
 from gateway.messaging.destination import Queue
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.transformer import MessageTransformer
+from gateway.transformer_loading import load_transformer
 from tests.gateway_process import GatewayProcess
 
 ROOT = Path(__file__).parents[1]

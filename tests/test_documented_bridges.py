@@ -25,13 +25,13 @@ from bridge.connections.factories import GROUP, JMS_PREFIX, JMS_PROPERTIES, Embe
 from bridge.link.states import Events
 from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.stomp.options import DIALECTS, PREFIX, StompOptions, capabilities_of
-from gateway.extension import load_transformer
 from gateway.messaging.dead import BRIDGE_PROPERTIES, BridgeDeadReason
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Credentials, Mode
 from gateway.messaging.transformer import BridgeType, transformed
+from gateway.transformer_loading import load_transformer
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -62,9 +62,9 @@ COMPOSITION_MODULES = (
     "gateway.tap",
     "gateway.command",
     "gateway.configuration",
-    "gateway.extension",
+    "gateway.transformer_loading",
     "gateway.opened_broker",
-    "gateway.refusal",
+    "gateway.exit_codes",
     "gateway.tls",
 )
 COMPOSITION = Room((*EVERYTHING, *COMPOSITION_MODULES), root=True)

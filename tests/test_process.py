@@ -826,7 +826,7 @@ def test_twistd_as_a_daemon(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
             f"{lock}: the instance is in use by process {pid}; stop that first, or choose another instance",
-            "An error has occurred: b'gateway.refusal.StartRefused: not started, for the reason above'",
+            "An error has occurred: b'gateway.exit_codes.StartRefused: not started, for the reason above'",
             "Please look at log file for more information.",
         ]
         # The one that was started tells twistd of its end before it has written its log.

@@ -21,7 +21,7 @@ from lxml import etree
 
 from bridge.config.problems import HIDDEN, Problem, Severity
 from bridge.config.secrets import sounds_secret
-from gateway.instance.declaration import Choice, nearest
+from gateway.instance.setting_types import Choice, nearest
 
 DTD_NAMES: Final = ("sun_jmsbridge_1_0.dtd", "sun_jmsbridge_1_1.dtd")
 """The names by which a DOCTYPE may refer to the DTD."""

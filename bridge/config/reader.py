@@ -37,7 +37,7 @@ from bridge.config.model import (
 from bridge.config.problems import ConfigurationError, Problem, Severity, ordered
 from bridge.config.secrets import MalformedReference, reference, sounds_secret
 from bridge.config.settings import PASSWORD
-from gateway.instance.declaration import (
+from gateway.instance.setting_types import (
     RESERVED_BRIDGE_NAMES,
     Duration,
     Integer,

@@ -48,7 +48,7 @@ from twisted.logger import Logger
 from bridge.config import model
 from bridge.config.model import PROVIDER_PROPERTY
 from bridge.connections.administered import AdministeredFactory, FactoryError, masked
-from gateway.instance.declaration import nearest
+from gateway.instance.setting_types import nearest
 from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Capabilities, Credentials, Provider
 

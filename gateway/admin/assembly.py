@@ -40,6 +40,7 @@ from gateway.broker.security.users import Users
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.xa.administration import BranchAdministration
 from gateway.configuration import Configuration
+from gateway.exit_codes import StartRefused
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
@@ -50,7 +51,6 @@ from gateway.journal.journal import Journal
 from gateway.messaging.clocks import wall_ms
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
-from gateway.refusal import StartRefused
 from gateway.stomp.service import Client, StompService
 from gateway.tls import way_to_certificate
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from gateway.instance import properties
 from gateway.instance import settings_general as general
-from gateway.instance.declaration import is_of_the_original, nearest
 from gateway.instance.layout import PRIVATE_FILE, Layout, replace
+from gateway.instance.setting_types import is_of_the_original, nearest
 from gateway.instance.settings import COMMAND_LINE, Problem, Settings, Severity, printable
 
 COMMAND_PASSWORDS = ("imq.imqusermgr.password", "imq.imqcmd.password", "imq.imqbridgemgr.password")

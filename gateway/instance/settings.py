@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from gateway.instance import properties
-from gateway.instance.declaration import (
+from gateway.instance.setting_types import (
     BRIDGES,
     RESERVED_BRIDGE_NAMES,
     Boolean,

@@ -13,10 +13,10 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
-from gateway.instance import machine
-from gateway.instance.declaration import RESERVED_BRIDGE_NAMES, words_of
+from gateway.instance import host_memory
 from gateway.instance.levels import ALIASES, LEVELS
 from gateway.instance.memory_budget import MemoryBudget, State
+from gateway.instance.setting_types import RESERVED_BRIDGE_NAMES, words_of
 from gateway.instance.settings import (
     Boolean,
     Choice,
@@ -292,20 +292,20 @@ SETTINGS: tuple[Setting[Any], ...] = (
 def memory_budget(settings: Settings, machine_memory: int) -> int:
     """The bytes of the memory budget.
 
-    :param machine_memory: as :func:`gateway.instance.machine.memory` tells it.
+    :param machine_memory: as :func:`gateway.instance.host_memory.memory` tells it.
     """
     return min(
-        settings[MEMORY_BUDGET] or machine.default_budget(machine_memory),
-        machine.share(machine_memory),
+        settings[MEMORY_BUDGET] or host_memory.default_budget(machine_memory),
+        host_memory.share(machine_memory),
     )
 
 
 def memory_warnings(settings: Settings, machine_memory: int) -> list[Problem]:
     """A warning where the budget that is set is more than may be taken."""
-    most = machine.share(machine_memory)
+    most = host_memory.share(machine_memory)
     if settings[MEMORY_BUDGET] <= most:
         return []
-    expected = f"at most {most}, {machine.SHARE_PERCENT} % of the {machine_memory} bytes that this machine has; that much is taken"
+    expected = f"at most {most}, {host_memory.SHARE_PERCENT} % of the {machine_memory} bytes that this machine has; that much is taken"
     return [settings.problem(MEMORY_BUDGET, expected, severity=Severity.WARNING)]
 
 

@@ -27,9 +27,9 @@ from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
-from gateway.stomp import destinations, dialects
+from gateway.stomp import client_headers, destinations
 from gateway.stomp.brokers import RELATIVE_EXPIRIES, SCHEDULES
-from gateway.stomp.dialects import ENVELOPE
+from gateway.stomp.client_headers import ENVELOPE
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.wire import (
     Head,
@@ -177,7 +177,7 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
         elif role == _EXTRA:
             extras.append((name, value))
         elif role == _BOOLEAN:
-            properties[name] = dialects.boolean(value)
+            properties[name] = client_headers.boolean(value)
         elif role == _EXPIRY:
             expiring = True
         elif role == _TRUSTED:
@@ -188,7 +188,7 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
             raise CommandRefused(
                 f"{name.strip()} on SEND: delivery at a later time is not supported, and the message was not sent"
             )
-    expires, ttl = dialects.expiry(given) if expiring else (0, 0)
+    expires, ttl = client_headers.expiry(given) if expiring else (0, 0)
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
     priority = given.get("priority")
@@ -199,7 +199,7 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     headers = Headers(
         resolve(destination, "destination"),
         body_type=BodyType.TEXT if head.content_length < 0 else BodyType.BYTES,
-        persistent=persistent is None or dialects.boolean(persistent),
+        persistent=persistent is None or client_headers.boolean(persistent),
         priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
         reply_to=None if reply_to is None else resolve(reply_to, "reply-to"),
         correlation_id=given.get("correlation-id"),

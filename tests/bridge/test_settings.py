@@ -10,7 +10,7 @@ from bridge.config.settings import CONFIG_REMOTE, JMS_CLASSPATH, PASSWORD, SETTI
 from docs.settings_reference import Section, page
 from gateway.configuration import DECLARED
 from gateway.instance import passfile, settings_general
-from gateway.instance.declaration import Catalogue
+from gateway.instance.setting_types import Catalogue
 from gateway.instance.settings import Settings, read
 
 # Those that the composition root declares already come from it.

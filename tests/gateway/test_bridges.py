@@ -26,10 +26,10 @@ from gateway.bridges import (
     unlisted,
 )
 from gateway.configuration import configure
+from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints
 from gateway.instance.logs import open_logs
 from gateway.messaging.turn import Turn
-from gateway.refusal import StartRefused
 from tests.bridge.linking import clock
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.on_reactor import on_reactor

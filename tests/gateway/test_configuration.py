@@ -16,9 +16,9 @@ from certs.keystore import KeyStore
 from gateway.broker.security.passcodes import hash_passcode
 from gateway.broker.security.users import User, write_users
 from gateway.configuration import Configuration, configure
+from gateway.exit_codes import StartRefused
 from gateway.instance.passfile import read, update
 from gateway.instance.settings_general import KEYSTORE_PASSWORD, PASSFILE_ENABLED
-from gateway.refusal import StartRefused
 from gateway.tap import Options
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from bridge.config.settings import JMS_CLASSPATH
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
-from gateway.instance import machine
+from gateway.instance import host_memory
 from gateway.instance.settings import Setting, Settings, Text
 from gateway.instance.settings_general import memory_budget
 from gateway.messaging.errors import ProviderUnavailable
@@ -97,8 +97,8 @@ class JavaOptions:
 
 def java_options(settings: Settings) -> JavaOptions:
     """The options of Java processes that these settings give."""
-    memory = machine.memory()
-    heaps = machine.java_heaps(memory, memory_budget(settings, memory))
+    memory = host_memory.memory()
+    heaps = host_memory.java_heaps(memory, memory_budget(settings, memory))
     return JavaOptions(
         settings[JMS_CLASSPATH], settings[JVM], tuple(settings[JVM_OPTIONS].split()), heaps
     )

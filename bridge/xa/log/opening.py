@@ -20,8 +20,8 @@ from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.file import FileStorage, LogFile
 from bridge.xa.log.log import FileDecisionLog, log_thread
 from bridge.xa.xids import Xids
-from gateway.instance.declaration import nearest
 from gateway.instance.layout import make_directory
+from gateway.instance.setting_types import nearest
 from gateway.instance.settings import (
     Boolean,
     Octets,

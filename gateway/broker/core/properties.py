@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.settings import POLICY_SETTINGS, PROPERTY_SETTINGS
-from gateway.instance.declaration import nearest
+from gateway.instance.setting_types import nearest
 from gateway.instance.settings import Setting
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind

@@ -22,7 +22,7 @@ from gateway.messaging.errors import ClientIdRequired, MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, ConsumerSpec, Mode
 from gateway.messaging.transformer import TransformFailed
-from gateway.stomp import dialects
+from gateway.stomp import client_headers
 from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
 from gateway.stomp.counters import Counters
 from gateway.stomp.output import Output
@@ -145,7 +145,7 @@ class Subscriptions:
                 f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection"
             )
         ack = _ack_of(given)
-        enveloped = dialects.enveloped(given)
+        enveloped = client_headers.enveloped(given)
         self._transaction = transaction
         identifier = given.get("transaction")
         if identifier is not None:
@@ -174,7 +174,7 @@ class Subscriptions:
             self._fresh,
             self._fail,
             self._unsendable,
-            self._window(dialects.prefetch(given), ack, transacted),
+            self._window(client_headers.prefetch(given), ack, transacted),
             self._options.output_window,
             # An administrator's is what the broker has, as an envelope that one sends is what it
             # gets.
@@ -216,20 +216,20 @@ class Subscriptions:
 
     def _spec(self, given: dict[str, str], destination: Destination, id: str) -> ConsumerSpec:
         queue = destination.kind is Kind.QUEUE
-        dialects.check_durable(given, queue)
-        durable = dialects.durable_name(given)
-        browse = dialects.boolean(given.get("browser"))
+        client_headers.check_durable(given, queue)
+        durable = client_headers.durable_name(given)
+        browse = client_headers.boolean(given.get("browser"))
         if browse and not queue:
             raise CommandRefused("browser:true on a topic: only queues can be browsed")
         if durable is not None and self._client_id is None:
             raise ClientIdRequired(durable)
         return ConsumerSpec(
             destination,
-            selector=dialects.selector(given),
-            no_local=dialects.no_local(given) and not queue,
+            selector=client_headers.selector(given),
+            no_local=client_headers.no_local(given) and not queue,
             durable_name=durable,
             browse=browse,
-            redelivery=dialects.redelivery(given),
+            redelivery=client_headers.redelivery(given),
             name=id,
         )
 
@@ -250,7 +250,7 @@ class Subscriptions:
         """
         given = head.headers
         receipt = given.get("receipt")
-        durable = dialects.durable_name(given)
+        durable = client_headers.durable_name(given)
         if durable is not None:
             self._remove_durable(durable, receipt)
             return

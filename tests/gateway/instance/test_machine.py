@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.instance import machine
+from gateway.instance import host_memory
 
 _MIB = 1024 * 1024
 #: What version 1 says where there is no limit.
@@ -36,7 +36,7 @@ def tree(root: Path, groups: str, mounts: str, limits: Mapping[str, object]) -> 
 
 
 def test_without_control_groups_it_is_what_is_installed(tmp_path: Path) -> None:
-    assert machine.memory(tmp_path) == _INSTALLED
+    assert host_memory.memory(tmp_path) == _INSTALLED
 
 
 def test_version_1(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_version_1(tmp_path: Path) -> None:
         "memory/memory.limit_in_bytes": _NONE,
     }
     assert (
-        machine.memory(tree(tmp_path, groups, _V1_OTHER + _V1.format(root="/"), limits))
+        host_memory.memory(tree(tmp_path, groups, _V1_OTHER + _V1.format(root="/"), limits))
         == 512 * _MIB
     )
 
@@ -54,7 +54,8 @@ def test_version_1(tmp_path: Path) -> None:
 def test_version_1_unlimited(tmp_path: Path) -> None:
     limits = {"memory/a/memory.limit_in_bytes": _NONE, "memory/memory.limit_in_bytes": _NONE}
     assert (
-        machine.memory(tree(tmp_path, "5:memory:/a\n", _V1.format(root="/"), limits)) == _INSTALLED
+        host_memory.memory(tree(tmp_path, "5:memory:/a\n", _V1.format(root="/"), limits))
+        == _INSTALLED
     )
 
 
@@ -64,12 +65,12 @@ def test_version_2(tmp_path: Path) -> None:
         "system.slice/memory.max": "max",
     }
     groups = "0::/system.slice/stomp-gateway.service\n"
-    assert machine.memory(tree(tmp_path, groups, _V2.format(root="/"), limits)) == 256 * _MIB
+    assert host_memory.memory(tree(tmp_path, groups, _V2.format(root="/"), limits)) == 256 * _MIB
 
 
 def test_version_2_unlimited(tmp_path: Path) -> None:
     assert (
-        machine.memory(tree(tmp_path, "0::/a\n", _V2.format(root="/"), {"a/memory.max": "max"}))
+        host_memory.memory(tree(tmp_path, "0::/a\n", _V2.format(root="/"), {"a/memory.max": "max"}))
         == _INSTALLED
     )
 
@@ -77,14 +78,16 @@ def test_version_2_unlimited(tmp_path: Path) -> None:
 def test_the_limit_of_a_group_around_counts(tmp_path: Path) -> None:
     limits = {"outer/inner/memory.max": "max", "outer/memory.max": 128 * _MIB}
     assert (
-        machine.memory(tree(tmp_path, "0::/outer/inner\n", _V2.format(root="/"), limits))
+        host_memory.memory(tree(tmp_path, "0::/outer/inner\n", _V2.format(root="/"), limits))
         == 128 * _MIB
     )
 
 
 def test_in_a_container_with_a_namespace_of_its_own(tmp_path: Path) -> None:
     assert (
-        machine.memory(tree(tmp_path, "0::/\n", _V2.format(root="/"), {"memory.max": 300 * _MIB}))
+        host_memory.memory(
+            tree(tmp_path, "0::/\n", _V2.format(root="/"), {"memory.max": 300 * _MIB})
+        )
         == 300 * _MIB
     )
 
@@ -93,7 +96,8 @@ def test_in_a_container_that_shows_the_path_of_the_host(tmp_path: Path) -> None:
     groups = "5:memory:/docker/abc\n"
     limits = {"memory/memory.limit_in_bytes": 200 * _MIB}
     assert (
-        machine.memory(tree(tmp_path, groups, _V1.format(root="/docker/abc"), limits)) == 200 * _MIB
+        host_memory.memory(tree(tmp_path, groups, _V1.format(root="/docker/abc"), limits))
+        == 200 * _MIB
     )
 
 
@@ -104,13 +108,14 @@ def test_in_a_group_below_the_one_that_is_mounted(tmp_path: Path) -> None:
     }
     groups = "5:memory:/docker/abc/deeper\n"
     assert (
-        machine.memory(tree(tmp_path, groups, _V1.format(root="/docker/abc"), limits)) == 100 * _MIB
+        host_memory.memory(tree(tmp_path, groups, _V1.format(root="/docker/abc"), limits))
+        == 100 * _MIB
     )
 
 
 def test_a_path_that_leads_out_of_the_mount_counts_as_its_root(tmp_path: Path) -> None:
     assert (
-        machine.memory(
+        host_memory.memory(
             tree(tmp_path, "0::/../sibling\n", _V2.format(root="/"), {"memory.max": 90 * _MIB})
         )
         == 90 * _MIB
@@ -122,12 +127,12 @@ def test_both_versions_at_once(tmp_path: Path) -> None:
         "/sys/fs/cgroup ", "/sys/fs/cgroup/unified "
     )
     limits = {"memory/a/memory.limit_in_bytes": 80 * _MIB, "unified/memory.max": "max"}
-    assert machine.memory(tree(tmp_path, "4:memory:/a\n0::/\n", mounts, limits)) == 80 * _MIB
+    assert host_memory.memory(tree(tmp_path, "4:memory:/a\n0::/\n", mounts, limits)) == 80 * _MIB
 
 
 def test_a_limit_above_what_is_installed_changes_nothing(tmp_path: Path) -> None:
     assert (
-        machine.memory(
+        host_memory.memory(
             tree(tmp_path, "0::/a\n", _V2.format(root="/"), {"a/memory.max": 2 * _INSTALLED})
         )
         == _INSTALLED
@@ -136,11 +141,11 @@ def test_a_limit_above_what_is_installed_changes_nothing(tmp_path: Path) -> None
 
 def test_budget_and_java_heaps_stay_within_the_share() -> None:
     for memory in (64 * _MIB, 1000 * _MIB + 1, 24 * 1024 * _MIB):
-        budget = machine.default_budget(memory)
-        assert 0 < budget + machine.java_heaps(memory, budget) <= memory * 60 // 100
-        assert machine.java_heaps(memory, budget) > 0
-    assert machine.java_heaps(1000, 600) == machine.java_heaps(1000, 900) == 0
+        budget = host_memory.default_budget(memory)
+        assert 0 < budget + host_memory.java_heaps(memory, budget) <= memory * 60 // 100
+        assert host_memory.java_heaps(memory, budget) > 0
+    assert host_memory.java_heaps(1000, 600) == host_memory.java_heaps(1000, 900) == 0
 
 
 def test_of_this_machine() -> None:
-    assert 0 < machine.memory() <= _INSTALLED
+    assert 0 < host_memory.memory() <= _INSTALLED

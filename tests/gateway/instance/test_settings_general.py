@@ -10,9 +10,9 @@ import pytest
 from twisted.internet.task import Clock
 
 from gateway.instance import settings_general as general
-from gateway.instance.declaration import Setting, is_of_the_original
 from gateway.instance.levels import Level
 from gateway.instance.memory_budget import State
+from gateway.instance.setting_types import Setting, is_of_the_original
 from gateway.instance.settings import SettingsError, Severity, read
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.instance.declaration import (
+from gateway.instance.setting_types import (
     Boolean,
     Choice,
     Decimal,

@@ -15,7 +15,7 @@ from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType
 from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.transformer import MessageTransformer
-from gateway.stomp import brokers, dialects
+from gateway.stomp import brokers, client_headers
 from gateway.stomp.conversion import _OWN, UnsendableBody
 from gateway.stomp.error_frames import describe, error_frame
 from gateway.stomp.refusals import CommandRefused
@@ -27,25 +27,25 @@ from tests.gateway.stomp.recording import message
 
 @pytest.mark.parametrize("name", brokers.DURABLE_NAMES)
 def test_every_name_of_a_durable_subscription(name: str) -> None:
-    assert dialects.durable_name({name: "d"}) == "d"
+    assert client_headers.durable_name({name: "d"}) == "d"
 
 
 @pytest.mark.parametrize("name", brokers.PREFETCHES)
 def test_every_name_of_the_prefetch(name: str) -> None:
-    assert dialects.prefetch({name: "7"}) == 7
-    assert dialects.prefetch({name: "0"}) is None
+    assert client_headers.prefetch({name: "7"}) == 7
+    assert client_headers.prefetch({name: "0"}) is None
     with pytest.raises(CommandRefused, match=name):
-        dialects.prefetch({name: "-1"})
+        client_headers.prefetch({name: "-1"})
 
 
 @pytest.mark.parametrize("name", brokers.NO_LOCALS)
 def test_every_name_of_no_local_in_any_case(name: str) -> None:
-    assert dialects.no_local({name: "TrUe"})
-    assert not dialects.no_local({name: "no"})
+    assert client_headers.no_local({name: "TrUe"})
+    assert not client_headers.no_local({name: "no"})
 
 
 def test_every_redelivery_header() -> None:
-    assert dialects.redelivery({"other": "1"}) is None
+    assert client_headers.redelivery({"other": "1"}) is None
     given = {
         "activemq.maximumRedeliveries": "-1",
         "activemq.initialRedeliveryDelay": "1",
@@ -54,14 +54,14 @@ def test_every_redelivery_header() -> None:
         "activemq.backOffMultiplier": "1.5",
         "activemq.maximumRedeliveryDelay": "9",
     }
-    assert dialects.redelivery(given) == RedeliveryChanges(-1, 1, 2, False, 1.5, 9)
-    assert dialects.redelivery({"activemq.redeliveryDelay": "5"}) == RedeliveryChanges(
+    assert client_headers.redelivery(given) == RedeliveryChanges(-1, 1, 2, False, 1.5, 9)
+    assert client_headers.redelivery({"activemq.redeliveryDelay": "5"}) == RedeliveryChanges(
         redelivery_delay=5
     )
     for name in given:
         if name != "activemq.useExponentialBackOff":
             with pytest.raises(CommandRefused, match=name):
-                dialects.redelivery({name: "x"})
+                client_headers.redelivery({name: "x"})
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

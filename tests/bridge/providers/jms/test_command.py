@@ -22,7 +22,7 @@ from bridge.providers.jms.java_command import (
     java_options,
 )
 from bridge.providers.jms.provider import JMSProvider
-from gateway.instance import machine
+from gateway.instance import host_memory
 from gateway.instance.settings import Setting, read
 from gateway.instance.settings_general import MEMORY_BUDGET
 from gateway.messaging.errors import ProviderUnavailable
@@ -250,8 +250,8 @@ def test_where_too_little_is_left_that_is_told(
 
 def test_the_settings_say_how_it_is_started() -> None:
     declared: list[Setting[Any]] = [JMS_CLASSPATH, MEMORY_BUDGET, *SETTINGS]
-    memory = machine.memory()
-    heaps = machine.java_heaps(memory, machine.default_budget(memory))
+    memory = host_memory.memory()
+    heaps = host_memory.java_heaps(memory, host_memory.default_budget(memory))
     assert java_options(read(declared, None)[0]) == JavaOptions("", "", (), heaps, "")
     given = (
         "imq.jms.classpath=/a/*:/b.jar",
