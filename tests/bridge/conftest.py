@@ -10,7 +10,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 
 from gateway.instance import crashpoints
 from tests.bridge.journaled import Journaled
-from tests.bridge.linking import Rig, close, rig
+from tests.bridge.link_pair import Rig, close, rig
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from bridge.link.journal import BridgeLines
 from gateway.journal.journal import Journal, JournalOptions
 from gateway.journal.schema import Level, run_name
-from tests.bridge.linking import Rig, clock
+from tests.bridge.link_pair import Rig, clock
 from tests.gateway.journal.reading import Event, Line, events_of, lines_of
 
 

@@ -29,7 +29,7 @@ from gateway.messaging.errors import (
     MessagingError,
     ProviderUnavailable,
 )
-from tests.bridge.connecting import GUEST, WRONG, Bench, benched, clock, ignored, is_open
+from tests.bridge.connections import GUEST, WRONG, Bench, benched, clock, ignored, is_open
 from tests.contract.waiting import until
 
 

@@ -36,7 +36,7 @@ from gateway.messaging.values import (
     encode_stream,
     encode_value,
 )
-from tests.bridge.graveyard import died, original
+from tests.bridge.dead_queues import died, original
 
 NOW = 1_700_000_000_000
 DMQ = Queue("dmq")

@@ -19,7 +19,7 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.envelope import decode
 from gateway.messaging.message import Headers, Message
-from tests.bridge.graveyard import BUILT_IN, FACTORY, Doing, Graveyard, died, dmq, original
+from tests.bridge.dead_queues import BUILT_IN, FACTORY, Doing, Graveyard, died, dmq, original
 
 A, B = Queue("a"), Queue("b")
 
@@ -41,10 +41,10 @@ def test_it_is_buried_when_it_is_durable_and_not_before(tmp_path: Path) -> None:
     graveyard = Graveyard(tmp_path)
     graveyard.start()
     burying = graveyard.burying()
-    graveyard.stepped.turns()
+    graveyard.stepped.run_reactor()
     assert graveyard.stepped.store.busy
     assert burying.results == []
-    graveyard.stepped.settle()
+    graveyard.stepped.run_until_idle()
     assert burying.results == [True]
 
 
@@ -283,11 +283,11 @@ def test_what_is_being_sent_at_a_stop_ends_well(tmp_path: Path) -> None:
     graveyard = Graveyard(tmp_path)
     graveyard.start()
     burying = graveyard.burying()
-    graveyard.stepped.turns()
+    graveyard.stepped.run_reactor()
     stopping = Doing(graveyard.queues.stop())
-    graveyard.stepped.turns()
+    graveyard.stepped.run_reactor()
     assert (burying.results, stopping.results) == ([], [])
-    graveyard.stepped.settle()
+    graveyard.stepped.run_until_idle()
     assert (burying.results, stopping.results) == ([True], [True])
 
 

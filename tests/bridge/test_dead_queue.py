@@ -28,7 +28,7 @@ from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.message import BodyType, Unreadable
 from gateway.messaging.provider import Capabilities, Connection
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.graveyard import BUILT_IN, Graveyard, died, dmq, original
+from tests.bridge.dead_queues import BUILT_IN, Graveyard, died, dmq, original
 
 A = Queue("a")
 DENIED = "queue.a.produce.deny.user=*\n"
@@ -119,7 +119,7 @@ def test_a_lost_connection_is_taken_anew_and_what_was_under_way_is_tried_again(
     graveyard = Graveyard(tmp_path, destinations=[(BUILT_IN, holding_back)])
     burying = graveyard.bury()
     graveyard.stepped.provider.fail(ProviderUnavailable("gone"))
-    graveyard.stepped.settle()
+    graveyard.stepped.run_until_idle()
     assert graveyard.queues.status()[0].failed_attempts == 1
     graveyard.later(5)
     assert burying.results == []
@@ -129,7 +129,7 @@ def test_a_lost_connection_is_taken_anew_and_what_was_under_way_is_tried_again(
     ] * 2
     assert burying.results == [True]
     graveyard.stepped.provider.fail(ProviderUnavailable("gone while nobody used it"))
-    graveyard.stepped.settle()
+    graveyard.stepped.run_until_idle()
     again = graveyard.bury()
     graveyard.messages()
     assert again.results == [True]

@@ -28,7 +28,7 @@ from bridge.providers.stomp.provider import StompProvider
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
-from tests.bridge.connecting import GUEST, WRONG, Bench, benched, broker, clock, ignored
+from tests.bridge.connections import GUEST, WRONG, Bench, benched, broker, clock, ignored
 from tests.contract.backends.jms import CLASS_PATH
 from tests.gateway_process import HOST, GatewayProcess, free_port
 from tests.on_reactor import on_reactor

@@ -40,7 +40,7 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.provider import Connection, Credentials, Done, Mode, Provider, Xid
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import clock
+from tests.bridge.link_pair import clock
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.driving import Seam
 from tests.contract.waiting import bounded, until

@@ -19,7 +19,7 @@ from gateway.messaging.digest import digest_of_body, digest_of_headers
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.journaled import Journaled, steps
-from tests.bridge.linking import SOURCE, TARGET, Cuts, clock, until
+from tests.bridge.link_pair import SOURCE, TARGET, Cuts, clock, until
 from tests.gateway.journal.reading import Event, events_of, ids_of
 from tests.on_reactor import on_reactor
 

@@ -26,7 +26,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable, UnknownDelivery
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
-from tests.bridge.linking import SOURCE, TARGET, Cuts, Rig, in_state, until
+from tests.bridge.link_pair import SOURCE, TARGET, Cuts, Rig, in_state, until
 from tests.bridge.providers.stomp.peer import Peer
 from tests.on_reactor import on_reactor
 

@@ -26,7 +26,7 @@ from gateway.messaging.errors import (
 )
 from tests.bridge.delivery import transacted
 from tests.bridge.delivery.transacted import Slow
-from tests.bridge.linking import SOURCE, Rig, Side, in_state, until
+from tests.bridge.link_pair import SOURCE, Rig, Side, in_state, until
 from tests.contract.driving import now_ms, text
 from tests.contract.waiting import completed
 from tests.on_reactor import on_reactor

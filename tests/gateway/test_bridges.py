@@ -30,7 +30,7 @@ from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints
 from gateway.instance.logs import open_logs
 from gateway.messaging.turn import Turn
-from tests.bridge.linking import clock
+from tests.bridge.link_pair import clock
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.on_reactor import on_reactor
 

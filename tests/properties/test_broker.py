@@ -224,7 +224,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.client = self.connect("me")
         self.transacted = self.client.session(Mode.TRANSACTED)
         self.temporary = self.client.temporary(Kind.QUEUE)
-        self.turns()
+        self.run_reactor()
 
     def connect(self, client_id: str | None) -> Connection:
         made: list[Connection] = []
@@ -240,7 +240,7 @@ class BrokerModel(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return int(self.clock.seconds() * 1000)
 
-    def turns(self) -> None:
+    def run_reactor(self) -> None:
         """Let the reactor do what is due, and hand off to the disk what is to go there."""
         for _ in range(15):
             self.clock.advance(0)
@@ -249,10 +249,10 @@ class BrokerModel(RuleBasedStateMachine):
             self.clock.advance(0)
 
     def steps(self) -> None:
-        self.turns()
+        self.run_reactor()
         while self.store.busy:
             self.store.step()
-            self.turns()
+            self.run_reactor()
 
     def read(self, name: str, credit: int) -> None:
         place, mode, red = READERS[name]
@@ -635,11 +635,11 @@ class BrokerModel(RuleBasedStateMachine):
     @rule(milliseconds=st.sampled_from([100, 1_000, 70_000]))
     def time_passes(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds / 1000)
-        self.turns()
+        self.run_reactor()
 
     @rule()
     def some_turns(self) -> None:
-        self.turns()
+        self.run_reactor()
 
     @rule()
     def queue_is_removed(self) -> None:
@@ -667,7 +667,7 @@ class BrokerModel(RuleBasedStateMachine):
     )
     def disk_is_full(self, destination: Destination, behind: str) -> None:
         """A batch with inserts does not fit: it waits, and acknowledgements go ahead."""
-        self.turns()
+        self.run_reactor()
         if behind == "a send":
             self.send(destination, 2, True, 4, False, 0)
         elif behind == "a commit":
@@ -675,12 +675,12 @@ class BrokerModel(RuleBasedStateMachine):
             self.commit()
         if self.store.busy:
             self.store.step(full=True)
-            self.turns()
+            self.run_reactor()
 
     @rule()
     def disk_has_room(self) -> None:
         self.store.make_room()
-        self.turns()
+        self.run_reactor()
 
     @rule()
     def everything_comes_to_rest(self) -> None:

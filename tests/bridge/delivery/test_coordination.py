@@ -26,8 +26,8 @@ from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
 from tests.bridge.delivery import transacted
 from tests.bridge.delivery.transacted import started
-from tests.bridge.linking import SOURCE, Rig, until
-from tests.bridge.xa.machines import MemoryStorage, Process
+from tests.bridge.link_pair import SOURCE, Rig, until
+from tests.bridge.xa.coordinator_process import MemoryStorage, Process
 from tests.on_reactor import on_reactor
 
 

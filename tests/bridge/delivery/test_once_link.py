@@ -26,7 +26,7 @@ from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.provider import DUPLICATE_ID, Flags, Xid
 from gateway.messaging.transformer import MessageTransformer
 from tests.bridge.delivery.transacted import NUMBERS, link, nothing_is_left, started
-from tests.bridge.linking import SOURCE, TARGET, Cuts, Rig, clock, close, in_state, rig, until
+from tests.bridge.link_pair import SOURCE, TARGET, Cuts, Rig, clock, close, in_state, rig, until
 from tests.contract.driving import text
 from tests.on_reactor import on_reactor
 

@@ -14,7 +14,7 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.delivery import transacted
 from tests.bridge.delivery.transacted import NUMBERS, Slow, nothing_is_left, started
-from tests.bridge.linking import TARGET, Rig, until
+from tests.bridge.link_pair import TARGET, Rig, until
 from tests.on_reactor import on_reactor
 
 OTHER_SOURCE: Final = Queue("other.source")

@@ -16,7 +16,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.delivery import transacted
 from tests.bridge.delivery.transacted import TOPIC, Refusing, Silent, started
-from tests.bridge.linking import SOURCE, TARGET, Cuts, Rig, clock, close, until
+from tests.bridge.link_pair import SOURCE, TARGET, Cuts, Rig, clock, close, until
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.contract.backends.jms_xa import JMSXA
 from tests.on_reactor import on_reactor

@@ -26,7 +26,7 @@ from tests.bridge.delivery.transacted import (
     started,
 )
 from tests.bridge.journaled import Journaled, steps
-from tests.bridge.linking import TARGET, Rig, until
+from tests.bridge.link_pair import TARGET, Rig, until
 from tests.on_reactor import on_reactor
 
 # --- a transaction that it was stopped over

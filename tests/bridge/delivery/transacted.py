@@ -13,7 +13,7 @@ from gateway.messaging.destination import Topic
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Provider, Vote, Xid
-from tests.bridge.linking import SOURCE, TARGET, Away, Rig, Side
+from tests.bridge.link_pair import SOURCE, TARGET, Away, Rig, Side
 
 ONCE: Final = QualityOfService.ONCE_AND_ONLY_ONCE
 NUMBERS: Final = [f"{number:02}" for number in range(60)]

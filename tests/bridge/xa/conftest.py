@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.xa.coordinator import Transaction
-from tests.bridge.xa.two import Two
+from tests.bridge.xa.two_managers import Two
 
 
 @pytest.fixture

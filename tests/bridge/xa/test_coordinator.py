@@ -18,7 +18,7 @@ from tests.bridge.xa.resource_managers import (
     XAER_RMFAIL,
     Session,
 )
-from tests.bridge.xa.two import Two, begin, done, go, names, result
+from tests.bridge.xa.two_managers import Two, begin, done, go, names, result
 
 POINTS = [
     "xa.after-start-1",

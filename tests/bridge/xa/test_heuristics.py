@@ -22,7 +22,7 @@ from tests.bridge.xa.resource_managers import (
     XAER_RMFAIL,
     ResourceManager,
 )
-from tests.bridge.xa.two import Two, begin, done, go, result
+from tests.bridge.xa.two_managers import Two, begin, done, go, result
 
 
 def test_a_heuristic_commit_is_as_good_as_one(two: Two, transaction: Transaction) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bridge.xa.coordinator import Committed, Recovered
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from tests.bridge.xa.resource_managers import XAER_RMERR, ResourceManager, Session
-from tests.bridge.xa.two import Two, begin, done, go, names, result
+from tests.bridge.xa.two_managers import Two, begin, done, go, names, result
 
 SAME = "jms:tcp://there:CF"
 

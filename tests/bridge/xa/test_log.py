@@ -25,7 +25,7 @@ from bridge.xa.log.file import FileStorage, LogFile, Storage, SyncFailed
 from bridge.xa.log.log import LAZY_S, FileDecisionLog, log_thread
 from bridge.xa.status import BranchState
 from bridge.xa.xids import Run
-from tests.bridge.xa.machines import MemoryStorage, Process
+from tests.bridge.xa.coordinator_process import MemoryStorage, Process
 
 
 def entry(number: int, state: BranchState = BranchState.WAITING) -> Entry:

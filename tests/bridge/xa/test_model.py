@@ -33,7 +33,7 @@ from twisted.python.failure import Failure
 from bridge.xa.coordinator import Transaction
 from bridge.xa.errors import LogFailed, RolledBack
 from gateway.messaging.errors import MessagingError, OutcomeUnknown
-from tests.bridge.xa.machines import MemoryStorage, Process
+from tests.bridge.xa.coordinator_process import MemoryStorage, Process
 from tests.bridge.xa.resource_managers import XA_HEURCOM, ResourceManager, Session
 
 #: Links by the resource managers of their sources and targets.

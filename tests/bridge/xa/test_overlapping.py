@@ -15,7 +15,7 @@ from bridge.xa.status import TransactionState
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Xid
 from tests.bridge.xa.resource_managers import XA_HEURRB, XAER_DUPID, XAER_RMERR, Session
-from tests.bridge.xa.two import Two, begin, done, go, names, result
+from tests.bridge.xa.two_managers import Two, begin, done, go, names, result
 
 
 def moving(two: Two) -> tuple[Transaction, list[Deferred[None]]]:

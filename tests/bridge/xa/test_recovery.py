@@ -11,14 +11,14 @@ from twisted.logger import formatEvent
 from bridge.xa.coordinator import Committed, Recovered, Transaction
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Xid
-from tests.bridge.xa.machines import MemoryStorage, Process
+from tests.bridge.xa.coordinator_process import MemoryStorage, Process
 from tests.bridge.xa.resource_managers import (
     XA_RETRY,
     ResourceManager,
     Session,
     Work,
 )
-from tests.bridge.xa.two import Two, begin, done, go, result
+from tests.bridge.xa.two_managers import Two, begin, done, go, result
 
 
 def test_others_branches_are_left_alone(two: Two) -> None:

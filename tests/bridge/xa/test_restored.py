@@ -20,7 +20,7 @@ from bridge.xa.log import records as log_records
 from bridge.xa.log.file import LogFile
 from gateway.messaging.errors import ProviderUnavailable, XAError
 from gateway.messaging.provider import Xid
-from tests.bridge.xa.machines import MemoryStorage, Process, drawn
+from tests.bridge.xa.coordinator_process import MemoryStorage, Process, drawn
 from tests.bridge.xa.resource_managers import (
     XA_HEURCOM,
     XAER_NOTA,
@@ -28,7 +28,7 @@ from tests.bridge.xa.resource_managers import (
     ResourceManager,
     Session,
 )
-from tests.bridge.xa.two import Two, done, result
+from tests.bridge.xa.two_managers import Two, done, result
 
 # --- another broker answers by its name for a while
 

@@ -26,7 +26,7 @@ from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.journal.journal import JournalStanding
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import destinations
+from tests.gateway.broker.administration import destinations
 from tests.gateway.broker.brokers import Deployment, completed, text
 from tests.on_reactor import on_reactor
 

@@ -8,9 +8,9 @@ import pytest
 
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.messaging.provider import Connection, Mode, Session
-from tests.gateway.broker.administering import administration
-from tests.gateway.broker.branching import Branching
-from tests.gateway.broker.stepping import Stepped
+from tests.gateway.broker.administration import administration
+from tests.gateway.broker.stepped_broker import Stepped
+from tests.gateway.broker.xa_branches import Branching
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from gateway.messaging.errors import (
     TooManyConsumers,
 )
 from gateway.messaging.provider import Connection, Mode, Session
-from tests.gateway.broker.administering import administration, destinations, outcome
+from tests.gateway.broker.administration import administration, destinations, outcome
 from tests.gateway.broker.brokers import Deployment, completed, settled_down, text
-from tests.gateway.broker.stepping import SlowClock, Stepped, Told, in_each_pass, texts
+from tests.gateway.broker.stepped_broker import SlowClock, Stepped, Told, in_each_pass, texts
 
 Q = Queue("q")
 T = Topic("t")
@@ -96,9 +96,9 @@ def test_it_is_there_after_a_restart_without_having_had_a_message(
 def test_created_is_said_when_it_is_durable(stepped: Stepped, admin: BrokerAdministration) -> None:
     told: list[object] = []
     admin.create("queue", "q", {}).addCallback(told.append)
-    stepped.turns()
+    stepped.run_reactor()
     assert (stepped.disk.destinations, told) == ({}, [])
-    stepped.settle()
+    stepped.run_until_idle()
     assert ([row.name for row in stepped.disk.destinations.values()], told) == (["q"], [[]])
 
 
@@ -195,7 +195,7 @@ def test_an_update_takes_effect_at_once_and_survives(
     with pytest.raises(MessageRejected) as large:
         session.send(texts(Q, ["x" * 200]))
     assert isinstance(large.value.cause, MessageTooLarge)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.restart()
     found = administration(stepped).destination("queue", "q")
     assert (found.properties["maxNumMsgs"], found.properties["maxBytesPerMsg"], found.messages) == (
@@ -301,7 +301,7 @@ def test_senders_who_were_held_back_go_on_when_the_limit_is_raised(
     told, resumed = Told(), Told()
     session.completion(told)
     session.on_writable(lambda: resumed(None))
-    stepped.settle()
+    stepped.run_until_idle()
     assert (told.results, resumed.results) == ([], [])
     outcome(stepped, admin.update("queue", "q", {"maxNumMsgs": "3"}))
     assert (told.well, resumed.well) == (True, True)
@@ -409,11 +409,11 @@ def test_messages_of_a_transaction_are_told_apart_until_its_commit(
     transacted.send(texts(Q, ["a", "b"]))
     told = Told()
     transacted.commit(told)
-    stepped.turns()
+    stepped.run_reactor()
     found = admin.destination("queue", "q")
     assert (found.messages, found.in_transaction) == (0, 2)
     assert found.octets_in_transaction > 0
-    stepped.settle()
+    stepped.run_until_idle()
     assert told.well
     found = admin.destination("queue", "q")
     assert (found.messages, found.in_transaction) == (2, 0)

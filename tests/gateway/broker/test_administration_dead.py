@@ -14,9 +14,9 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import destinations, outcome, with_messages
+from tests.gateway.broker.administration import destinations, outcome, with_messages
 from tests.gateway.broker.brokers import with_properties
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 Q = Queue("q")
 T = Topic("t.a")
@@ -147,7 +147,7 @@ def test_what_a_transaction_had_acknowledged_is_dead_when_it_rolls_back(
     inbox.consumer.acknowledge_through(2)
     outcome(stepped, admin.destroy("queue", "q", use_dmq=True))
     session.rollback(Told())
-    stepped.settle()
+    stepped.run_until_idle()
     assert sorted(bodies(dead(stepped))) == ["0", "1", "2"]
     assert stepped.empty
 
@@ -159,7 +159,7 @@ def test_a_commit_on_its_way_leaves_nothing_out(
     session = stepped.session(Mode.TRANSACTED, client_id="me")
     name = "d" if destination == T else None
     stepped.consume(session, destination, durable_name=name).consumer.close()
-    stepped.settle()
+    stepped.run_until_idle()
     session.send(texts(destination, ["x"]))
     told = Told()
     session.commit(told)
@@ -189,11 +189,11 @@ def test_after_a_crash_in_the_middle_each_message_is_in_one_place(
 ) -> None:
     fill(stepped, 600)
     admin.destroy("queue", "q", use_dmq=True)
-    stepped.turns()
+    stepped.run_reactor()
     for _ in range(steps):
         if stepped.store.busy:
             stepped.store.step()
-        stepped.turns()
+        stepped.run_reactor()
     stepped.restart()
     found = bodies(dead(stepped))
     left = stepped.receive(stepped.session(Mode.AUTO), Q)
@@ -211,7 +211,7 @@ def test_a_destroyed_topic_leaves_everything_to_the_dead_message_queue(
     for number in range(5):
         session.send(texts(T, [number]))
         session.send(texts(Topic("t.b"), [f"other {number}"]))
-    stepped.settle()
+    stepped.run_until_idle()
     outcome(stepped, admin.destroy("topic", "t.a", use_dmq=True))
     assert [len(inbox.failures) for inbox in (plain, active, pattern)] == [1, 1, 0]
     # Three subscriptions had all five; the one with a pattern keeps what its consumer has.

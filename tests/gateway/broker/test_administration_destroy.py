@@ -22,8 +22,8 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.provider import Mode, Session
-from tests.gateway.broker.administering import administration, destinations, outcome
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.administration import administration, destinations, outcome
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 Q = Queue("q")
 T, U = Topic("t.a"), Topic("t.b")
@@ -81,13 +81,13 @@ def test_it_is_gone_after_a_crash_in_the_middle(
 ) -> None:
     for _ in range(3):
         session.send(texts(Q, range(1000)))
-    stepped.settle()
+    stepped.run_until_idle()
     admin.destroy("queue", "q")
     stepped.clock.advance(0)
-    stepped.turns()
+    stepped.run_reactor()
     stepped.store.step()
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.empty
     assert Q not in stepped.broker.destinations
 
@@ -149,7 +149,7 @@ def test_a_destroyed_topic_takes_its_subscriptions_along(
     for number in range(5):
         sender.send(texts(T, [number]))
         sender.send(texts(U, [f"other {number}"]))
-    stepped.settle()
+    stepped.run_until_idle()
     outcome(stepped, admin.destroy("topic", "t.a"))
     for inbox in (plain, active):
         assert [type(error) for error in inbox.failures] == [InvalidDestination]
@@ -197,7 +197,7 @@ def test_what_a_consumer_had_of_a_destroyed_topic_is_gone_after_a_restart(
     outcome(stepped, admin.destroy("topic", "t.a"))
     assert stepped.bodies == ["had"]
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.empty
     assert [each.messages for each in administration(stepped).durables()] == [0]
 
@@ -209,7 +209,7 @@ def test_nobody_uses_a_topic_that_is_being_destroyed(
     stepped.consume(session, Topic("t.*"), durable_name="w").consumer.close()
     for _ in range(3):
         session.send(texts(T, range(1000)))
-    stepped.settle()
+    stepped.run_until_idle()
     asked = admin.destroy("topic", "t.a")
     found = admin.destination("topic", "t.a")
     assert found.state == "DESTROYING"
@@ -230,7 +230,7 @@ def test_a_commit_that_comes_after_a_topic_is_gone_leaves_nothing(
 ) -> None:
     session = stepped.session(Mode.TRANSACTED, client_id="me")
     stepped.consume(session, T, durable_name="d").consumer.close()
-    stepped.settle()
+    stepped.run_until_idle()
     session.send(texts(T, ["x"]))
     told = Told()
     session.commit(told)
@@ -283,7 +283,7 @@ def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(
     assert inbox.texts == ["x"]
     (connection,) = admin.connections()
     admin.destroy_connection(connection.id)
-    stepped.settle()
+    stepped.run_until_idle()
     assert [type(error) for error in losses] == [ProviderUnavailable]
     assert "an administrator has ended the connection" in str(losses[0])
     assert admin.connections() == []
@@ -318,19 +318,19 @@ def test_a_topic_is_destroyed_after_a_durable_subscription_of_it_that_is_ending(
     admin.destroy("topic", "t.a").addBoth(told.append)
     if then == "crash":
         while len(stepped.disk.owed) == 3_000:
-            stepped.turns()
+            stepped.run_reactor()
             if stepped.store.busy:
                 stepped.store.step()
         assert stepped.disk.owed, "it goes on"
         stepped.restart()
-        stepped.settle()
+        stepped.run_until_idle()
         durable = stepped.broker.durables["me", "d"]
         assert (
             durable.dispatch.backlog.waiting + stepped.broker.queue(Queue("mq.sys.dmq")).count
             == 3_000
         )
     else:
-        stepped.settle()
+        stepped.run_until_idle()
         assert told == [None, None]
         assert admin.destination("queue", "mq.sys.dmq").messages == 3_000, (
             "unsubscribing sends all of it there"
@@ -346,7 +346,7 @@ def test_a_subscription_whose_topic_was_being_removed_goes_at_the_next_start(
     for number, row in stepped.disk.destinations.items():
         stepped.disk.destinations[number] = row._replace(administered=REMOVED)
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     assert (stepped.disk.subscriptions, stepped.disk.destinations, stepped.empty) == ({}, {}, True)
     stepped.consume(stepped.session(client_id="me"), T, durable_name="d")
     stepped.send(texts(T, ["new"]))
@@ -362,12 +362,12 @@ def test_a_pattern_stays_as_long_as_a_durable_subscription_of_it_is_ending(tmp_p
     ).consumer.close()
     stepped.session().send(texts(T, range(3_000)))
     stepped.consume(connection.session(Mode.CLIENT), pattern, durable_name="e").consumer.close()
-    stepped.settle()
+    stepped.run_until_idle()
     told: list[object] = []
     connection.unsubscribe("d").addBoth(told.append)
     connection.unsubscribe("e").addBoth(told.append)
     # The disk looks after each batch whether a start would refuse it.
-    stepped.settle()
+    stepped.run_until_idle()
     assert told == [None, None]
     assert sorted(row.name for row in stepped.disk.destinations.values()) == ["mq.sys.dmq", "t.a"]
 
@@ -385,7 +385,7 @@ def test_a_topic_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
         admin.destroy("topic", "t.a").addBoth(told.append)
         stepped.later(1, times=130)
     stepped.broker.schedule._next_step(lambda: False)
-    stepped.settle()
+    stepped.run_until_idle()
     assert told == [None]
     assert stepped.broker.find(T) is None
 
@@ -399,15 +399,15 @@ def test_a_queue_that_is_being_destroyed_is_not_reaped_and_the_administrator_is_
     told: list[object] = []
     queue = stepped.broker.queue(Q)
     administration(stepped).destroy("queue", "q", use_dmq=True).addBoth(told.append)
-    stepped.turns()
+    stepped.run_reactor()
     while stepped.store.busy and queue.count:
         stepped.store.step()
-        stepped.turns()
+        stepped.run_reactor()
     # The disk takes its time for the commit.
     for _ in range(130):
         stepped.clock.advance(1)
     assert told == []
-    stepped.settle()
+    stepped.run_until_idle()
     assert told == [None]
     assert stepped.broker.find(Q) is None
     assert (len(stepped.bodies), [row.name for row in stepped.disk.destinations.values()]) == (
@@ -422,7 +422,7 @@ def test_removing_what_is_gone_is_answered_at_once(stepped: Stepped) -> None:
     told: list[str] = []
     stepped.broker.remove(queue, lambda: told.append("first"))
     stepped.broker.remove(queue, lambda: told.append("second"))
-    stepped.settle()
+    stepped.run_until_idle()
     assert sorted(told) == ["first", "second"]
 
 
@@ -432,10 +432,10 @@ def test_a_store_that_fails_while_messages_are_moved_is_told(
     stepped.send(texts(Q, range(3)))
     told: list[object] = []
     admin.destroy("queue", "q", use_dmq=True).addErrback(lambda failure: told.append(failure.type))
-    stepped.turns()
+    stepped.run_reactor()
     while stepped.broker.queue(Q).count:
         stepped.store.step()
-        stepped.turns()
+        stepped.run_reactor()
     stepped.store.fail()
-    stepped.settle()
+    stepped.run_until_idle()
     assert told == [StorageFailed]

@@ -17,9 +17,9 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode, Session
-from tests.gateway.broker.administering import administration, outcome, with_messages
+from tests.gateway.broker.administration import administration, outcome, with_messages
 from tests.gateway.broker.brokers import Inbox, text, with_properties
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 Q = Queue("q")
 T, U = Topic("t.a"), Topic("t.b")
@@ -39,7 +39,7 @@ def coloured(destination: Destination, count: int) -> list[Message]:
 
 
 def remaining(stepped: Stepped, inbox: Inbox) -> Sequence[str]:
-    stepped.settle()
+    stepped.run_until_idle()
     return inbox.texts
 
 
@@ -125,9 +125,9 @@ def test_it_is_durable_when_it_is_said(stepped: Stepped, admin: BrokerAdministra
     stepped.send(texts(Q, range(30)))
     told: list[int] = []
     admin.purge("queue", "q").addCallback(told.append)
-    stepped.turns()
+    stepped.run_reactor()
     assert (told, admin.destination("queue", "q").messages, len(stepped.bodies)) == ([], 0, 30)
-    stepped.settle()
+    stepped.run_until_idle()
     assert (told, stepped.bodies) == ([30], [])
 
 
@@ -178,7 +178,7 @@ def test_a_topic_is_purged_for_every_subscription(
     for number in range(20):
         sender.send(texts(T, [number], persistent=number % 2 == 0))
         sender.send(texts(U, [f"other {number}"]))
-    stepped.settle()
+    stepped.run_until_idle()
     assert admin.destination("topic", "t.a").messages == 80
     assert outcome(stepped, admin.purge("topic", "t.a")) == 77
     found = admin.destination("topic", "t.a")
@@ -288,7 +288,7 @@ def test_a_queue_destroyed_while_it_is_purged_can_be_found_by_a_restart_at_any_m
     admin.purge("queue", "q").addBoth(told.append)
     admin.destroy("queue", "q").addBoth(told.append)
     # The disk looks after each batch whether a start would refuse it.
-    stepped.settle()
+    stepped.run_until_idle()
     assert sorted(told, key=str) == [1_600, None]
     assert (stepped.empty, stepped.disk.destinations) == (True, {})
 
@@ -302,11 +302,11 @@ def test_a_crash_while_a_queue_is_purged_and_destroyed_leaves_nothing(
     monkeypatch.setattr(stepped.broker.schedule, "_next_step", lambda busy: None)
     admin.purge("queue", "q")
     admin.destroy("queue", "q")
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.bodies, "the purge would go on"
     monkeypatch.undo()
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     assert (stepped.empty, stepped.disk.destinations) == (True, {})
 
 
@@ -324,7 +324,7 @@ def test_a_queue_is_not_reaped_while_it_is_purged(
         assert len(stepped.bodies) == 1_600
         assert stepped.broker.find(Q) is not None
     stepped.broker.schedule._next_step(lambda: False)
-    stepped.settle()
+    stepped.run_until_idle()
     assert told == [1_600]
     stepped.later(1, times=130)
     assert stepped.broker.find(Q) is None
@@ -349,7 +349,7 @@ def test_a_topic_stays_while_what_a_durable_subscription_had_is_given_up(
         stepped.later(1, times=130)
         assert ([row.name for row in stepped.disk.destinations.values()], told) == (["t.a"], [])
     stepped.broker.schedule._next_step(lambda: False)
-    stepped.settle()
+    stepped.run_until_idle()
     assert told == [None] * (2 if how == "destroyed" else 1)
     stepped.later(1, times=130)
     assert stepped.broker.find(T) is None

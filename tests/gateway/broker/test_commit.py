@@ -70,7 +70,7 @@ class Scene:
         for _ in range(count):
             self.clock.advance(0)
 
-    def turns(self) -> None:
+    def run_reactor(self) -> None:
         """Whatever lingers is handed off."""
         self.passes(2)
         self.clock.advance(LINGER)
@@ -84,7 +84,7 @@ class Scene:
         """The disk answers for the batch it has. :returns: the batch."""
         batch = self.disk.submitted[-len(self.disk.answers)]
         self.disk.answer(error)
-        self.turns()
+        self.run_reactor()
         return batch
 
 
@@ -96,12 +96,12 @@ def scene() -> Scene:
 def test_what_gathers_while_the_disk_is_busy_is_one_batch(scene: Scene) -> None:
     scene.insert(1)
     assert scene.disk.submitted == [], "nothing is handed off inside a call"
-    scene.turns()
+    scene.run_reactor()
     scene.insert(2)
-    scene.turns()
+    scene.run_reactor()
     scene.insert(3)
     scene.commits.delete(1)
-    scene.turns()
+    scene.run_reactor()
     assert [list(batch.inserts) for batch in scene.disk.submitted] == [[1]]
     scene.done()
     assert [list(batch.inserts) for batch in scene.disk.submitted] == [[1], [2, 3]]
@@ -114,11 +114,11 @@ def test_waiters_are_told_in_order_each_after_the_batch_that_holds_what_came_bef
 ) -> None:
     scene.insert(1)
     scene.wait("a")
-    scene.turns()
+    scene.run_reactor()
     scene.wait("b")
     scene.insert(2)
     scene.wait("c")
-    scene.turns()
+    scene.run_reactor()
     assert scene.told == []
     scene.done()
     assert scene.told == [("a", None)]
@@ -131,7 +131,7 @@ def test_a_waiter_with_nothing_to_wait_for_is_told_in_a_turn_and_not_inside_the_
 ) -> None:
     scene.wait("a")
     assert scene.told == []
-    scene.turns()
+    scene.run_reactor()
     assert (scene.told, scene.disk.submitted) == ([("a", None)], [])
 
 
@@ -159,9 +159,9 @@ def prove(scene: Scene, batches: int = PROVEN) -> int:
         scene.passes(1)
         scene.commits.delete(seq)
         scene.disk.answer()
-    scene.turns()
+    scene.run_reactor()
     scene.disk.answer()
-    scene.turns()
+    scene.run_reactor()
     scene.told.clear()
     scene.disk.submitted.clear()
     return batches + 1
@@ -247,7 +247,7 @@ def test_acknowledgements_that_somebody_waits_for_do_not_linger(scene: Scene) ->
 
 def test_what_gathers_behind_a_busy_disk_does_not_linger_when_it_is_sealed(scene: Scene) -> None:
     scene.insert(1)
-    scene.turns()
+    scene.run_reactor()
     scene.insert(2, body=bytes(MOST_OCTETS))
     scene.disk.answer()
     scene.passes(1)
@@ -257,7 +257,7 @@ def test_what_gathers_behind_a_busy_disk_does_not_linger_when_it_is_sealed(scene
 def test_waiting_for_a_batch_by_number(scene: Scene) -> None:
     scene.insert(1)
     number = scene.commits.number
-    scene.turns()
+    scene.run_reactor()
     scene.insert(2)
     scene.commits.wait_for(number, lambda error: scene.told.append(("first", error)))
     scene.commits.wait_for(scene.commits.number, lambda error: scene.told.append(("second", error)))
@@ -273,7 +273,7 @@ def test_an_insert_and_its_delete_in_the_gathering_batch_are_left_out(scene: Sce
     scene.commits.redelivery(0, 1, 3, 0)
     scene.commits.delete(1)
     assert scene.commits.unstored(1) is None
-    scene.turns()
+    scene.run_reactor()
     (batch,) = scene.disk.submitted
     assert (list(batch.inserts), list(batch.deletes), list(batch.redeliveries)) == ([2], [], [])
     assert scene.commits.octets_waiting == batch.octets
@@ -281,7 +281,7 @@ def test_an_insert_and_its_delete_in_the_gathering_batch_are_left_out(scene: Sce
 
 def test_nothing_is_left_out_of_a_batch_that_is_on_its_way(scene: Scene) -> None:
     scene.insert(1)
-    scene.turns()
+    scene.run_reactor()
     scene.commits.delete(1)
     assert list(scene.disk.submitted[0].inserts) == [1]
     scene.done()
@@ -290,7 +290,7 @@ def test_nothing_is_left_out_of_a_batch_that_is_on_its_way(scene: Scene) -> None
 
 def test_nothing_is_left_out_across_a_sealed_batch(scene: Scene) -> None:
     scene.insert(1)
-    scene.turns()
+    scene.run_reactor()
     scene.insert(2)
     scene.insert(3, body=bytes(MOST_OCTETS))
     scene.insert(4)
@@ -314,7 +314,7 @@ def test_what_is_owed_and_taken_in_one_batch_is_left_out(scene: Scene) -> None:
     scene.commits.owe(6, 1)
     scene.commits.redelivery(5, 1, 1, 0)
     scene.commits.settle(5, 1)
-    scene.turns()
+    scene.run_reactor()
     (batch,) = scene.disk.submitted
     assert (list(batch.owed), list(batch.settled), list(batch.redeliveries)) == ([(6, 1)], [], [])
 
@@ -322,13 +322,13 @@ def test_what_is_owed_and_taken_in_one_batch_is_left_out(scene: Scene) -> None:
 @pytest.mark.parametrize("octets", [False, True])
 def test_a_batch_is_bounded_in_operations_and_octets(scene: Scene, octets: bool) -> None:
     scene.insert(1)
-    scene.turns()
+    scene.run_reactor()
     if octets:
         scene.insert(2, 3, 4, body=bytes(MOST_OCTETS // 2))
     else:
         scene.insert(*range(2, MOST_OPERATIONS + 10))
     scene.wait("last")
-    scene.turns()
+    scene.run_reactor()
     while scene.disk.answers:
         batch = scene.done()
         assert batch.operations <= MOST_OPERATIONS
@@ -346,7 +346,7 @@ def test_what_belongs_together_is_not_divided(scene: Scene) -> None:
     scene.insert(2 * MOST_OPERATIONS + 1)
     scene.commits.end()
     scene.insert(2 * MOST_OPERATIONS + 2)
-    scene.turns()
+    scene.run_reactor()
     assert len(scene.disk.submitted[0].inserts) == 2 * MOST_OPERATIONS + 1
 
 
@@ -357,7 +357,7 @@ def test_one_who_fails_when_told_does_not_take_the_others_turn(scene: Scene) -> 
     scene.insert(1)
     scene.commits.wait(fails)
     scene.wait("other")
-    scene.turns()
+    scene.run_reactor()
     scene.insert(2)
     scene.done()
     assert (scene.told, len(scene.disk.submitted)) == ([("other", None)], 2)
@@ -367,7 +367,7 @@ def test_a_failed_disk_is_final(scene: Scene) -> None:
     failure = StoreFailed("the disk is gone")
     scene.insert(1)
     scene.wait("first")
-    scene.turns()
+    scene.run_reactor()
     scene.insert(2)
     scene.wait("second")
     scene.done(failure)
@@ -375,7 +375,7 @@ def test_a_failed_disk_is_final(scene: Scene) -> None:
     assert scene.commits.trouble() == "the disk is gone"
     scene.insert(3)
     scene.wait("third")
-    scene.turns()
+    scene.run_reactor()
     assert (scene.told[-1], len(scene.disk.submitted)) == (("third", failure), 1)
     assert scene.failures == [failure]
 
@@ -383,7 +383,7 @@ def test_a_failed_disk_is_final(scene: Scene) -> None:
 def test_senders_are_held_while_too_much_waits_and_let_go_in_a_turn(scene: Scene) -> None:
     resumed: list[int] = []
     scene.insert(1)
-    scene.turns()
+    scene.run_reactor()
     count = MOST_WAITING // MOST_OCTETS + 1
     for seq in range(2, count + 2):
         scene.insert(seq, body=bytes(MOST_OCTETS))
@@ -401,7 +401,7 @@ def test_senders_are_held_while_too_much_waits_and_let_go_in_a_turn(scene: Scene
 
 def test_whole_messages_are_at_hand_until_they_can_be_read(scene: Scene) -> None:
     scene.insert(1)
-    scene.turns()
+    scene.run_reactor()
     scene.insert(2, body=bytes(MOST_OCTETS))
     scene.insert(3)
     found = [scene.commits.unstored(seq) for seq in (1, 2, 3, 4)]
@@ -415,7 +415,7 @@ def test_a_destination_that_is_made_and_removed_in_one_batch_is_left_out_unless_
 ) -> None:
     scene.commits.destination(DestinationRow(1, 0, "q", ""))
     scene.commits.remove_destination(1)
-    scene.turns()
+    scene.run_reactor()
     assert list(scene.disk.submitted[0].destinations) == []
     scene.commits.destination(DestinationRow(2, 0, "q", ""))
     scene.insert(1)

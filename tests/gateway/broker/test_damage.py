@@ -18,9 +18,9 @@ from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationStopped, MessageRejected
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.administration import administration, outcome
 from tests.gateway.broker.brokers import Inbox
-from tests.gateway.broker.stepping import Stepped, all_of, texts
+from tests.gateway.broker.stepped_broker import Stepped, all_of, texts
 
 Q = Queue("q")
 OTHER = Queue("other")
@@ -41,7 +41,7 @@ def restarted(tmp_path: Path) -> Stepped:
     session = stepped.session()
     for number in range(40):
         session.send(texts(Q, [number]) + texts(OTHER, [number]) + texts(T, [number]))
-    stepped.settle()
+    stepped.run_until_idle()
     disk = stepped.disk
     numbers = {row.name: row.id for row in disk.destinations.values()}
     for name in ("q", "t"):
@@ -157,7 +157,7 @@ def test_a_stopped_durable_subscription_is_not_removed(restarted: Stepped) -> No
     rows, owed = dict(restarted.disk.rows), set(restarted.disk.owed)
     results: list[object] = []
     connection.unsubscribe("d").addErrback(lambda failure: results.append(failure.type))
-    restarted.settle()
+    restarted.run_until_idle()
     assert (results, restarted.disk.rows, restarted.disk.owed) == ([DestinationStopped], rows, owed)
 
 
@@ -202,7 +202,7 @@ def test_a_queue_found_damaged_while_it_is_moved_keeps_the_rest(
     assert restarted.broker.queue(Q).count + restarted.broker.queue(DMQ).count == 40
     assert restarted.broker.queue(Q).count
     restarted.restart()
-    restarted.settle()
+    restarted.run_until_idle()
     assert restarted.broker.queue(Q).count + restarted.broker.queue(DMQ).count == 40
 
 
@@ -243,7 +243,7 @@ def with_pattern(folder: Path, messages: int, *damaged: str) -> Stepped:
     for number in range(messages):
         for name in "ab":
             session.send(texts(Topic(f"t.{name}"), [f"{name}{number}"]))
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.disk.damaged = {
         row.seq for row in stepped.disk.rows.values() if row.body.decode() in damaged
     }

@@ -20,7 +20,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode, Session
 from gateway.messaging.values import Value
 from tests.gateway.broker.brokers import Inbox, text
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 Q = Queue("q")
 
@@ -124,7 +124,7 @@ def test_how_often_it_was_tried_is_counted(stepped: Stepped, individual: Session
         stepped.later(100)
         assert inbox.attempts[-1] == attempt
         inbox.consumer.reject([inbox.numbers[-1]])
-    stepped.settle()
+    stepped.run_until_idle()
     (found,) = the_dead(stepped).messages
     assert found.headers.properties[dead.DELIVERY_COUNT] == 6
 
@@ -235,7 +235,7 @@ def test_dead_or_not_it_is_on_the_disk_once(stepped: Stepped, individual: Sessio
     stepped.send(texts(Q, ["x"]), individual)
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
     assert stepped.bodies == ["x"]
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.bodies == ["x"]
     stepped.restart()
     assert (stepped.broker.queue(DMQ).count, stepped.broker.queue(Q).count) == (1, 0)
@@ -250,7 +250,7 @@ def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_
     told = Told()
     session.send(texts(Q, ["1", "2", "3"]))
     session.completion(told)
-    stepped.settle()
+    stepped.run_until_idle()
     assert (told.well, sorted(stepped.bodies)) == (True, ["1", "2", "3"])
     stepped.restart()
     assert (stepped.broker.queue(Q).count, stepped.broker.queue(DMQ).count) == (1, 2)

@@ -19,7 +19,7 @@ from gateway.messaging.provider import Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.selector.selector import Selector
 from tests.gateway.broker.brokers import text, with_properties
-from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, all_of, texts
 
 Q = Queue("q")
 
@@ -40,7 +40,7 @@ def small(tmp_path: Path) -> Stepped:
 def test_a_run_is_dealt_like_cards(stepped: Stepped, session: Session) -> None:
     inboxes = [stepped.consume(session, Q) for _ in range(3)]
     session.send(texts(Q, range(9)))
-    stepped.turns()
+    stepped.run_reactor()
     assert [inbox.texts for inbox in inboxes] == [["0", "3", "6"], ["1", "4", "7"], ["2", "5", "8"]]
 
 
@@ -48,7 +48,7 @@ def test_the_next_run_begins_with_whoever_is_next(stepped: Stepped, session: Ses
     inboxes = [stepped.consume(session, Q) for _ in range(3)]
     for number in range(7):
         session.send(texts(Q, [f"{number}a", f"{number}b"]))
-        stepped.turns()
+        stepped.run_reactor()
     assert [len(inbox.texts) for inbox in inboxes] == [5, 5, 4]
 
 
@@ -58,7 +58,7 @@ def test_whoever_has_little_credit_gets_that_and_the_others_the_rest(
     credits = [1, 100, 7]
     inboxes = [stepped.consume(session, Q, credit=credit) for credit in credits]
     session.send(texts(Q, range(30)))
-    stepped.turns()
+    stepped.run_reactor()
     assert [len(inbox.texts) for inbox in inboxes] == [1, 22, 7]
     assert sorted(int(body) for inbox in inboxes for body in inbox.texts) == list(range(30))
     for inbox in inboxes:
@@ -71,11 +71,11 @@ def test_uneven_credit_does_not_starve_anyone_in_the_long_run(
     inboxes = [stepped.consume(session, Q, credit=1) for _ in range(4)]
     for number in range(80):
         session.send(texts(Q, [number]))
-        stepped.turns()
+        stepped.run_reactor()
         for inbox in inboxes[: 2 + number % 3]:
             if inbox.messages and len(inbox.messages) <= number:
                 inbox.consumer.grant(1)
-        stepped.turns()
+        stepped.run_reactor()
     counts = [len(inbox.messages) for inbox in inboxes]
     assert sum(counts) == 80
     assert max(counts[:2]) - min(counts[:2]) <= 5, counts
@@ -85,15 +85,15 @@ def test_octets_bound_what_each_gets(stepped: Stepped, session: Session) -> None
     tight = stepped.consume(session, Q, octets=25)
     wide = stepped.consume(session, Q, octets=45)
     session.send(texts(Q, ["x" * 10] * 20))
-    stepped.turns()
+    stepped.run_reactor()
     # The message that exceeds the credit is delivered whole.
     assert (len(tight.messages), len(wide.messages)) == (3, 5)
     assert stepped.broker.queue(Q).dispatch.backlog.waiting == 12
     tight.consumer.grant(0, 15)
-    stepped.turns()
+    stepped.run_reactor()
     assert len(tight.messages) == 4, "5 octets too many were taken before"
     wide.consumer.grant(0, 1000)
-    stepped.turns()
+    stepped.run_reactor()
     assert len(wide.messages) == 16
     assert sorted(tight.numbers + wide.numbers) == sorted([*range(1, 5), *range(1, 17)])
 
@@ -104,9 +104,9 @@ def test_order_is_kept_when_a_hand_is_given_back_for_want_of_octets(
     one = stepped.consume(session, Q, octets=15)
     two = stepped.consume(session, Q, octets=15)
     session.send(texts(Q, [f"{number:010}" for number in range(10)]))
-    stepped.turns()
+    stepped.run_reactor()
     one.consumer.grant(0, 1000)
-    stepped.turns()
+    stepped.run_reactor()
     assert [int(body) for body in two.texts] == [1, 3]
     assert [int(body) for body in one.texts] == [0, 2, *range(4, 10)]
 
@@ -121,7 +121,7 @@ def test_one_destination_does_not_keep_another_waiting(stepped: Stepped, session
     other.until(lambda: bool(order.append("other") or other.messages)).addCallback(lambda _: None)  # type: ignore[func-returns-value]
     busy.consumer.start()
     other.consumer.start()
-    stepped.turns()
+    stepped.run_reactor()
     assert len(busy.messages) == 3 * MOST_IN_A_TURN
     assert other.messages
     assert busy.runs == 3
@@ -162,7 +162,7 @@ def test_a_consumer_that_anothers_delivery_closed_receives_nothing(stepped: Step
     second = stepped.consume(others, Q)
     first.until(lambda: bool(first.messages)).addCallback(lambda _: others.close())
     session.send(texts(Q, range(4)))
-    stepped.turns()
+    stepped.run_reactor()
     assert (second.messages, sorted(first.texts)) == ([], ["0", "1", "2", "3"])
     stepped.acknowledge_through(first, 4)
     assert stepped.broker.queue(Q).count == 0
@@ -175,10 +175,10 @@ def test_a_consumer_that_anothers_delivery_stopped_keeps_its_credit(
     second = stepped.consume(session, Q, credit=2)
     first.until(lambda: bool(first.messages)).addCallback(lambda _: second.consumer.stop())
     session.send(texts(Q, range(4)))
-    stepped.turns()
+    stepped.run_reactor()
     assert (first.texts, second.texts) == (["0", "2"], [])
     second.consumer.start()
-    stepped.turns()
+    stepped.run_reactor()
     assert (second.texts, second.attempts) == (["1", "3"], [1, 1])
 
 
@@ -197,10 +197,10 @@ def test_one_who_fails_on_delivery_does_not_take_what_others_get(
     good = stepped.consume(session, Q)
     consumer.start()
     session.send(texts(Q, range(4)))
-    stepped.turns()
+    stepped.run_reactor()
     assert good.texts == ["1", "3"] or good.texts == ["0", "2"]
     consumer.close()
-    stepped.turns()
+    stepped.run_reactor()
     assert sorted(good.texts) == ["0", "1", "2", "3"]
 
 
@@ -230,7 +230,7 @@ def test_a_selector_finds_what_it_wants_behind_a_full_memory(
         if not persistent:
             message.headers = message.headers.replace(persistent=False)
         session.send([message])
-    small.settle()
+    small.run_until_idle()
     assert small.broker.queue(Q).dispatch.backlog.behind > 150
     red = small.receive(session, Q, selector="colour = 'red'")
     assert red.texts == [str(number) for number in range(0, 200, 5)]
@@ -244,7 +244,7 @@ def test_a_selector_finds_what_it_wants_behind_a_full_memory(
 def test_a_selector_finds_it_after_a_restart_too(small: Stepped) -> None:
     send_coloured(small, 200)
     small.restart(little())
-    small.settle()
+    small.run_until_idle()
     session = small.session()
     red = small.consume(session, Q, credit=7, selector="colour = 'red'")
     blue = small.receive(session, Q, selector="colour = 'blue'")
@@ -282,7 +282,7 @@ def test_what_one_selector_gives_back_another_one_gets_in_order(small: Stepped) 
     small.close(giver)
     other.consumer.grant(1000)
     other.clear()
-    small.settle()
+    small.run_until_idle()
     got = [int(body) for body in other.texts]
     reds = [number for number in got if number % 5 == 0]
     assert reds == list(range(0, 100, 5))
@@ -297,7 +297,7 @@ def test_what_one_selector_gives_back_another_one_gets_in_order(small: Stepped) 
 def test_a_selector_counts_octets(stepped: Stepped, session: Session) -> None:
     inbox = stepped.consume(session, Q, selector="JMSPriority >= 0", octets=25)
     session.send(texts(Q, ["x" * 10] * 10))
-    stepped.turns()
+    stepped.run_reactor()
     assert len(inbox.messages) == 3
 
 
@@ -366,7 +366,7 @@ def test_a_browser_beside_a_consumer_sees_what_is_there_and_ends(small: Stepped)
     while not browser.ended:
         inbox.consumer.grant(4)
         browser.consumer.grant(1)
-        small.turns()
+        small.run_reactor()
         if small.store.busy:
             small.store.step()
     assert [int(body) for body in browser.texts] == sorted({int(body) for body in browser.texts})
@@ -376,10 +376,10 @@ def test_a_browser_beside_a_consumer_sees_what_is_there_and_ends(small: Stepped)
 
 def test_a_browser_does_not_see_what_has_expired(stepped: Stepped, session: Session) -> None:
     session.send(texts(Q, ["old"], expires=stepped.now_ms + 10) + texts(Q, ["good"]))
-    stepped.turns()
+    stepped.run_reactor()
     stepped.clock.advance(1)
     browser = stepped.consume(session, Q, browse=True)
-    stepped.turns()
+    stepped.run_reactor()
     assert (browser.texts, browser.ended) == (["good"], True)
 
 
@@ -415,7 +415,7 @@ def test_a_lot_that_is_given_back_is_counted_in_the_store_slice_by_slice(
     before = stepped.broker.commits.changes
     taker.close()
     assert stepped.broker.commits.changes - before < 3_000, "one turn does not count them all"
-    stepped.settle()
+    stepped.run_until_idle()
     assert {row.attempts for row in stepped.disk.redeliveries.values()} == {1}
     assert len(stepped.disk.redeliveries) == 9_000
     again = stepped.receive(session, Q, credit=10_000)
@@ -429,10 +429,10 @@ def test_consecutive_rollbacks_are_bounded_where_the_operator_says_so(tmp_path: 
     session = stepped.session()
     inbox = stepped.consume(session, Q)
     session.send(texts(Q, ["poison", "good"]))
-    stepped.turns()
+    stepped.run_reactor()
     inbox.consumer.acknowledge([2])
     session.recover()
-    stepped.turns()
+    stepped.run_reactor()
     assert inbox.attempts == [1, 1, 2]
     session.recover()
     dead = stepped.receive(session, Queue("mq.sys.dmq"))
@@ -447,13 +447,13 @@ def test_rejected_messages_come_back_after_their_pause_in_their_old_places(
     policy = RedeliveryChanges(initial_redelivery_delay=5_000)
     inbox = stepped.consume(individual, Q, credit=3, redelivery=policy)
     individual.send(texts(Q, range(6)))
-    stepped.turns()
+    stepped.run_reactor()
     inbox.consumer.reject([1])
     inbox.consumer.reject([2], delay_ms=0)
     inbox.consumer.reject([3], delay_ms=1_000)
     inbox.clear()
     inbox.consumer.grant(1)
-    stepped.turns()
+    stepped.run_reactor()
     assert all_of(inbox) == ["1"]
     stepped.later(6)
     stepped.grant(inbox, 10)
@@ -463,7 +463,7 @@ def test_rejected_messages_come_back_after_their_pause_in_their_old_places(
 def test_deliveries_are_shared_by_whoever_has_credit(stepped: Stepped, session: Session) -> None:
     inboxes = [stepped.consume(session, Q, credit=50) for _ in range(2)]
     session.send(texts(Q, range(100)))
-    stepped.turns()
+    stepped.run_reactor()
     assert Counter(len(inbox.messages) for inbox in inboxes) == {50: 2}
 
 
@@ -506,12 +506,12 @@ def test_a_purge_while_messages_are_being_read_back_is_a_purge_of_those_too(smal
 def test_a_large_purge_is_cut_into_slices(stepped: Stepped, session: Session) -> None:
     for _ in range(5):
         session.send(texts(Q, range(2_000)))
-    stepped.settle()
+    stepped.run_until_idle()
     before = stepped.broker.commits.changes
     assert purge(stepped.broker.queue(Q), lambda count: None) == 10_000
     assert stepped.broker.queue(Q).count == 0
     assert stepped.broker.commits.changes - before <= 2_000
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.empty
 
 

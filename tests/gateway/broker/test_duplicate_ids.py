@@ -16,9 +16,9 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Mode, Session
-from tests.gateway.broker.bearing import Q, bearing, committed, rest
 from tests.gateway.broker.brokers import Deployment, completed, text
-from tests.gateway.broker.stepping import Stepped, texts
+from tests.gateway.broker.duplicate_ids import Q, bearing, committed, rest
+from tests.gateway.broker.stepped_broker import Stepped, texts
 
 OTHER = Queue("other")
 DMQ = Queue("mq.sys.dmq")
@@ -72,7 +72,7 @@ def test_what_is_no_id_is_refused(stepped: Stepped, id: Any, session: Session) -
         session.send([*texts(Q, ["before"]), text(Q, "x", properties={DUPLICATE_ID: id})])
     assert refused.value.index == 1
     assert isinstance(refused.value.cause, InvalidDuplicateId)
-    stepped.settle()
+    stepped.run_until_idle()
     assert rest(stepped) == []
 
 
@@ -115,7 +115,7 @@ def test_one_that_is_only_of_repeats_is_committed(stepped: Stepped, transacted: 
     transacted.send([bearing("a", "no")])
     done = committed(transacted)
     assert done.results == [], "the original is not durable yet"
-    stepped.settle()
+    stepped.run_until_idle()
     assert done.well
     transacted.send([bearing("a", "no")])
     again = stepped.commit(transacted)
@@ -128,7 +128,7 @@ def test_the_first_to_commit_wins(stepped: Stepped) -> None:
     first.send([bearing("a", "first")])
     second.send([bearing("a", "second")])
     outcomes = [committed(second), committed(first)]
-    stepped.settle()
+    stepped.run_until_idle()
     assert all(outcome.well for outcome in outcomes)
     assert rest(stepped) == ["second"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.provider import Connection, Mode
-from tests.gateway.broker.bearing import Q, bearing, rest, told
-from tests.gateway.broker.stepping import Stepped
+from tests.gateway.broker.duplicate_ids import Q, bearing, rest, told
+from tests.gateway.broker.stepped_broker import Stepped
 
 OTHER = Queue("other")
 
@@ -29,9 +29,9 @@ def test_what_was_taken_before_it_was_stored_is_remembered_over_a_crash(stepped:
     inbox = stepped.consume(session, Q)
     session.send([bearing("a")])
     done = told(session)
-    stepped.turns()
+    stepped.run_reactor()
     assert (inbox.texts, stepped.empty) == (["a"], True)
-    stepped.settle()
+    stepped.run_until_idle()
     assert done.well
     stepped.restart()
     stepped.send([bearing("a")])
@@ -40,7 +40,7 @@ def test_what_was_taken_before_it_was_stored_is_remembered_over_a_crash(stepped:
 
 def test_what_was_not_durable_is_not_remembered(stepped: Stepped) -> None:
     stepped.session().send([bearing("a")])
-    stepped.turns()
+    stepped.run_reactor()
     stepped.restart()
     stepped.send([bearing("a")])
     assert rest(stepped) == ["a"]

@@ -9,8 +9,8 @@ from gateway.broker.core.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.provider import Session
-from tests.gateway.broker.bearing import Q, bearing, rest
-from tests.gateway.broker.stepping import Stepped
+from tests.gateway.broker.duplicate_ids import Q, bearing, rest
+from tests.gateway.broker.stepped_broker import Stepped
 
 DAY = 86_400
 
@@ -51,8 +51,8 @@ def test_the_last_are_remembered_and_a_few_more(tmp_path: Path) -> None:
         kept = known(stepped, ids)
         assert 100 <= len(kept) <= 106 or start == 0
         assert kept == ids[start + 50 - len(kept) : start + 50]
-        stepped.turns()
-    stepped.settle()
+        stepped.run_reactor()
+    stepped.run_until_idle()
     assert [row.id.decode() for row in stepped.disk.duplicates.values()] == known(stepped, ids)
     before = known(stepped, ids)
     stepped.restart()
@@ -135,7 +135,7 @@ def test_a_purge_forgets_nothing_and_a_destroyed_destination_all(
 ) -> None:
     stepped.send([bearing("a"), bearing("b")], session)
     purge(stepped.broker.queue(Q), lambda count: None)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.send([bearing("a")], session)
     assert stepped.empty
     stepped.remove(stepped.broker.queue(Q))
@@ -237,8 +237,8 @@ def test_a_lower_bound_at_a_restart_does_not_lose_the_destination_of_a_later_id(
     # is.
     stepped.options = BrokerOptions(reap_time=10, duplicate_total=300)
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.session().send([bearing("a/2")])
     assert rest(stepped) == []

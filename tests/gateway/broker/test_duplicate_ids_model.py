@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.bearing import Q, bearing, committed, rest, told
 from tests.gateway.broker.brokers import text
-from tests.gateway.broker.stepping import Stepped, Told
+from tests.gateway.broker.duplicate_ids import Q, bearing, committed, rest, told
+from tests.gateway.broker.stepped_broker import Stepped, Told
 
 _ids = st.sampled_from([None, "a", "b", "c", "r/1", "r/2"])
 _steps = st.lists(
@@ -55,9 +55,9 @@ def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_miss
                     confirmed.update(body for body, _ in sent)
 
     def take() -> None:
-        stepped.settle()
+        stepped.run_until_idle()
         stepped.store.make_room()
-        stepped.settle()
+        stepped.run_until_idle()
         observe()
         taken.extend(int(body) for body in rest(stepped))
 
@@ -75,7 +75,7 @@ def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_miss
             session.send(messages)
             pending.append((committed(session) if step == "transaction" else told(session), sent))
         elif step == "turns":
-            stepped.turns()
+            stepped.run_reactor()
         elif step == "commit" and stepped.store.busy:
             stepped.store.step()
         elif step == "full" and stepped.store.busy:
@@ -85,7 +85,7 @@ def test_whatever_happens_none_is_kept_twice_and_none_that_was_confirmed_is_miss
         elif step == "take":
             take()
         elif step == "crash":
-            stepped.turns()
+            stepped.run_reactor()
             observe()
             pending.clear()
             stepped.restart()

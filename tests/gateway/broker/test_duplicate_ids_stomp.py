@@ -9,8 +9,8 @@ import pytest
 from gateway.stomp.counters import Counters
 from gateway.stomp.service import StompFactory
 from gateway.stomp.settings import SessionOptions, TransportOptions
-from tests.gateway.broker.bearing import bearing, rest
-from tests.gateway.broker.branching import SMALL, Branching, Q, branched, fill, xid
+from tests.gateway.broker.duplicate_ids import bearing, rest
+from tests.gateway.broker.xa_branches import SMALL, Branching, Q, branched, fill, xid
 from tests.gateway.stomp.client import Client, Server
 
 GOOD = "SEND\ndestination:/queue/q\nreceipt:good\n\ngood"
@@ -51,10 +51,10 @@ def test_of_what_comes_together_that_before_the_first_refused_is_taken(
     )
     client = Client(server)
     client.say("CONNECT\naccept-version:1.2\nlogin:guest\npasscode:guest\n\n")
-    stepped.settle()
+    stepped.run_until_idle()
     client.heard()
     client.say(*frames)
-    stepped.settle()
+    stepped.run_until_idle()
     found = [(frame.head.command, frame.head.headers.get("receipt-id")) for frame in client.heard()]
     assert found == [("RECEIPT", "good"), ("ERROR", refused)]
     xa.rollback(xid(1))

@@ -17,26 +17,26 @@ from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, StorageFailed, XAError
 from gateway.messaging.message import OVERHEAD
 from gateway.messaging.provider import Connection, Mode, Session
-from tests.gateway.broker.administering import administration
-from tests.gateway.broker.bearing import bearing, committed, told
-from tests.gateway.broker.branching import RBROLLBACK, Branching, waiting, xid
+from tests.gateway.broker.administration import administration
 from tests.gateway.broker.brokers import Inbox
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.duplicate_ids import bearing, committed, told
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 from tests.gateway.broker.test_journey import each, record
+from tests.gateway.broker.xa_branches import RBROLLBACK, Branching, waiting, xid
 
 Q, OUT, T = Queue("q"), Queue("out"), Topic("t")
 
 
 def fill(stepped: Stepped) -> None:
     """The batch on its way to the disk does not fit; what needs no room is done."""
-    stepped.turns()
+    stepped.run_reactor()
     stepped.store.step(full=True)
-    stepped.settle()
+    stepped.run_until_idle()
 
 
 def make_room(stepped: Stepped) -> None:
     stepped.store.make_room()
-    stepped.settle()
+    stepped.run_until_idle()
 
 
 def outstanding(
@@ -78,14 +78,14 @@ def test_what_waits_in_line_is_stored_in_order_and_later_sends_behind_it(stepped
     sent = []
     for number in range(3):
         sent.append(send(stepped, f"{number}", destination=Q))
-        stepped.turns()
+        stepped.run_reactor()
     fill(stepped)
     sent.append(send(stepped, "3", destination=Q))
-    stepped.settle()
+    stepped.run_until_idle()
     assert [one.results for one in sent] == [[]] * 4
     stepped.store.make_room()
     sent.append(send(stepped, "4", destination=Q))
-    stepped.settle()
+    stepped.run_until_idle()
     assert all(one.well for one in sent)
     assert stepped.bodies == ["0", "1", "2", "3", "4"]
 
@@ -95,7 +95,7 @@ def test_the_disk_is_full_again_before_all_is_stored(stepped: Stepped) -> None:
     fill(stepped)
     for number in range(1, 4):
         stepped.store.make_room()
-        stepped.turns()
+        stepped.run_reactor()
         sent.append(send(stepped, f"{number}", destination=Q))
         fill(stepped)
     assert (stepped.bodies, [one.results for one in sent]) == ([], [[]] * 4)
@@ -121,7 +121,7 @@ def test_what_waits_is_bounded_by_holding_all_senders_back(stepped: Stepped) -> 
     assert not other.writable()
     resumed: list[int] = []
     other.on_writable(lambda: resumed.append(1))
-    stepped.settle()
+    stepped.run_until_idle()
     assert resumed == []
     inbox = stepped.receive(stepped.session(Mode.AUTO), Q)
     assert (len(inbox.messages), other.writable(), resumed) == (1, True, [1])
@@ -184,7 +184,7 @@ def test_acknowledgements_in_a_batch_that_does_not_fit_go_ahead(
     inbox.consumer.acknowledge([1])
     first = told(individual)
     sent = send(stepped, "too much")
-    stepped.turns()
+    stepped.run_reactor()
     inbox.consumer.acknowledge([2])
     second, later = told(individual), send(stepped, "more")
     fill(stepped)
@@ -215,16 +215,16 @@ def test_without_any_room_acknowledgements_are_tried_again_once_a_second(
     inbox = outstanding(stepped, individual, "a")
     inbox.consumer.acknowledge([1])
     done, tries = told(individual), 0
-    stepped.turns()
+    stepped.run_reactor()
     for _ in range(10):
         while stepped.store.busy:
             stepped.store.step(no_room=True)
-            stepped.turns()
+            stepped.run_reactor()
             tries += 1
         stepped.clock.advance(RETRY)
-        stepped.turns()
+        stepped.run_reactor()
     assert (done.results, tries) == ([], 10)
-    stepped.settle()
+    stepped.run_until_idle()
     assert (done.well, stepped.empty) == (True, True)
 
 
@@ -238,10 +238,10 @@ def test_what_was_acknowledged_is_written_before_the_end_or_the_exit_tells(
     fill_now = stepped.store.step
     ended: list[bool] = []
     stepped.broker.close(lambda: ended.append(True))
-    stepped.turns()
+    stepped.run_reactor()
     fill_now(full=True)
     for _ in range(20):
-        stepped.turns()
+        stepped.run_reactor()
         if not stepped.store.busy:
             break
         assert not ended
@@ -265,7 +265,7 @@ def test_a_transaction_waits_as_a_whole(
     inbox.consumer.acknowledge([1], within=transacted)
     transacted.send(texts(OUT, ["out"]))
     done = committed(transacted)
-    stepped.turns()
+    stepped.run_reactor()
     if then == "close":
         session.close()
         transacted.close()
@@ -292,7 +292,7 @@ def test_a_transaction_that_only_acknowledges_goes_ahead(
     fill(stepped)
     inbox.consumer.acknowledge_through(2)
     done.append(committed(transacted))
-    stepped.settle()
+    stepped.run_until_idle()
     assert ([one.well for one in done], stepped.bodies, sent.results) == ([True, True], [], [])
 
 
@@ -325,7 +325,7 @@ def test_one_durable_subscription_takes_in_a_transaction_what_another_takes_with
     one.consumer.acknowledge([1], within=transacted)
     transacted.send(texts(OUT, ["out"]))
     done = committed(transacted)
-    stepped.turns()
+    stepped.run_reactor()
     two.consumer.acknowledge([1])
     fill(stepped)
     assert (stepped.bodies, len(stepped.disk.owed), done.results) == (["x"], 1, [])
@@ -389,7 +389,7 @@ def test_how_often_a_dead_message_was_tried_is_known_until_its_copy_is_stored(
     if before:
         stepped.store.fill()
         send(stepped, "finds no room")
-        stepped.settle()
+        stepped.run_until_idle()
     inbox.consumer.reject([1], 0)
     for _ in range(5):
         stepped.clock.advance(0)
@@ -407,9 +407,9 @@ def test_no_count_of_tries_stays_of_what_one_subscriber_took_while_it_had_no_roo
 ) -> None:
     sessions = [stepped.connect(client).session(Mode.INDIVIDUAL) for client in ("a", "b")]
     first, _ = [stepped.consume(session, T, durable_name="d") for session in sessions]
-    stepped.settle()
+    stepped.run_until_idle()
     send(stepped, "x", destination=T)
-    stepped.turns()
+    stepped.run_reactor()
     first.consumer.reject([1], 0)
     for _ in range(5):
         stepped.clock.advance(0)
@@ -501,14 +501,14 @@ def test_who_repeats_what_waits_for_room_waits_too(
     outcomes.append(committed(second) if mode is Mode.TRANSACTED else told(second))
     if not known:
         fill(stepped)
-    stepped.settle()
+    stepped.run_until_idle()
     assert [one.results for one in outcomes] == [[], []]
     make_room(stepped)
     assert all(one.well for one in outcomes)
     assert stepped.bodies == ["a"]
     third = stepped.session()
     third.send([bearing("a")])
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.bodies == ["a"]
 
 
@@ -546,7 +546,7 @@ def test_while_the_disk_is_full_a_branch_that_sends_is_not_prepared(
     stepped.store.fill()
     xa.sends(xid(1), Q, ["x"])
     refused = ask(xa.resource.prepare(xid(1)))
-    stepped.settle()
+    stepped.run_until_idle()
     (error,) = refused.results
     assert isinstance(error, XAError)
     assert error.code == RBROLLBACK
@@ -554,7 +554,7 @@ def test_while_the_disk_is_full_a_branch_that_sends_is_not_prepared(
     assert xa.recover() == []
     xa.sends(xid(2), Q, ["y"])
     at_once = ask(xa.resource.commit(xid(2), True))
-    stepped.settle()
+    stepped.run_until_idle()
     assert at_once.results == []
     make_room(stepped)
     assert at_once.well
@@ -614,7 +614,7 @@ def test_a_receipt_after_an_acknowledgement_waits_for_what_was_sent_before_it(
     """SEND without a receipt is on its way to the disk, ACK gathers, and a receipt is asked for."""
     inbox = outstanding(stepped, individual, "in")
     individual.send(texts(OUT, ["out"]))
-    stepped.turns()
+    stepped.run_reactor()
     inbox.consumer.acknowledge([1])
     both = told(individual)
     fill(stepped)
@@ -629,12 +629,12 @@ def test_an_acknowledgement_in_a_batch_without_room_is_not_confirmed_before_it_i
     inbox = outstanding(stepped, individual, "in")
     inbox.consumer.acknowledge([1])
     send(stepped, "too much")
-    stepped.turns()
+    stepped.run_reactor()
     stepped.store.step(full=True)
     later = told(individual)
-    stepped.turns()
+    stepped.run_reactor()
     assert (stepped.bodies, later.results) == (["in"], [])
-    stepped.settle()
+    stepped.run_until_idle()
     assert (stepped.bodies, later.well) == ([], True)
 
 
@@ -650,7 +650,7 @@ def test_a_branch_that_repeats_what_waits_for_room_does_not_become_prepared(
     xa.session.send([bearing("a")])
     xa.end(xid(1))
     asked = ask(xa.resource.prepare(xid(1)))
-    stepped.settle()
+    stepped.run_until_idle()
     assert original.results == []
     assert not asked.well, "its message is nowhere"
 
@@ -679,5 +679,5 @@ def test_a_branch_that_sends_to_a_temporary_queue_needs_no_room(
     stepped.store.fill()
     xa.sends(xid(1), reply, ["x"])
     asked = ask(xa.resource.prepare(xid(1)))
-    stepped.settle()
+    stepped.run_until_idle()
     assert asked.well

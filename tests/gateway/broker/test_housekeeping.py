@@ -20,7 +20,7 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.brokers import Inbox
-from tests.gateway.broker.stepping import SlowClock, Stepped, in_each_pass, texts
+from tests.gateway.broker.stepped_broker import SlowClock, Stepped, in_each_pass, texts
 
 REAP_S = 10
 
@@ -60,7 +60,7 @@ def living() -> dict[type, int]:
 def test_many_destinations_go_a_few_in_each_turn(stepped: Stepped, kind: Kind) -> None:
     for number in range(300):
         stepped.consume(stepped.session(), Destination(kind, f"d{number}")).consumer.close()
-    stepped.settle()
+    stepped.run_until_idle()
     assert len(stepped.broker.destinations) == 300
     assert isinstance(stepped.clock, SlowClock)
     # Two looks at the clock are all that a turn has time for.

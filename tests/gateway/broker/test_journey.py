@@ -22,9 +22,9 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Mode
 from gateway.opened_broker import tell
-from tests.gateway.broker.branching import OTHER, Branching, branched, fill, xid
 from tests.gateway.broker.brokers import text
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
+from tests.gateway.broker.xa_branches import OTHER, Branching, branched, fill, xid
 from tests.gateway.journal.reading import Event, Line, events_of, journeys
 
 Q = Queue("q")
@@ -90,7 +90,7 @@ def test_what_is_not_stored_is_produced_delivered_acknowledged_and_deleted(
 ) -> None:
     inbox = stepped.consume(stepped.session(), Q, name="s1")
     messages = sent(stepped, Q, 1000, persistent=False)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.acknowledge_through(inbox, 1000)
     assert [line["steps"] for line in journal.lines] == [
         ["produced"],
@@ -122,18 +122,18 @@ def test_what_is_stored_is_told_when_it_is_durable(stepped: Stepped, journal: Re
     session.send(messages)
     told = Told()
     session.completion(told)
-    stepped.turns()
+    stepped.run_reactor()
     assert [line["steps"] for line in journal.lines] == [["produced"]]
-    stepped.settle()
+    stepped.run_until_idle()
     assert told.well
     assert [line["steps"] for line in journal.lines] == [["produced"], ["stored"], ["confirmed"]]
     assert [line.get("connection") for line in journal.lines] == [1, None, 1]
     inbox = stepped.receive(stepped.session(), Q)
     journal.clear()
     inbox.consumer.acknowledge_through(3)
-    stepped.turns()
+    stepped.run_reactor()
     assert [line["steps"] for line in journal.lines] == [["acknowledged"]]
-    stepped.settle()
+    stepped.run_until_idle()
     assert [line["steps"] for line in journal.lines] == [["acknowledged"], ["deleted"]]
     assert set(journal.steps) == set(ids(messages))
 
@@ -173,7 +173,7 @@ def test_several_runs_of_one_turn_are_one_line(stepped: Stepped, journal: Record
 
 def test_a_transaction_is_told_when_it_is_committed(stepped: Stepped, journal: Recorded) -> None:
     sent(stepped, Q, 2)
-    stepped.settle()
+    stepped.run_until_idle()
     session = stepped.session(Mode.TRANSACTED)
     inbox = stepped.receive(session, Q)
     journal.clear()
@@ -194,7 +194,7 @@ def test_a_rollback_returns_and_delivers_again(stepped: Stepped, journal: Record
     inbox = stepped.receive(session, Q)
     inbox.consumer.acknowledge_through(2)
     session.rollback(Told())
-    stepped.settle()
+    stepped.run_until_idle()
     assert journal.steps == each(
         messages, "produced", "routed", "delivered", "returned", "routed", "redelivered"
     )
@@ -209,7 +209,7 @@ def test_what_comes_again_is_told_apart_from_what_comes_first(
     stepped.receive(session, Q)
     session.close()
     messages += sent(stepped, Q, 1, persistent=False)
-    stepped.settle()
+    stepped.run_until_idle()
     journal.clear()
     stepped.receive(stepped.session(), Q)
     assert journal.steps == {
@@ -256,7 +256,7 @@ def test_what_is_sent_after_one_with_an_id_of_its_own_is_numbers_again(
     foreign.message_id = "ID:elsewhere"
     run = [text(Q, "a", persistent=False), foreign, text(Q, "c", persistent=False)]
     stepped.session(Mode.AUTO).send(run)
-    stepped.settle()
+    stepped.run_until_idle()
     assert journal.lines[-1]["ids"] == ids(run)
     later = sent(stepped, Q, 2, persistent=False)
     inbox = stepped.receive(stepped.session(), Q, credit=3)
@@ -271,7 +271,7 @@ def test_after_a_restart_ids_are_those_that_messages_have(stepped: Stepped) -> N
     foreign.message_id = "ID:elsewhere"
     run = [text(Q, "a"), foreign, text(Q, "c")]
     stepped.session(Mode.AUTO).send(run)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.restart()
     journal = record(stepped)
     new = sent(stepped, Q, 1)
@@ -283,7 +283,7 @@ def test_after_a_restart_ids_are_those_that_messages_have(stepped: Stepped) -> N
 
 def test_what_expires_is_told_with_its_reason(stepped: Stepped, journal: Recorded) -> None:
     messages = sent(stepped, Q, 2, expires=stepped.now_ms + 1000)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.later(120)
     assert [event.id for event in journal.events if event.step == "expired"] == ids(messages)
     (line,) = [line for line in journal.lines if "expired" in line["steps"]]
@@ -302,7 +302,7 @@ def test_each_subscription_of_a_topic_has_its_own(stepped: Stepped, journal: Rec
     first = stepped.consume(durable, T, durable_name="d")
     stepped.consume(stepped.session(Mode.AUTO), T, name="n")
     messages = sent(stepped, T, 2)
-    stepped.settle()
+    stepped.run_until_idle()
     mine = [event for event in journal.events if event.line.get("subscription") == "n"]
     assert journeys(mine) == each(messages, "routed", "delivered", "acknowledged", "deleted")
     stepped.acknowledge_through(first, 2)
@@ -321,7 +321,7 @@ def test_a_queue_routes_by_the_selector_of_the_consumer_it_chooses(
     stepped.consume(stepped.session(Mode.AUTO), plain, name="plain")
     messages = {kind: sent(stepped, Q, 2, properties={"kind": kind}) for kind in kinds}
     sent(stepped, plain, 1)
-    stepped.settle()
+    stepped.run_until_idle()
     routed = [event for event in journal.events if event.step == "routed"]
     for kind, selector in kinds.items():
         mine = [event for event in routed if event.line["subscription"] == kind]
@@ -339,7 +339,7 @@ def test_a_topic_routes_on_arrival_also_to_a_subscriber_that_is_away(
     stepped.consume(session, T, **selected).consumer.close()
     messages = [text(T, str(n), properties={"n": n}) for n in range(4)]
     stepped.session(Mode.AUTO).send(messages)
-    stepped.settle()
+    stepped.run_until_idle()
     routed = [event for event in journal.events if event.step == "routed"]
     assert [event.id for event in routed] == ids(messages[2:])
     assert {(event.line["subscription"], event.line["selector"]) for event in routed} == {
@@ -376,7 +376,7 @@ def test_a_pattern_has_messages_of_several_topics(stepped: Stepped, journal: Rec
     inbox = stepped.consume(stepped.session(), Topic("t.*"), name="w")
     for name in "aba":
         sent(stepped, Topic(f"t.{name}"), 1)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.acknowledge_through(inbox, 3)
     truth = {message.message_id: str(message.headers.destination) for message in inbox.messages}
     assert {event.id: event.line["destination"] for event in journal.events} == truth
@@ -388,7 +388,7 @@ def test_a_pattern_has_messages_of_several_topics(stepped: Stepped, journal: Rec
 
 def test_a_topic_without_subscriptions_keeps_nothing(stepped: Stepped, journal: Recorded) -> None:
     messages = sent(stepped, T, 2)
-    stepped.settle()
+    stepped.run_until_idle()
     assert journal.steps == each(messages, "produced", "deleted")
 
 
@@ -403,11 +403,11 @@ def test_a_purge_is_told_also_of_what_is_in_the_store_only(stepped: Stepped) -> 
     foreign.message_id = "ID:elsewhere"
     run = [text(Q, "a"), foreign]
     stepped.session(Mode.AUTO).send(run)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.restart()
     journal = record(stepped)
     more = sent(stepped, Q, 2, persistent=False)
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.remove(stepped.broker.queue(Q))
     deleted = [event for event in journal.events if event.step == "deleted"]
     assert {event.id for event in deleted} == set(ids(run + more))
@@ -419,13 +419,13 @@ def test_below_all_only_the_dead_are_told(stepped: Stepped, level: Level) -> Non
     journal = record(stepped, level)
     inbox = stepped.consume(stepped.session(), Q)
     messages = sent(stepped, Q, 2)
-    stepped.settle()
+    stepped.run_until_idle()
     inbox.consumer.reject([1], dead=DeadReason.ERROR)
     stepped.acknowledge(inbox, [2])
     assert journal.steps == {messages[0].message_id: ["dead"]}
     record(stepped, Level.OFF)
     sent(stepped, Q, 1)
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.broker.journey is None
     assert stepped.broker.dead_letters.journal is None
 
@@ -434,7 +434,7 @@ def test_headers_and_bodies_where_they_are_wanted(stepped: Stepped) -> None:
     journal = record(stepped, headers=True, bodies=True)
     message = text(Q, "hé", persistent=False, type="greeting", properties={"n": 5, "yes": True})
     stepped.session(Mode.AUTO).send([message])
-    stepped.settle()
+    stepped.run_until_idle()
     (line,) = journal.lines
     (headers,) = line["headers"]
     assert headers.pop(HEAD)
@@ -457,7 +457,7 @@ def test_what_a_limit_gives_up_is_told(tmp_path: Path) -> None:
         queue.properties, max_num_msgs=1, limit_behavior=LimitBehavior.REMOVE_OLDEST
     )
     messages = sent(stepped, Q, 3, persistent=False)
-    stepped.settle()
+    stepped.run_until_idle()
     dead = [event for event in journal.events if event.step == "dead"]
     assert [event.id for event in dead] == ids(messages[:2])
     assert {event.line["reason"] for event in dead} == {"OLDEST"}
@@ -510,7 +510,7 @@ def test_a_branch_that_was_prepared(tmp_path: Path, commit: bool, restart: bool)
         xa.commit(xid(1))
     else:
         xa.rollback(xid(1))
-    stepped.settle()
+    stepped.run_until_idle()
     others = journeys(
         event for event in journal.events if event.line["destination"] == "queue:other"
     )
@@ -560,9 +560,9 @@ def test_an_acknowledgement_is_confirmed_with_its_receipt_once_it_is_durable(
     told = Told()
     inbox.consumer.acknowledge([3])
     session.completion(told)
-    stepped.turns()
+    stepped.run_reactor()
     assert "acknowledgement confirmed" not in journal.steps[messages[2].message_id]
-    stepped.settle()
+    stepped.run_until_idle()
     assert told.well
     assert journal.steps == each(messages, "acknowledged", "deleted", "acknowledgement confirmed")
     assert journal.lines[-1]["subscription"] == "s1"

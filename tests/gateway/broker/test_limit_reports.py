@@ -18,7 +18,7 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import MessageRejected
 from gateway.messaging.provider import Mode, Session
 from tests.gateway.broker.brokers import Inbox, text
-from tests.gateway.broker.stepping import Stepped
+from tests.gateway.broker.stepped_broker import Stepped
 
 Q = Queue("q")
 BEGINS = "queue:q is at its limit and begins to hold its senders back: maxNumMsgs is 2"
@@ -72,10 +72,10 @@ def consumer(stepped: Stepped, destination: Destination = Q) -> Inbox:
 
 def take(stepped: Stepped, inbox: Inbox) -> None:
     """Acknowledge all that was delivered."""
-    stepped.settle()
+    stepped.run_until_idle()
     inbox.consumer.acknowledge(inbox.numbers)
     inbox.clear()
-    stepped.settle()
+    stepped.run_until_idle()
 
 
 def fill(stepped: Stepped, session: Session, destination: Destination = Q) -> None:
@@ -186,7 +186,7 @@ def test_of_many_destinations_that_come_and_go_at_once_the_log_has_the_first_and
     session = stepped.session()
     for number in range(NAMED + 30):
         stepped.consume(session, Queue(f"q{number}")).consumer.close()
-    stepped.settle()
+    stepped.run_until_idle()
     assert taken(uses) == [
         f"queue:q{number} is made, because user 'guest' uses it" for number in range(NAMED)
     ]
@@ -215,7 +215,7 @@ def test_the_number_of_those_that_came_last_is_told_before_the_end(
     for number in range(NAMED + 3):
         stepped.consume(session, Queue(f"q{number}"))
     stepped.broker.close(lambda: None)
-    stepped.turns()
+    stepped.run_reactor()
     assert taken(uses)[NAMED:] == [
         "3 more destinations are made in a second, because clients use them"
     ]

@@ -6,7 +6,7 @@ from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue
 from gateway.messaging.provider import Session
-from tests.gateway.broker.stepping import Stepped, texts
+from tests.gateway.broker.stepped_broker import Stepped, texts
 
 Q = Queue("q")
 DMQ = Queue("mq.sys.dmq")
@@ -20,7 +20,7 @@ def test_many_refused_for_good_are_buried_in_slices(stepped: Stepped, individual
     inbox.consumer.reject(inbox.numbers, dead=DeadReason.UNDELIVERABLE)
     assert stepped.broker.queue(DMQ).count == BLOCK
     assert stepped.broker.queue(Q).count == COUNT - BLOCK, "what is not buried yet still counts"
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.broker.queue(Q).count == 0
     dead = stepped.receive(individual, DMQ, credit=COUNT + 1)
     assert [int(body) for body in dead.texts] == list(range(COUNT))

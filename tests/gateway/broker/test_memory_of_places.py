@@ -15,7 +15,7 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, NoRoom
 from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Mode
-from tests.gateway.broker.stepping import Stepped, texts
+from tests.gateway.broker.stepped_broker import Stepped, texts
 
 
 class Rig(Stepped):
@@ -82,10 +82,10 @@ def test_a_durable_subscription_counts_until_it_is_removed(tmp_path: Path) -> No
         lambda *given: None,
         lambda error: None,
     ).close()
-    rig.settle()
+    rig.run_until_idle()
     assert rig.standing == of_destination("t") + of_subscription("a = 'b'"), "it was redefined"
     connection.unsubscribe("d")
-    rig.settle()
+    rig.run_until_idle()
     assert rig.standing == of_destination("t")
 
 
@@ -166,12 +166,12 @@ def test_a_message_counts_with_its_headers_and_gives_back_the_same(tmp_path: Pat
     assert 60_000 < message.weight < 120_000, "as measured: 67 to 82 KB"
     session = rig.session()
     session.send([message, plain])
-    rig.settle()
+    rig.run_until_idle()
     assert message.size < 6000, "limits count what they did"
     assert rig.window.used == message.weight + plain.weight
     transacted = rig.session(Mode.TRANSACTED)
     inbox = rig.consume(transacted, Queue("q"))
-    rig.settle()
+    rig.run_until_idle()
     assert (rig.window.used, rig.window.unacknowledged) == (0, message.weight + plain.weight)
     inbox.consumer.acknowledge_through(2)
     assert (rig.window.unacknowledged, rig.window.transactions) == (
@@ -179,5 +179,5 @@ def test_a_message_counts_with_its_headers_and_gives_back_the_same(tmp_path: Pat
         message.weight + plain.weight,
     )
     transacted.commit(lambda error: None)
-    rig.settle()
+    rig.run_until_idle()
     assert rig.window.transactions == 0

@@ -25,7 +25,7 @@ from gateway.messaging.provider import Connection, Mode, Session
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.gateway.broker.brokers import text
 from tests.gateway.broker.step_store import Disk
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 Q = Queue("q")
 
@@ -81,7 +81,7 @@ def test_what_was_not_persistent_is_gone_and_so_are_its_destinations_numbers_not
     assert stepped.disk.rows
     stepped.restart()
     assert stepped.broker.queue(Q).count == 0
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.disk.rows == {}
 
 
@@ -173,7 +173,7 @@ def test_a_seq_is_never_used_again(stepped: Stepped) -> None:
 
 
 def test_seqs_are_reserved_ahead_of_their_use(stepped: Stepped, session: Session) -> None:
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.broker.numbering.last = stepped.disk.next_seq - RESERVE // 2
     stepped.send(texts(Q, ["x"]), session)
     assert stepped.disk.next_seq > stepped.broker.numbering.last + RESERVE // 2
@@ -199,7 +199,7 @@ def test_what_belongs_to_nothing_is_removed(stepped: Stepped, session: Session) 
     }
     disk.next_seq = 1_000
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     assert disk.rows.keys() == {owed_seq, queue_seq}
     assert 99 not in disk.destinations
     assert (disk.owed, set(disk.redeliveries)) == ({(number, owed_seq)}, {(0, queue_seq)})
@@ -244,13 +244,13 @@ def test_a_queue_that_was_being_removed_is_removed_after_a_crash(stepped: Steppe
     """Its messages are deleted slice by slice, so a crash leaves some of them."""
     for number in range(2_000):
         stepped.session().send(texts(Q, [number]))
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.broker.remove(stepped.broker.queue(Q))
-    stepped.turns()
+    stepped.run_reactor()
     stepped.store.step()
     assert len(stepped.disk.rows) > 0
     stepped.restart()
-    stepped.settle()
+    stepped.run_until_idle()
     assert (stepped.disk.rows, stepped.disk.destinations) == ({}, {})
     assert stepped.broker.find(Q) is None
 
@@ -321,7 +321,7 @@ def test_what_was_being_committed_when_the_process_died_is_there_whole_or_not_at
     inbox.consumer.acknowledge([1], within=transacted)
     transacted.send(texts(Queue("out"), ["made"]))
     transacted.commit(told)
-    stepped.turns()
+    stepped.run_reactor()
     before = stepped.bodies
     stepped.store.step()
     assert (before, stepped.bodies) == (["taken"], ["made"])

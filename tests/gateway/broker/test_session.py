@@ -27,7 +27,7 @@ from gateway.messaging.errors import (
     UnknownDelivery,
 )
 from gateway.messaging.provider import Connection, Mode, Session
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 Q, OUT, LIMITED = Queue("q"), Queue("out"), Queue("limited")
 
@@ -59,7 +59,7 @@ def test_many_arrivals_behind_a_commit_are_not_moved_one_by_one(stepped: Stepped
         plain.send(texts(Q, [number], persistent=False))
     queue = stepped.broker.queue(Q)
     assert (queue.coming, queue.count) == (3_001, 0)
-    stepped.settle()
+    stepped.run_until_idle()
     assert (queue.coming, queue.coming_octets, queue.count) == (0, 0, 3_001)
     inbox = stepped.receive(plain, Q, credit=4_000)
     assert inbox.texts == ["first", *(str(number) for number in range(3_000))]
@@ -117,12 +117,12 @@ def test_rejections_in_a_transaction_take_effect_with_its_commit(
     dead = stepped.broker.queue(Queue("mq.sys.dmq"))
     assert dead.count == 0
     transacted.commit(told)
-    stepped.settle()
+    stepped.run_until_idle()
     assert (told.well, dead.count) == (True, 1)
     assert (inbox.texts, inbox.attempts) == (["dead", "again", "taken", "again"], [1, 1, 1, 2])
     inbox.consumer.reject([4], dead=DeadReason.ERROR)
     transacted.rollback(Told())
-    stepped.settle()
+    stepped.run_until_idle()
     assert (dead.count, inbox.attempts[-1]) == (1, 3)
 
 
@@ -158,7 +158,7 @@ def test_a_commit_on_its_way_to_a_queue_that_is_removed_arrives_nowhere(stepped:
     transacted.send(texts(Q, ["1"]))
     transacted.commit(told)
     plain.send(texts(Q, ["2"]))
-    stepped.turns()
+    stepped.run_reactor()
     stepped.remove(stepped.broker.queue(Q))
     assert (told.well, stepped.empty, stepped.disk.destinations) == (True, True, {})
     assert stepped.broker.memory.used == 0
@@ -192,7 +192,7 @@ def test_senders_are_let_go_together_and_held_again_if_one_fills_it(tmp_path: Pa
     for number, (sender, one) in enumerate(zip(senders, told, strict=True)):
         sender.send(texts(LIMITED, [f"{number}{index}" for index in range(3)]))
         sender.completion(one)
-    stepped.settle()
+    stepped.run_until_idle()
     assert not any(sender.writable() for sender in senders)
     resumed: list[int] = []
 
@@ -216,7 +216,7 @@ def test_senders_are_let_go_together_and_held_again_if_one_fills_it(tmp_path: Pa
 def test_a_busy_disk_holds_a_sender_back_only_while_it_waits_for_it(stepped: Stepped) -> None:
     busy, other = stepped.session(), stepped.session()
     busy.send(texts(Q, ["x"]))
-    stepped.turns()
+    stepped.run_reactor()
     busy.send(texts(Q, ["x" * MOST_WAITING, "x"]))
     assert (busy.writable(), other.writable()) == (False, True)
     other.send(texts(Q, ["y"], persistent=False))
@@ -226,7 +226,7 @@ def test_a_busy_disk_holds_a_sender_back_only_while_it_waits_for_it(stepped: Ste
     resumed: list[Session] = []
     for session in (busy, other):
         session.on_writable(partial(resumed.append, session))
-    stepped.settle()
+    stepped.run_until_idle()
     assert resumed == [busy, other]
 
 
@@ -239,7 +239,7 @@ def test_a_sender_that_closes_while_it_is_held_is_told_and_forgotten(tmp_path: P
         session.send(texts(LIMITED, range(3)))
         session.completion(one)
     sender.on_writable(lambda: resumed.append(1))
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.close(sender)
     assert isinstance(told.results[0], ProviderUnavailable)
     inbox = stepped.receive(other, LIMITED)
@@ -258,13 +258,13 @@ def test_senders_are_let_go_whatever_makes_the_room(tmp_path: Path, how: str) ->
     other.completion(Told())
     sender.send(texts(LIMITED, ["d"], persistent=False))
     sender.completion(told)
-    stepped.turns()
+    stepped.run_reactor()
     assert not sender.writable()
     if how == "purged":
         purge(stepped.broker.queue(LIMITED), lambda count: None)
     else:
         stepped.broker.remove(stepped.broker.queue(LIMITED))
-    stepped.settle()
+    stepped.run_until_idle()
     assert (sender.writable(), told.well) == (True, True)
 
 
@@ -274,7 +274,7 @@ def test_a_transaction_holds_its_sender_back_too(tmp_path: Path) -> None:
     told = Told()
     transacted.send(texts(LIMITED, range(5)))
     transacted.commit(told)
-    stepped.settle()
+    stepped.run_until_idle()
     assert (told.well, transacted.writable()) == (True, False)
     inbox = stepped.receive(stepped.session(), LIMITED)
     stepped.acknowledge_through(inbox, 5)
@@ -321,7 +321,7 @@ def test_a_consumer_that_is_over_is_forgotten_with_its_last_settlement(
 ) -> None:
     individual.send(texts(Q, range(4)))
     inboxes = [stepped.consume(individual, Q, credit=2) for _ in range(2)]
-    stepped.settle()
+    stepped.run_until_idle()
     for inbox in inboxes:
         inbox.consumer.close(requeue=False)
         assert individual.has(inbox.consumer)  # type: ignore[attr-defined]
@@ -351,7 +351,7 @@ def test_times_are_those_of_the_call_though_the_reactor_slept_before_it(
     run = texts(Q, ["x"])
     individual.send(run)
     assert run[0].timestamp == stepped.now_ms
-    stepped.settle()
+    stepped.run_until_idle()
     stepped.clock.rightNow += 1_000
     stepped.reject(inbox, [1], delay_ms=500)
     assert len(inbox.messages) == 1
@@ -366,11 +366,11 @@ def test_a_failure_that_is_final_is_told_to_everyone(stepped: Stepped) -> None:
     sender.completion(told[0])
     transacted.send(texts(Q, ["y"]))
     transacted.commit(told[1])
-    stepped.turns()
+    stepped.run_reactor()
     sender.send(texts(Q, ["z"]))
     sender.completion(told[2])
     stepped.store.fail()
-    stepped.turns()
+    stepped.run_reactor()
     assert [isinstance(one.results[0], StorageFailed) for one in told] == [True] * 3
     assert len(stepped.failures) == 1
     with pytest.raises(MessageRejected):
@@ -400,7 +400,7 @@ def test_a_queue_that_was_removed_before_its_commit_holds_nobody_back(tmp_path: 
     stepped.turn.begin()
     stepped.broker.remove(queue)
     stepped.turn.end()
-    stepped.settle()
+    stepped.run_until_idle()
     assert told.well
     assert queue.at_limit(), "the other transaction has what was there"
     assert sender.writable()

@@ -15,9 +15,9 @@ from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 from gateway.messaging.turn import Turn
-from tests.gateway.broker.administering import administration, outcome
+from tests.gateway.broker.administration import administration, outcome
 from tests.gateway.broker.brokers import with_properties
-from tests.gateway.broker.stepping import SlowClock, Stepped, Told
+from tests.gateway.broker.stepped_broker import SlowClock, Stepped, Told
 
 Q = Queue("q")
 T = Topic("t")
@@ -136,7 +136,7 @@ def test_a_pass_asks_about_a_few_messages_only(tmp_path: Path) -> None:
     slow.session().send(coloured(Q, 40))
     slow.turn.end()
     assert len(red.texts) < 4
-    slow.settle()
+    slow.run_until_idle()
     assert red.texts == reds(40)
 
 
@@ -183,7 +183,7 @@ def test_subscriptions_get_what_they_want_in_order(slow: Slow, durable: str | No
     assert (red.texts, blue.texts, len(everything.texts)) == ([*reds(40), "0"], blues(40), 41)
     for inbox, count in ((red, 15), (blue, 26), (everything, 41)):
         inbox.consumer.acknowledge_through(count)
-    slow.settle()
+    slow.run_until_idle()
     assert (slow.empty, slow.broker.topic(T).count) == (True, 0)
 
 
@@ -192,7 +192,7 @@ def test_a_transaction_reaches_subscriptions_whole(slow: Slow) -> None:
     session = slow.session(Mode.TRANSACTED)
     session.send(coloured(T, 40))
     session.commit(lambda error: None)
-    slow.settle()
+    slow.run_until_idle()
     assert red.texts == reds(40)
 
 
@@ -221,7 +221,7 @@ def test_a_process_that_ends_before_the_selector_was_asked_delivers_nothing_else
         slow.store.step()
     assert len(slow.bodies) > 30, "it was to end while most had not been looked at"
     slow.restart()
-    slow.settle()
+    slow.run_until_idle()
     inbox = slow.receive(slow.session(client_id="r"), T, durable_name="d", selector=RED)
     assert (inbox.texts, slow.bodies) == (reds(40), reds(40))
     slow.acknowledge_through(inbox, 14)
@@ -237,7 +237,7 @@ def test_a_subscription_that_ends_meanwhile_loses_nothing_that_it_wanted(tmp_pat
     slow.turn.end()
     connection.close()
     slow.connect("r").unsubscribe("d")
-    slow.settle()
+    slow.run_until_idle()
     assert slow.broker.topic(T).count == 0
     assert set(slow.bodies) >= set(reds(40))
     assert slow.broker.queue(Queue("mq.sys.dmq")).count == len(slow.bodies) <= 40

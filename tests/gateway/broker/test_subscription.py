@@ -14,7 +14,7 @@ from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessagingError
 from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.brokers import Inbox, with_properties
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 T = Topic("t")
 DMQ = Queue("mq.sys.dmq")
@@ -88,7 +88,7 @@ def test_what_waits_for_a_subscription_that_ends_is_deleted_unread(
     read = small.store.fetches
     for each in slow:
         each.close()
-    small.settle()
+    small.run_until_idle()
     assert (small.store.fetches, small.empty) == (read, True)
     assert (small.broker.topic(T).count, small.broker.topic(T).octets) == (0, 0)
     assert small.broker.memory.used == 0
@@ -101,7 +101,7 @@ def test_subscriptions_that_end_wait_for_the_commits_of_others(small: Stepped) -
     small.send_each(texts(T, range(6_000), persistent=False), session)
     slow.close()
     for _ in range(100):
-        small.turns()
+        small.run_reactor()
     # The disk has answered nothing yet: one batch is with it, and one that is full waits.
     assert small.store.asked == 1
     assert small.broker.commits.number <= small.broker.commits.durable + 3
@@ -125,7 +125,7 @@ def test_those_who_are_behind_share_rows_with_those_who_are_durable(
         small.grant(inbox, 60)
         assert inbox.texts == [str(number) for number in range(60)]
         inbox.consumer.acknowledge_through(60)
-    small.settle()
+    small.run_until_idle()
     assert len(small.broker.rows.shared) == 0
     connection, inbox = take_up(small, "a")
     assert inbox.texts == [str(number) for number in range(60)]
@@ -150,7 +150,7 @@ def test_deliveries_may_be_settled_after_the_subscription_has_ended(
     inbox = stepped.consume(session, T, credit=3)
     stepped.send(texts(T, range(5)))
     inbox.consumer.close(requeue=False)
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.broker.topic(T).count == 3
     inbox.consumer.acknowledge_through(1)
     assert stepped.broker.topic(T).count == 2
@@ -168,7 +168,7 @@ def test_what_a_transaction_took_of_an_ended_subscription_is_settled_by_its_roll
     session.close()
     assert stepped.broker.topic(T).count == 2
     transacted.rollback(Told())
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.broker.topic(T).count == 0
 
 
@@ -211,7 +211,7 @@ def test_durable_subscriptions_are_there_after_a_restart_with_all_they_had(
     assert found["distant"].texts == [str(number) for number in range(8)]
     for inbox in found.values():
         inbox.consumer.acknowledge_through(len(inbox.messages))
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.empty
     assert stepped.disk.subscriptions.keys() == {
         subscription.number for subscription in stepped.broker.durables.values()
@@ -236,7 +236,7 @@ def test_a_pattern_that_nobody_names_any_more_leaves_the_store(stepped: Stepped)
         connection = stepped.connect(client_id)
         done: list[object] = []
         connection.unsubscribe("d").addCallback(done.append)
-        stepped.settle()
+        stepped.run_until_idle()
         assert done == [None]
         connection.close()
         assert len(stepped.disk.destinations) == rows
@@ -275,7 +275,7 @@ def test_a_redefined_subscription_gives_up_all_it_had_block_by_block(
     inbox.consumer.acknowledge_through(1)
     if use_dmq:
         dead.consumer.acknowledge_through(700)
-    small.settle()
+    small.run_until_idle()
     assert (small.empty, small.broker.topic(T).count) == (True, 0)
 
 
@@ -284,16 +284,16 @@ def test_a_redefinition_that_a_crash_cut_short_is_finished(small: Stepped) -> No
     small.send_each(texts(T, range(700)))
     connection = small.connect("a")
     small.consume(connection.session(Mode.CLIENT), T, durable_name="d", selector="x = 1")
-    small.turns()
+    small.run_reactor()
     small.store.step()
-    small.turns()
+    small.run_reactor()
     small.store.step()
     assert len(small.disk.subscriptions) == 2, (
         "both are there, and the old one has not given up all"
     )
     assert small.disk.owed
     small.restart(little())
-    small.settle()
+    small.run_until_idle()
     assert (len(small.disk.subscriptions), small.disk.owed) == (1, set())
     _, inbox = take_up(small, "a", selector="x = 1")
     assert inbox.texts == []
@@ -310,14 +310,14 @@ def test_a_removal_that_is_told_is_durable_and_one_that_a_crash_cut_short_is_not
     small.send_each(texts(T, range(700)))
     done: list[object] = []
     small.connect("a").unsubscribe("d").addCallback(done.append)
-    small.turns()
+    small.run_reactor()
     small.store.step()
     assert done == []
     small.restart(little())
-    small.settle()
+    small.run_until_idle()
     assert len(small.disk.subscriptions) == 1
     small.connect("a").unsubscribe("d").addCallback(done.append)
-    small.settle()
+    small.run_until_idle()
     assert (done, small.disk.subscriptions, small.disk.owed) == ([None], {}, set())
 
 
@@ -346,7 +346,7 @@ def test_the_tries_of_one_who_is_not_durable_are_not_stored(stepped: Stepped) ->
     inbox = stepped.consume(session, T)
     stepped.send(texts(T, ["x"]))
     session.recover()
-    stepped.settle()
+    stepped.run_until_idle()
     assert (inbox.attempts, stepped.disk.redeliveries) == ([1, 2], {})
 
 
@@ -378,7 +378,7 @@ def test_a_temporary_topic_does_not_come_back_when_what_was_sent_to_it_is_settle
     session, transacted = connection.session(Mode.CLIENT), connection.session(Mode.TRANSACTED)
     inbox = stepped.consume(session, temporary)
     stepped.session().send(texts(temporary, ["x"]))
-    stepped.turns()
+    stepped.run_reactor()
     inbox.consumer.acknowledge([1], within=transacted)
     told: list[MessagingError | None] = []
     transacted.commit(told.append)
@@ -400,9 +400,9 @@ def test_what_the_selector_was_never_asked_about_is_not_dead_after_a_restart(
     session = stepped.session()
     session.send(texts(Topic("t"), ["unwanted"], properties={"a": 2}, expires=expires))
     session.send(texts(Topic("t"), ["wanted"], properties={"a": 1}, expires=expires))
-    stepped.turns()
+    stepped.run_reactor()
     stepped.broker.selector_time.close()
-    stepped.settle()
+    stepped.run_until_idle()
     assert stepped.bodies == ["unwanted", "wanted"]
     monkeypatch.undo()
     stepped.restart()

@@ -11,7 +11,7 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, MessageRejected
 from gateway.messaging.provider import Mode
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 LIMITED, FREE = Topic("t.limited"), Topic("t.free")
 
@@ -89,7 +89,7 @@ def test_flow_control_holds_senders_until_subscribers_have_taken(tmp_path: Path)
     told = Told()
     sender.send(texts(LIMITED, range(5)))
     sender.completion(told)
-    stepped.settle()
+    stepped.run_until_idle()
     assert not sender.writable()
     stepped.acknowledge(inbox, [1])
     assert told.results == [], "the limit is reached still"

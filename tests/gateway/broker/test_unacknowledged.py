@@ -13,8 +13,8 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Credentials, Mode, Vote
-from tests.gateway.broker.branching import Branching, xid
-from tests.gateway.broker.stepping import Stepped, Told, texts
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
+from tests.gateway.broker.xa_branches import Branching, xid
 
 Q, T = Queue("q"), Topic("t")
 _BODY = "x" * 50_000
@@ -34,7 +34,7 @@ class Rig(Stepped):
     def fill(self, count: int, body: str = _BODY) -> None:
         session = self.session()
         session.send(texts(Q, [body] * count))
-        self.settle()
+        self.run_until_idle()
         session.close()
 
 
@@ -42,16 +42,16 @@ def test_a_consumer_that_acknowledges_nothing_gets_half_of_what_there_is(tmp_pat
     rig = Rig(tmp_path)
     rig.fill(20)
     inbox = rig.consume(rig.session(), Q, octets=100_000)
-    rig.settle()
+    rig.run_until_idle()
     while (count := len(inbox.messages)) < 20:
         inbox.consumer.grant(0, 100_000)
-        rig.settle()
+        rig.run_until_idle()
         if len(inbox.messages) == count:
             break
     assert 200_000 <= rig.window.unacknowledged < 400_000
     assert len(rig.broker.unacknowledged.held_back) == 1
     late = rig.consume(rig.session(), Q, octets=1)
-    rig.settle()
+    rig.run_until_idle()
     assert len(late.messages) == 1, "others get theirs"
     while len(inbox.messages) < 19:
         count = len(inbox.messages)
@@ -69,11 +69,11 @@ def test_who_is_held_back_goes_on_when_others_acknowledge(tmp_path: Path) -> Non
     rig = Rig(tmp_path, 250_000)
     rig.fill(3)
     greedy = rig.consume(rig.session(), Q, octets=150_000)
-    rig.settle()
+    rig.run_until_idle()
     assert len(greedy.messages) == 3
     rig.fill(4)
     other = rig.consume(rig.session(), Q, octets=60_000)
-    rig.settle()
+    rig.run_until_idle()
     assert len(other.messages) == 2
     other.consumer.grant(0, 100_000)
     rig.later(1)
@@ -88,16 +88,16 @@ def test_a_consumer_with_a_selector_is_held_back_too(tmp_path: Path) -> None:
     rig = Rig(tmp_path, 250_000)
     session = rig.session()
     session.send(texts(Q, [_BODY] * 10, type="red"))
-    rig.settle()
+    rig.run_until_idle()
     inbox = rig.consume(rig.session(), Q, octets=1, selector="JMSType = 'red'")
     for _ in range(10):
-        rig.settle()
+        rig.run_until_idle()
         inbox.consumer.grant(0, len(_BODY))
     assert 1 < len(inbox.messages) < 5
     inbox.consumer.acknowledge_through(inbox.numbers[-1])
     inbox.consumer.grant(0, len(_BODY))
     count = len(inbox.messages)
-    rig.settle()
+    rig.run_until_idle()
     assert len(inbox.messages) > count
 
 
@@ -105,7 +105,7 @@ def test_a_message_that_is_too_large_for_all_is_delivered_and_told_of(tmp_path: 
     rig = Rig(tmp_path, 250_000)
     rig.fill(2, "x" * 300_000)
     inbox = rig.consume(rig.session(), Q)
-    rig.settle()
+    rig.run_until_idle()
     assert len(inbox.messages) >= 1
     assert rig.pressed
 
@@ -114,7 +114,7 @@ def test_small_messages_are_never_held_back(tmp_path: Path) -> None:
     rig = Rig(tmp_path, 0)
     rig.fill(50, "small")
     inbox = rig.consume(rig.session(), Q)
-    rig.settle()
+    rig.run_until_idle()
     assert len(inbox.messages) == 50
 
 
@@ -122,7 +122,7 @@ def test_what_several_subscribers_have_counts_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     inboxes = [rig.consume(rig.session(), T) for _ in range(5)]
     rig.session().send(texts(T, [_BODY]))
-    rig.settle()
+    rig.run_until_idle()
     assert all(len(inbox.messages) == 1 for inbox in inboxes)
     assert 50_000 < rig.window.unacknowledged < 60_000
     for inbox in inboxes:
@@ -137,7 +137,7 @@ def test_whatever_settles_it_nothing_is_counted_any_more(tmp_path: Path, how: st
     connection = rig.connect()
     session = connection.session(Mode.INDIVIDUAL)
     inbox = rig.consume(session, Q)
-    rig.settle()
+    rig.run_until_idle()
     assert rig.window.unacknowledged >= 3 * (50_000 + OVERHEAD)
     inbox.consumer.stop()
     if how == "acknowledge":
@@ -165,16 +165,16 @@ def test_transactions_of_this_process_count_and_those_of_clients_count_elsewhere
         rig.fill(1)
         session = connection.session(Mode.TRANSACTED)
         inbox = rig.consume(session, Q)
-        rig.settle()
+        rig.run_until_idle()
         for end in (session.rollback, session.commit):
             session.send(texts(T, [_BODY]))
             inbox.consumer.acknowledge_through(inbox.numbers[-1])
             assert rig.window.transactions == (0 if not counts else _taken(inbox.messages[:1]) * 2)
             end(Told())
-            rig.settle()
+            rig.run_until_idle()
             assert rig.window.transactions == 0
         session.close()
-        rig.settle()
+        rig.run_until_idle()
     assert rig.window.unacknowledged == 0
 
 
@@ -190,7 +190,7 @@ def test_the_work_of_a_branch_counts_until_it_is_over(tmp_path: Path, end: str) 
     rig.fill(1)
     xa = Branching(rig)
     inbox = xa.consume(Q)
-    rig.settle()
+    rig.run_until_idle()
     assert rig.window.unacknowledged > 50_000
     one = xid(1)
     xa.start(one)
@@ -201,7 +201,7 @@ def test_the_work_of_a_branch_counts_until_it_is_over(tmp_path: Path, end: str) 
     assert rig.window.unacknowledged == 0
     if end == "closed":
         xa.connection.close()
-        rig.settle()
+        rig.run_until_idle()
         assert rig.window.transactions == 0
         return
     xa.end(one)

@@ -16,7 +16,7 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.brokers import text
-from tests.gateway.broker.stepping import Stepped, all_of, in_each_pass, texts
+from tests.gateway.broker.stepped_broker import Stepped, all_of, in_each_pass, texts
 
 TOPICS = 300
 REAP_S = 10
@@ -78,7 +78,7 @@ def test_ending_one_looks_at_no_destinations_in_the_same_turn(stepped: Stepped) 
     for destination in (SHOP, Topic("shop.a")):
         inbox = stepped.consume(session, destination)
         inbox.consumer.close()
-        stepped.settle()
+        stepped.run_until_idle()
 
 
 def test_making_one_asks_the_access_rules_about_no_topic_that_gets_no_message(

@@ -12,8 +12,9 @@ from twisted.internet.defer import Deferred
 
 from gateway.messaging.errors import NotSupported, ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Vote, Xid
-from tests.gateway.broker.administering import outcome
-from tests.gateway.broker.branching import (
+from tests.gateway.broker.administration import outcome
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
+from tests.gateway.broker.xa_branches import (
     DUPID,
     INVAL,
     NOTA,
@@ -27,7 +28,6 @@ from tests.gateway.broker.branching import (
     waiting,
     xid,
 )
-from tests.gateway.broker.stepping import Stepped, Told, texts
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_without_work_there_is_no_second_phase(stepped: Stepped, xa: Branching) 
 def test_nothing_is_done_outside_of_a_branch(stepped: Stepped, xa: Branching) -> None:
     fill(stepped, 2)
     inbox = xa.consume(Q)
-    stepped.settle()
+    stepped.run_until_idle()
     assert inbox.texts == ["0", "1"], "deliveries are made all the same"
     with pytest.raises(NotSupported, match="send outside of a branch"):
         xa.session.send(texts(Q, ["x"]))
@@ -229,9 +229,9 @@ def test_calls_for_one_branch_wait_for_one_another(stepped: Stepped, xa: Branchi
     xa.resource.rollback(xid(1)).addCallbacks(
         lambda _: again(None), lambda failure: again(failure.value)
     )
-    stepped.turns()
+    stepped.run_reactor()
     assert (prepared.results, committed.results, xa.resource.recover().result) == ([], [], [])
-    stepped.settle()
+    stepped.run_until_idle()
     assert (prepared.well, committed.well) == (True, True)
     (error,) = again.results
     assert isinstance(error, XAError)

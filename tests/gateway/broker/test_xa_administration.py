@@ -12,8 +12,9 @@ import pytest
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.xa.administration import BranchAdministration
 from gateway.messaging.provider import ConsumerSpec
-from tests.gateway.broker.administering import administration, outcome
-from tests.gateway.broker.branching import (
+from tests.gateway.broker.administration import administration, outcome
+from tests.gateway.broker.stepped_broker import Stepped, texts
+from tests.gateway.broker.xa_branches import (
     NOTA,
     OTHER,
     PROTO,
@@ -26,7 +27,6 @@ from tests.gateway.broker.branching import (
     waiting,
     xid,
 )
-from tests.gateway.broker.stepping import Stepped, texts
 
 HEURRB, HEURCOM = 6, 7
 XID = "5354.676c6f62616c2031.6272616e6368"
@@ -182,7 +182,7 @@ def test_a_durable_subscription_may_be_destroyed_with_what_is_locked(
         xa.commit(xid(1))
     else:
         xa.rollback(xid(1))
-    stepped.settle()
+    stepped.run_until_idle()
     assert [row.body for row in stepped.disk.rows.values()] == [b"2"], (
         "the dead message queue has what waited"
     )

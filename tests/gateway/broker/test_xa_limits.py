@@ -9,7 +9,8 @@ import pytest
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.errors import MessageRejected, TransactionTooLarge, XAError
 from gateway.messaging.provider import Flags
-from tests.gateway.broker.branching import (
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
+from tests.gateway.broker.xa_branches import (
     BLOCKING,
     NOTA,
     OTHER,
@@ -25,7 +26,6 @@ from tests.gateway.broker.branching import (
     waiting,
     xid,
 )
-from tests.gateway.broker.stepping import Stepped, Told, texts
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_sender_is_held_back_by_what_it_has_prepared(stepped: Stepped, xa: Bra
     assert not xa.session.writable()
     resumed = Told()
     xa.session.on_writable(lambda: resumed(None))
-    stepped.settle()
+    stepped.run_until_idle()
     assert resumed.results == []
     xa.rollback(xid(1))
     assert resumed.well
@@ -160,9 +160,9 @@ def test_a_broken_disk_leaves_the_outcome_open(stepped: Stepped, xa: Branching) 
     xa.resource.prepare(xid(1)).addCallbacks(
         lambda _: told(None), lambda failure: told(failure.value)
     )
-    stepped.turns()
+    stepped.run_reactor()
     stepped.store.fail()
-    stepped.turns()
+    stepped.run_reactor()
     (error,) = told.results
     assert isinstance(error, XAError)
     assert (error.code, len(stepped.failures)) == (RMFAIL, 1)

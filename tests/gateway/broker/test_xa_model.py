@@ -41,8 +41,8 @@ from gateway.messaging.provider import (
     Xid,
 )
 from gateway.messaging.xa import xid_text
-from tests.gateway.broker.administering import administration, outcome
-from tests.gateway.broker.stepping import Stepped, texts
+from tests.gateway.broker.administration import administration, outcome
+from tests.gateway.broker.stepped_broker import Stepped, texts
 
 A, B, T = Queue("a"), Queue("b"), Topic("t")
 #: Where messages of each destination wait; the topic has one durable subscription.
@@ -139,7 +139,7 @@ class BranchModel(RuleBasedStateMachine):
 
     def open_sessions(self) -> None:
         self.sessions = [self.open_session(index) for index in range(SESSIONS)]
-        self.stepped.settle()
+        self.stepped.run_until_idle()
 
     def open_session(self, index: int) -> _Session:
         connection = self.stepped.connect(f"client {index}")
@@ -228,7 +228,7 @@ class BranchModel(RuleBasedStateMachine):
     def recovered(self, resource: XAResource) -> set[Xid]:
         found: list[Xid] = []
         resource.recover().addCallback(found.extend)
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         return set(found)
 
     def has(self, state: str) -> bool:
@@ -337,7 +337,7 @@ class BranchModel(RuleBasedStateMachine):
         reader = self.sessions[index].readers.get(place)
         if reader is not None:
             reader.consumer.grant(credit)
-            self.stepped.turns()
+            self.stepped.run_reactor()
 
     @rule(index=st.integers(0, SESSIONS - 1), place=st.sampled_from(PLACES), data=st.data())
     def acknowledge(self, index: int, place: Destination, data: st.DataObject) -> None:
@@ -467,7 +467,7 @@ class BranchModel(RuleBasedStateMachine):
         session = self.sessions[index]
         self.closed(session)
         session.connection.close()
-        self.stepped.turns()
+        self.stepped.run_reactor()
         self.sessions[index] = self.open_session(index)
 
     def closed(self, session: _Session) -> None:
@@ -495,21 +495,21 @@ class BranchModel(RuleBasedStateMachine):
     @rule(full=st.sampled_from([False, False, True]))
     def step(self, full: bool) -> None:
         self.stepped.store.step(full)
-        self.stepped.turns()
+        self.stepped.run_reactor()
 
     def rest(self) -> None:
         """Everything that was asked for is done; the disk has room."""
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         self.stepped.store.make_room()
-        self.stepped.settle()
+        self.stepped.run_until_idle()
 
     @rule()
     def room(self) -> None:
         self.stepped.store.make_room()
-        self.stepped.turns()
+        self.stepped.run_reactor()
 
     @rule()
-    def settle(self) -> None:
+    def run_until_idle(self) -> None:
         self.rest()
         assert not [branch for branch in self.branches if branch.asked], "a call was not answered"
         recovered = self.recovered(self.sessions[0].resource)
@@ -618,14 +618,14 @@ class BranchModel(RuleBasedStateMachine):
             inbox = self.stepped.consume(
                 session, place, credit=10_000, durable_name="d" if place == T else None
             )
-            self.stepped.settle()
+            self.stepped.run_until_idle()
             seqs = [message.seq for message in inbox.messages]
             assert seqs == sorted(set(seqs))
             assert not seen.intersection(inbox.texts)
             seen.update(inbox.texts)
             session.close()
         connection.close()
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         return seen
 
     @invariant()
@@ -650,7 +650,7 @@ class BranchModel(RuleBasedStateMachine):
         """Once everyone is back, everything ends, and nothing is left."""
         try:
             if hasattr(self, "sessions"):
-                self.stepped.settle()
+                self.stepped.run_until_idle()
                 self.crash()
                 resource = self.sessions[0].resource
                 for branch in list(self.branches):

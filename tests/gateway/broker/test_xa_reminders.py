@@ -10,8 +10,8 @@ import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.xa import registry
-from tests.gateway.broker.branching import OTHER, Branching, Q, branched, fill, xid
-from tests.gateway.broker.stepping import Stepped, texts
+from tests.gateway.broker.stepped_broker import Stepped, texts
+from tests.gateway.broker.xa_branches import OTHER, Branching, Q, branched, fill, xid
 
 HOUR = 3600
 XID = "5354.676c6f62616c2031.6272616e6368"

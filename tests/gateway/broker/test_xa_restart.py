@@ -17,7 +17,9 @@ from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.store.interface import StoreDamaged, StoreError
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import ConsumerSpec, Flags, Vote
-from tests.gateway.broker.branching import (
+from tests.gateway.broker.brokers import Deployment
+from tests.gateway.broker.stepped_broker import Stepped, Told, texts
+from tests.gateway.broker.xa_branches import (
     NOTA,
     OTHER,
     TOPIC,
@@ -29,8 +31,6 @@ from tests.gateway.broker.branching import (
     waiting,
     xid,
 )
-from tests.gateway.broker.brokers import Deployment
-from tests.gateway.broker.stepping import Stepped, Told, texts
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_the_topics_of_a_branch_after_a_restart(stepped: Stepped) -> None:
     assert (named.texts, wild.texts, plain.texts) == (["0", "1", "held"], ["1", "held"], ["held"])
     for inbox in (named, wild, plain):
         inbox.consumer.acknowledge_through(inbox.numbers[-1])
-    stepped.settle()
+    stepped.run_until_idle()
     assert (stepped.empty, stepped.broker.topic(TOPIC).count) == (True, 0)
 
 
@@ -150,7 +150,7 @@ def test_a_subscription_that_is_removed_takes_what_is_locked_with_it(stepped: St
         told = Told()
         again = stepped.connect("c")
         again.unsubscribe("d").addCallback(told)
-        stepped.settle()
+        stepped.run_until_idle()
         assert told.well
     xa = Branching(stepped)
     xa.commit(xid(1))
@@ -158,7 +158,7 @@ def test_a_subscription_that_is_removed_takes_what_is_locked_with_it(stepped: St
     xa = Branching(stepped)
     assert xa.recover() == [xid(2)]
     xa.rollback(xid(2))
-    stepped.settle()
+    stepped.run_until_idle()
     assert (stepped.empty, stepped.disk.branches) == (True, {})
 
 

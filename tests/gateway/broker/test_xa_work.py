@@ -13,7 +13,8 @@ from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import DuplicateInDoubt, MessageRejected, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, ConsumerSpec, Flags, Mode, Session, Vote
-from tests.gateway.broker.branching import (
+from tests.gateway.broker.stepped_broker import Stepped, Told, all_of, texts
+from tests.gateway.broker.xa_branches import (
     NOTA,
     OTHER,
     PROTO,
@@ -27,7 +28,6 @@ from tests.gateway.broker.branching import (
     waiting,
     xid,
 )
-from tests.gateway.broker.stepping import Stepped, Told, all_of, texts
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
     other = Branching(stepped)
     xa.start(xid(1))
     other.start(xid(1), Flags.JOIN)
-    stepped.settle()
+    stepped.run_until_idle()
     inbox.consumer.acknowledge_through(2)
     other.session.send(texts(OTHER, inbox.texts))
     other.end(xid(1))
@@ -49,7 +49,7 @@ def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
     assert stepped.bodies == ["0", "1"]
     told = Told()
     other.resource.commit(xid(1), True).addCallback(told)
-    stepped.turns()
+    stepped.run_reactor()
     assert stepped.bodies == ["0", "1"]
     stepped.store.step()
     assert [row.body.decode() for row in stepped.disk.rows.values()] == ["0", "1"]
@@ -57,7 +57,7 @@ def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
     assert {names[row.destination] for row in stepped.disk.rows.values()} == {"other"}, (
         "both or none"
     )
-    stepped.settle()
+    stepped.run_until_idle()
     assert told.well
     assert waiting(stepped, OTHER) == ["0", "1"]
 
@@ -119,7 +119,7 @@ def test_a_rollback_gives_back_what_was_only_received_too(stepped: Stepped, xa: 
     xa.acknowledges(xid(1), inbox, 2)
     inbox.clear()
     xa.rollback(xid(1))
-    stepped.settle()
+    stepped.run_until_idle()
     assert (inbox.texts, inbox.attempts) == (["0", "1", "2", "3"], [2, 2, 2, 2])
 
 
@@ -146,7 +146,7 @@ def test_recover_of_the_session_leaves_what_is_acknowledged(
     xa.takes(xid(1), inbox, 1)
     inbox.clear()
     xa.session.recover()
-    stepped.settle()
+    stepped.run_until_idle()
     assert (inbox.texts, inbox.attempts) == (["1", "2"], [2, 2])
     xa.end_and_commit(xid(1))
     xa.session.close()
@@ -172,7 +172,7 @@ def test_a_consumer_with_a_selector_sees_what_took_its_place_behind_where_it_loo
     xa.prepares(xid(1), Q, ["red"], properties={"colour": "red"})
     inbox = stepped.consume(stepped.session(), Q, selector="colour = 'red'")
     fill(stepped, 2)
-    stepped.settle()
+    stepped.run_until_idle()
     assert inbox.texts == []
     xa.commit(xid(1))
     assert inbox.texts == ["red"]
@@ -196,9 +196,9 @@ def test_a_topic_has_its_subscribers_at_the_commit(stepped: Stepped, xa: Branchi
     plain.consumer.acknowledge_through(1)
     before.grant(1)
     before.start()
-    stepped.settle()
+    stepped.run_until_idle()
     before.acknowledge_through(1)
-    stepped.settle()
+    stepped.run_until_idle()
     assert (stepped.empty, stepped.broker.topic(TOPIC).count) == (True, 0)
 
 
@@ -249,7 +249,7 @@ def test_a_branch_without_preparation_ends_with_its_session(
     xa.start(xid(1))
     other.start(xid(1), Flags.JOIN)
     other.session.send(texts(OTHER, ["never"]))
-    stepped.settle()
+    stepped.run_until_idle()
     inbox.consumer.acknowledge_through(2)
     xa.end(xid(1))
     xa.session.close()
@@ -270,7 +270,7 @@ def test_a_preparation_under_way_does_not_end_with_its_session(
     votes: list[Vote] = []
     xa.resource.prepare(xid(1)).addCallback(votes.append)
     xa.connection.close()
-    stepped.settle()
+    stepped.run_until_idle()
     assert votes == [Vote.OK]
     other = Branching(stepped)
     assert other.recover() == [xid(1)]

@@ -35,8 +35,8 @@ from gateway.messaging.message import BodyType, Headers, Message, Unreadable
 from gateway.messaging.provider import ConsumerSpec, Mode
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.values import Int
-from tests.bridge import linking
-from tests.bridge.linking import Rig, clock
+from tests.bridge import link_pair
+from tests.bridge.link_pair import Rig, clock
 from tests.bridge.providers.jms import native
 from tests.bridge.providers.jms.branches import left, provider_at
 from tests.bridge.providers.jms.stubs import (
@@ -115,14 +115,14 @@ def _no_transformer(name: str, setting: str) -> MessageTransformer:
 @pytest_twisted.async_yield_fixture
 async def links(tmp_path: Path) -> AsyncIterator[FromActiveMQ]:
     server = await deferToThread(activemq)
-    rig = await linking.rig(tmp_path)
-    log = Logger(namespace="bridge.test", observer=linking._Observer(rig))
+    rig = await link_pair.rig(tmp_path)
+    log = Logger(namespace="bridge.test", observer=link_pair._Observer(rig))
     made = FromActiveMQ(rig, server.openwire_port, log)
     yield made
     for link in rig.links:
         await link.stop()
     await made.queues.stop()
-    await linking.close(rig)
+    await link_pair.close(rig)
 
 
 @pytest.mark.parametrize("kind", ["map", "stream", "object", "text"])

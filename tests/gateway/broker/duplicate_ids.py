@@ -8,7 +8,7 @@ from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Session
 from tests.gateway.broker.brokers import text
-from tests.gateway.broker.stepping import Stepped, Told
+from tests.gateway.broker.stepped_broker import Stepped, Told
 
 Q = Queue("q")
 
@@ -36,10 +36,10 @@ def rest(stepped: Stepped, destination: Destination = Q) -> list[str]:
     """What waits there, taken."""
     session = stepped.session()
     inbox = stepped.consume(session, destination)
-    stepped.settle()
+    stepped.run_until_idle()
     bodies = inbox.texts
     if inbox.numbers:
         inbox.consumer.acknowledge_through(inbox.numbers[-1])
     session.close()
-    stepped.settle()
+    stepped.run_until_idle()
     return bodies

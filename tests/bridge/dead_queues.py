@@ -27,7 +27,7 @@ from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import Credentials, Mode
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.values import Short
-from tests.gateway.broker.stepping import Stepped
+from tests.gateway.broker.stepped_broker import Stepped
 
 BUILT_IN = BUILT_IN_DMQ_DESTINATION
 FACTORY = model.ConnectionFactory("cf")
@@ -137,17 +137,17 @@ class Graveyard:
     def bury(self, dead: DeadMessage | None = None) -> Doing:
         """Begin, and do what is due now."""
         burying = self.burying(dead)
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         return burying
 
     def start(self) -> None:
         starting = Doing(self.queues.start())
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         assert starting.results == [True]
 
     def stop(self) -> None:
         stopping = Doing(self.queues.stop())
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         assert stopping.results == [True]
 
     def has(self, client_id: str) -> bool:
@@ -165,11 +165,11 @@ class Graveyard:
         """What is in a queue; it is taken out."""
         session = self.stepped.session(Mode.CLIENT)
         inbox = self.stepped.consume(session, destination)
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         if inbox.numbers:
             inbox.consumer.acknowledge_through(inbox.numbers[-1])
         inbox.consumer.close()
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         return inbox.messages
 
     def lines(self, level: str = "") -> list[str]:

@@ -12,7 +12,7 @@ from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.views import DestinationView
 from gateway.broker.settings import BrokerOptions
-from tests.gateway.broker.stepping import Stepped
+from tests.gateway.broker.stepped_broker import Stepped
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def outcome(stepped: Stepped, asked: Deferred[T]) -> T:
     """What comes of it once reactor and disk have done all there is; raises what it fails with."""
     results: list[T | Failure] = []
     asked.addBoth(results.append)
-    stepped.settle()
+    stepped.run_until_idle()
     (result,) = results
     if isinstance(result, Failure):
         result.raiseException()

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from bridge.xa.coordinator import Recovered, Transaction
-from tests.bridge.xa.machines import MemoryStorage, Process
+from tests.bridge.xa.coordinator_process import MemoryStorage, Process
 from tests.bridge.xa.resource_managers import ResourceManager, Session
 
 

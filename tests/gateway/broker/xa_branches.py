@@ -14,9 +14,9 @@ from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, XASession, Xid
-from tests.gateway.broker.administering import outcome
+from tests.gateway.broker.administration import outcome
 from tests.gateway.broker.brokers import Inbox
-from tests.gateway.broker.stepping import Stepped, texts
+from tests.gateway.broker.stepped_broker import Stepped, texts
 
 Q, OTHER, TOPIC = Queue("q"), Queue("other"), Topic("t")
 #: Both hold three messages; one refuses more, the other holds senders back.
@@ -53,7 +53,7 @@ def fill(stepped: Stepped, count: int, destination: Destination = Q) -> None:
     """Send ``0``, ``1``, ... outside of branches."""
     session = stepped.session()
     session.send(texts(destination, range(count)))
-    stepped.settle()
+    stepped.run_until_idle()
     session.close()
 
 
@@ -114,7 +114,7 @@ class Branching:
     def takes(self, xid: Xid, inbox: Inbox, number: int) -> None:
         """Acknowledge through this delivery in a new branch."""
         self.start(xid)
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         inbox.consumer.acknowledge_through(number)
 
     def acknowledges(self, xid: Xid, inbox: Inbox, number: int = 0) -> None:
@@ -123,7 +123,7 @@ class Branching:
         :param number: through this delivery; 0 is the last.
         """
         self.start(xid)
-        self.stepped.settle()
+        self.stepped.run_until_idle()
         inbox.consumer.acknowledge_through(number or inbox.numbers[-1])
         self.end(xid)
 
@@ -153,8 +153,8 @@ def waiting(stepped: Stepped, destination: Destination) -> list[str]:
     """What a plain consumer is given now; it is given back."""
     session = stepped.session()
     inbox = stepped.consume(session, destination)
-    stepped.settle()
+    stepped.run_until_idle()
     found = inbox.texts
     session.close()
-    stepped.settle()
+    stepped.run_until_idle()
     return found

@@ -143,66 +143,66 @@ class Stepped:
     def receive(self, session: Session, destination: Destination, **given: Any) -> Inbox:
         """As :meth:`consume`, and settle: the inbox has what waits."""
         inbox = self.consume(session, destination, **given)
-        self.settle()
+        self.run_until_idle()
         return inbox
 
     def send(self, messages: Sequence[Message], session: Session | None = None) -> None:
         """Send, in a session of its own unless one is given, and settle."""
         (self.session() if session is None else session).send(messages)
-        self.settle()
+        self.run_until_idle()
 
     def send_each(self, messages: Sequence[Message], session: Session | None = None) -> None:
         """As :meth:`send`, each message in a call of its own."""
         session = self.session() if session is None else session
         for message in messages:
             session.send([message])
-        self.settle()
+        self.run_until_idle()
 
     def acknowledge_through(self, inbox: Inbox, number: int) -> None:
         """Acknowledge through this delivery, and settle."""
         inbox.consumer.acknowledge_through(number)
-        self.settle()
+        self.run_until_idle()
 
     def acknowledge(self, inbox: Inbox, numbers: Sequence[int]) -> None:
         """Acknowledge these deliveries, and settle."""
         inbox.consumer.acknowledge(numbers)
-        self.settle()
+        self.run_until_idle()
 
     def reject(self, inbox: Inbox, numbers: Sequence[int], **how: Any) -> None:
         """Reject these deliveries, and settle."""
         inbox.consumer.reject(numbers, **how)
-        self.settle()
+        self.run_until_idle()
 
     def remove(self, physical: PhysicalQueue | PhysicalTopic) -> None:
         """Remove a destination, and settle."""
         self.broker.remove(physical)
-        self.settle()
+        self.run_until_idle()
 
     def complete(self, session: Session) -> Told:
         """Ask for a completion, and settle. :returns: what the session was told."""
         told = Told()
         session.completion(told)
-        self.settle()
+        self.run_until_idle()
         return told
 
     def grant(self, inbox: Inbox, messages: int) -> None:
         """Grant credit for more messages, and settle."""
         inbox.consumer.grant(messages)
-        self.settle()
+        self.run_until_idle()
 
     def close(self, what: Session | Connection) -> None:
         """Close a session or a connection, and settle."""
         what.close()
-        self.settle()
+        self.run_until_idle()
 
     def commit(self, session: Session) -> Told:
         """Commit, and settle. :returns: what the session was told."""
         told = Told()
         session.commit(told)
-        self.settle()
+        self.run_until_idle()
         return told
 
-    def turns(self) -> None:
+    def run_reactor(self) -> None:
         """Let the reactor do what is due now, and hand off to the disk what is to go there."""
         for _ in range(20):
             self.clock.advance(0)
@@ -210,18 +210,18 @@ class Stepped:
         for _ in range(10):
             self.clock.advance(0)
 
-    def settle(self) -> None:
+    def run_until_idle(self) -> None:
         """Let reactor and disk do all there is."""
-        self.turns()
+        self.run_reactor()
         while self.store.busy:
             self.store.step()
-            self.turns()
+            self.run_reactor()
 
     def later(self, seconds: float, times: int = 1) -> None:
         """Let so many seconds pass, so many times over, and settle after each."""
         for _ in range(times):
             self.clock.advance(seconds)
-            self.settle()
+            self.run_until_idle()
 
     @property
     def now_ms(self) -> int:
