@@ -16,8 +16,8 @@ guide's order:
    (:meth:`Transfer._outgoing`).
 
 Steps 7, acknowledgement, and 8, the line in the log, are of batches: :mod:`bridge.link.pump` has
-them, and the order in which steps of several messages are taken. Knows no connection: where to send
-is a name here, and looking one up is the caller's. Only that waits, so all else is done at once.
+them, and the order in which steps of several messages are taken. Has no connection. A ``ref-name``
+is looked up by the caller, which is the only step that waits.
 """
 
 from __future__ import annotations

@@ -94,9 +94,7 @@ def with_remedy(error: BaseException) -> str:
 
 
 class Refusals:
-    """Dead messages that the target refuses: logged once a minute.
-
-    As long as the reason is the same.
+    """Log dead messages that the target refuses, once a minute by reason.
 
     :param record: is given each one as the link's last error.
     """

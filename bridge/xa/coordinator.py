@@ -175,9 +175,7 @@ class Coordinator:
         return counts
 
     def commit(self, id: str) -> Deferred[None]:
-        """Take an operator's word that the branches that WAIT are committed.
-
-        Or never will be. Stop waiting for them.
+        """Treat the branches that WAIT as committed, as an operator says so.
 
         For a resource manager that will not come back, or where the branch was committed by hand. If
         it comes back with the branch nevertheless, the branch is committed; a month later, or after

@@ -141,7 +141,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Separated:
-    """Others by the name of a resource manager turned out to be another one.
+    """One name leads to several resource managers.
 
     :param rm: what it is called from now on.
     """
@@ -216,10 +216,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A broker that may be the branch's resource manager does not hold it.
-
-    Or another by the same name.
-    """
+    """The resource manager, or its namesake, does not know the branch."""
 
     branch: int
 

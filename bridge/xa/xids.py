@@ -1,6 +1,4 @@
-"""Make ids of transactions and branches, and recognize our own.
-
-Among those of other coordinators.
+"""Make ids of transactions and branches, and tell ours from others'.
 
 A global id (``gtrid``, at most 64 octets) is::
 

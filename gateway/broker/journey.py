@@ -298,7 +298,7 @@ class Journey:
     def acknowledged(
         self, session: Confirmable, consumer: EmbeddedConsumer, messages: Sequence[Message]
     ) -> None:
-        """Note messages that a consumer has acknowledged, and that are about to be settled.
+        """Note acknowledged messages, which are about to be settled.
 
         They are settled in the same section of the group commit.
         """

@@ -110,7 +110,7 @@ class Schedule:
 
     @property
     def waiting(self) -> bool:
-        """Whether something that was asked for by :meth:`one_step_of_all_a_turn` is not done."""
+        """Whether :meth:`one_step_of_all_a_turn` has work left."""
         return bool(self._waiting) or self._stepping
 
     def close(self) -> None:

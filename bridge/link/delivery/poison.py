@@ -24,8 +24,7 @@ from gateway.messaging.message import Message, Unreadable
 #: How often a message is tried alone. After as many refusals it is dead.
 MOST: Final = 6
 
-#: Of how many messages the refusals are counted, those refused last: a source may deliver them by
-#: turns.
+#: How many messages' refusals are remembered, the latest ones: a source may deliver them by turns.
 KEPT: Final = 1000
 
 #: How many ids of buried messages are kept. Some never come again: another consumer has the

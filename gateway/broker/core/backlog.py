@@ -127,8 +127,7 @@ class Backlog:
         #: Messages that are in the store only, and how many of them are being read back.
         self.behind = 0
         self.reading = 0
-        #: By how much the weight of those may exceed their size, each: the most of those that were
-        #: put there or read back last.
+        #: The largest difference of weight and size among the messages spilled or read back last.
         self.outweighs = OVERHEAD
 
     # --- in

@@ -52,7 +52,7 @@ class Source(Protocol):
         """
 
     def settled(self, messages: Sequence[Message]) -> None:
-        """These, which were released, are taken. The second half."""
+        """Stop counting these: the second half of :meth:`settle`."""
 
     def give_up(self, messages: Sequence[Message]) -> None:
         """Give up outstanding messages of a source that no longer exists.
@@ -79,8 +79,7 @@ class Source(Protocol):
 class QueueOrSubscription(Source, Protocol):
     """Where messages wait: a queue, or a subscription of a topic."""
 
-    #: It is being destroyed and what it has goes to the dead message queue, with this comment;
-    #: None: nothing goes there.
+    #: While it is destroyed, the comment for its dead messages; None if they are deleted.
     dmq_comment: str | None
 
     @property

@@ -20,8 +20,8 @@ from gateway.messaging.message import Message
 #: Messages given up in one turn to make room.
 _REMOVED: Final = 100
 
-#: Messages that were kept and are to take their places, as their destination has them; empty for
-#: none.
+#: What ``accept`` returns for ``enqueue``: a queue's messages, or a topic's subscriptions, each
+#: with its messages and the last seq that its selector saw.
 Accepted: TypeAlias = Sequence[Any]
 
 
@@ -68,7 +68,7 @@ class PhysicalDestination(ABC):
         #: Messages with this seq or a lower one were sent to an earlier destination of the same
         #: name.
         self.since = 0
-        #: No message here with a seq above this one has an id that is not made of its seq.
+        #: Messages with a higher seq have ids that the broker made.
         self.identified = 0
         #: A send or a subscription made it, so it goes when it is no longer used.
         self.auto_created = True

@@ -184,9 +184,8 @@ def _due(place: Dispatched, seq: int) -> None:
 def resume_pause(place: Dispatched, seq: int, size: int, due_ms: int) -> None:
     """Resume the pause of a message that is in the store since a restart.
 
-    That ends at a time of day, the only clock that outlives the process. The clock may have been
-    set back meanwhile, so the pause is no longer than the longest of the destination; or be behind
-    now and put right later, so it is looked at again.
+    That ends at a time of day, the only clock that outlives the process. The clock may have jumped:
+    wait for the destination's longest delay at most, and compare again every ten seconds.
 
     :param due_ms: epoch milliseconds.
     """

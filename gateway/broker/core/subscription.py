@@ -109,14 +109,14 @@ class TopicSubscription:
         self.ended = False
         #: Whether its user may read a topic that the pattern covers.
         self.covers: Callable[[Destination], bool] = _everything
-        #: And the seq of the last message that came before that was known.
+        #: Messages up to this seq came before the rights of its user were known.
         self._unauthorized = 0
         #: Messages whose row is in the store for this subscription's sake though they are not owed
         #: durably.
         self.spilled: Spilled[PhysicalDestination] = Spilled()
         #: Seqs of messages that wait and that the selector was not asked about.
         self._unexamined: set[int] = set()
-        #: Nor was it, since the start, about messages up to this seq, which the store had.
+        #: Messages up to this seq were restored; the selector has not seen them since the start.
         self.restored = 0
         #: A search for what is not wanted is under way, and more has come since it began.
         self._searching = self._more = False

@@ -42,8 +42,8 @@ class PendingBatch:
 
     def __init__(self, number: int) -> None:
         self.batch = Batch(number)
-        #: Inserts that were asked for while batches with these numbers gathered are here. More than
-        #: its own number where it has waited for room on the disk.
+        #: It has the inserts of the batches with these numbers, which are several if it has waited
+        #: for room on the disk.
         self.first = number
         self.last = number
         #: All else that was asked for while batches from this number on gathered is here. Less than

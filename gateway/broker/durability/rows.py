@@ -97,7 +97,7 @@ class Rows:
         self.shared[seq] = self.shared.get(seq, 0) + 1
 
     def release(self, seq: int) -> None:
-        """One subscription less needs the row; the last one's going is its end."""
+        """Drop one reference to the row; the last one deletes it."""
         others = self.shared.get(seq)
         if others is None:
             self._commits.delete(seq)

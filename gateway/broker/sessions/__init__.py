@@ -1,4 +1,1 @@
-"""The broker behind the seam: connections, sessions and consumers.
-
-And what holds senders back.
-"""
+"""The embedded broker's connections and sessions, and its flow control."""

@@ -65,7 +65,7 @@ class Backpressure:
         self._closed = False
 
     def writable(self) -> bool:
-        """Whether nothing does."""
+        """Whether nothing holds the sender back."""
         return (
             not self.blocked
             and not self._crowds_the_disk()

@@ -50,8 +50,8 @@ class SessionCompletions(Completions):
         super().__init__()
         self._commits: Final = commits
         self._soon: Final = soon
-        #: The last batch that gathered when something was done that the session was asked for; and
-        #: the same of what is inserted.
+        #: Numbers of the latest batch with a change of this session, and of the latest with an
+        #: insert of it.
         self.last_batch = 0
         self.last_insert = 0
         #: Those that wait until no destination holds the sender back.

@@ -6,7 +6,7 @@ Owns the registry, the states, the time-outs. What a call does to messages is
 :mod:`gateway.broker.xa.work`'s, which session is associated with what is
 :mod:`gateway.broker.xa.resource`'s.
 
-A call for a branch of which another call is on its way to the disk waits for that. A full disk
+Calls for one branch run one after the other. A full disk
 refuses to prepare a branch that has sent something, which is a rollback, and delays a commit in one
 phase that does.
 """

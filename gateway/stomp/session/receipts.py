@@ -98,7 +98,7 @@ class Receipts:
     def open(self, receipt: str | None, then: Callable[[], None] | None = None) -> Ticket:
         """Take a place for a RECEIPT.
 
-        Without a receipt asked for, it is for the moment when it would have been sent.
+        Without a receipt nothing is sent, but ``then`` is called in order.
         """
         return self.open_frame(
             b"" if receipt is None else receipt_frame(receipt, self.version), then

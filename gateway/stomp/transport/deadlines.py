@@ -29,7 +29,7 @@ from gateway.messaging.clocks import AWAY_S
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import FrameTooSlow
 
-#: How long an ending may take to have its say, the client then to close, and the kernel to do so.
+#: Time limits: to write the last frames, for the client to close, and for the kernel to close.
 ENDING_MS: Final = 5000
 LINGER_MS: Final = 2000
 ABORT_MS: Final = 1000
