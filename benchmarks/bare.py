@@ -91,8 +91,8 @@ def rate(
     All are persistent. The client sends (``OUT``), or receives from a queue that was filled before
     (``IN``).
 
-    :param messages: a multiple of 100; as many come before those that are timed. :param batch: of
-        one transaction.
+    :param messages: a multiple of 100; as many come before those that are timed.
+    :param batch: of one transaction.
     :param name: of a queue not used before; it is empty afterwards.
     :raises Refused: it does not; or what it has sent does not arrive once and in order.
     """

@@ -41,7 +41,8 @@ _PATIENCE = 300.0
 class IntoParquet:
     """A queue of 1 KiB messages, persistent, into Parquet.
 
-    :param partitions: consumers. :param batch: messages of a micro-batch and partition.
+    :param partitions: consumers.
+    :param batch: messages of a micro-batch and partition.
     """
 
     partitions: int = 2

@@ -39,7 +39,8 @@ class Cost:
 class Meter:
     """Runs from its making to :meth:`stop`.
 
-    :param tree: the server. :param further: servers that take part besides.
+    :param tree: the server.
+    :param further: servers that take part besides.
     """
 
     def __init__(self, tree: ProcessTree, further: Sequence[ProcessTree] = ()) -> None:

@@ -122,7 +122,8 @@ class Mover(Peer):
     def prepare(self, route: Route) -> None:
         """Have the brokers run that the route needs.
 
-        :raises Refused: one is not installed. :raises NotReady: one does not start.
+        :raises Refused: one is not installed.
+        :raises NotReady: one does not start.
         """
         self.foreign(route)
 

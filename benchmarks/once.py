@@ -66,7 +66,8 @@ def beside_each_other(
 ) -> list[Measurement]:
     """Move messages with each quality of service.
 
-    :param routes: which differ in nothing else. :param counts: as of :func:`beside_bare`.
+    :param routes: which differ in nothing else.
+    :param counts: as of :func:`beside_bare`.
     :returns: messages a second; for each size, one measurement for each route, in turn.
     :raises Refused: as there.
     """

@@ -35,8 +35,9 @@ def rate(
 
     All are persistent. ``OUT`` sends; ``IN`` receives from a queue that is filled before.
 
-    :param protocol: ``stomp`` or ``jms``. :param batch: messages that are sent in one transaction,
-        or acknowledged at once as far as the provider gives that many; 1: each by itself.
+    :param protocol: ``stomp`` or ``jms``.
+    :param batch: messages that are sent in one transaction, or acknowledged at once as far as the
+        provider gives that many; 1: each by itself.
     :param name: of a queue not used before; it is empty, or given up, afterwards.
     :raises Refused: the provider does not.
     """

@@ -79,8 +79,8 @@ class DeadMessages:
 class Parts:
     """The parts of one bridge; nothing of it is started.
 
-    :param embedded: the broker of this instance. :param jvm: how the JVM is started, asked when it
-        is needed first.
+    :param embedded: the broker of this instance.
+    :param jvm: how the JVM is started, asked when it is needed first.
     :param coordination: of the bridge's transactions.
     :param instance: tells this instance from all others, for the loop guard.
     :param lines: tell the journal.

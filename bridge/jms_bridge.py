@@ -80,7 +80,8 @@ class JMSBridge:
     :param load_transformer: makes a message transformer from the name of its class; the second
         argument says where that was given. May raise anything, whose text is told.
     :param coordination: makes what coordinates its transactions, at each start; raises
-        SettingsError. :param log: what the bridge logs to.
+        SettingsError.
+    :param log: what the bridge logs to.
     :param redaction: is told the passwords that the configuration has, as far as
         :func:`~gateway.instance.redaction.hidden_by_value` goes.
     :param lines: tell the journal.
@@ -499,8 +500,8 @@ class _Steps:
     async def take(self, operation: str, awaited: dict[str, Deferred[Any]], seconds: float) -> None:
         """Wait for these at most so long, and tell of what failed or is late.
 
-        :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param awaited: by what they
-            are called, a link as :func:`key` says.
+        :param operation: ``start``, ``stop``, ``pause`` or ``resume``.
+        :param awaited: by what they are called, a link as :func:`key` says.
         """
         ended = await gather(self._reactor, awaited, max(0.0, seconds), self._failed)
         for name, failure in ended.failures.items():

@@ -100,7 +100,8 @@ class Bridge(Protocol):
 class NotReloadable(Exception):
     """The bridge has no configuration of its own to read again.
 
-    :param name: the bridge's. :param reason: what to do instead.
+    :param name: the bridge's.
+    :param reason: what to do instead.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -110,7 +111,8 @@ class NotReloadable(Exception):
 class UnknownBridge(Exception):
     """There is no bridge of that name, or none of that type and name.
 
-    :param name: the name asked for. :param known: those that there are.
+    :param name: the name asked for.
+    :param known: those that there are.
     """
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
@@ -149,8 +151,8 @@ class NotInTime(Exception):
 class Outcome:
     """What became of one operation on one bridge.
 
-    :param operation: ``start``, ``stop``, ``pause`` or ``resume``. :param error: None when it was
-        done.
+    :param operation: ``start``, ``stop``, ``pause`` or ``resume``.
+    :param error: None when it was done.
     """
 
     bridge: Bridge
@@ -194,8 +196,9 @@ class BridgeServiceManager:
     def matching(self, name: str | None = None, type: str | None = None) -> list[Bridge]:
         """The bridges of a name, of a type in any case, of both, or all.
 
-        :raises UnknownType: there is no such type. :raises UnknownBridge: there is no bridge of that
-            name. :raises OtherType: it is of another type.
+        :raises UnknownType: there is no such type.
+        :raises UnknownBridge: there is no bridge of that name.
+        :raises OtherType: it is of another type.
         """
         wanted = None if type is None else type.upper()
         if type is not None and wanted not in TYPES:
@@ -221,7 +224,8 @@ class BridgeServiceManager:
         """Start or resume, stop, pause, or resume the bridges of :meth:`matching`.
 
         :param operation: ``start``, ``stop``, which takes at most :data:`STOP_S` seconds, ``pause``
-            or ``resume``. :raises Exception: as :meth:`matching`, and for nothing else.
+            or ``resume``.
+        :raises Exception: as :meth:`matching`, and for nothing else.
         """
         outcomes = await self._each(operation, self.matching(name, type), _ASK[operation])
         self._log_failures(outcomes)

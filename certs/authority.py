@@ -80,7 +80,8 @@ def make_key(key_type: KeyType) -> PrivateKey:
 class Authority:
     """A certificate authority. It does not remember what it issued.
 
-    :param certificate: its own certificate. :param key: the key of that certificate.
+    :param certificate: its own certificate.
+    :param key: the key of that certificate.
     """
 
     def __init__(self, certificate: x509.Certificate, key: PrivateKey) -> None:
@@ -93,7 +94,8 @@ class Authority:
     ) -> Authority:
         """A new, self-signed authority, which issues leaf certificates only.
 
-        :param name: its common name. :param key: its key; None makes an EC key.
+        :param name: its common name.
+        :param key: its key; None makes an EC key.
         :raises ValueError: the name cannot be one, or ``days`` is not above 0.
         """
         key = make_key(KeyType.EC) if key is None else key
@@ -134,8 +136,8 @@ class Authority:
         """A certificate for a server. It ends with the authority's at the latest.
 
         :param name: its common name, which clients ignore: they look at ``dns`` and ``ips``.
-        :param dns: host names in ASCII; the first label may be ``*``. :param ips: addresses that
-            clients connect to by number.
+        :param dns: host names in ASCII; the first label may be ``*``.
+        :param ips: addresses that clients connect to by number.
         :param key: its key; None makes an EC key.
         :raises ValueError: a name cannot be one, there is neither a host name nor an address, or
             ``days`` is not above 0.
@@ -151,7 +153,8 @@ class Authority:
     ) -> Issued:
         """A certificate for a client. It ends with the authority's at the latest.
 
-        :param name: its common name, the user's. :param key: its key; None makes an EC key.
+        :param name: its common name, the user's.
+        :param key: its key; None makes an EC key.
         :raises ValueError: the name cannot be one, or ``days`` is not above 0.
         """
         return self._issue(name, Purpose.CLIENT, (), now, days, key)

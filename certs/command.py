@@ -366,7 +366,8 @@ def crl(now: datetime, /, **where: Any) -> None:
 def run(arguments: Sequence[str], now: datetime | None = None) -> int:
     """Run the command.
 
-    :param now: the time; None takes the clock's. :returns: the exit code.
+    :param now: the time; None takes the clock's.
+    :returns: the exit code.
     """
     now = datetime.now(UTC) if now is None else now
     try:

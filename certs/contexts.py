@@ -74,7 +74,8 @@ class ServerFiles:
     """The files of a listener.
 
     :param certificate: the server's certificate, then those between it and the authority, if any.
-    :param key: the private key of the first of them. :param password: decrypts it.
+    :param key: the private key of the first of them.
+    :param password: decrypts it.
     :param authorities: certificates of the authorities whose client certificates are accepted;
         needed to ask for any.
     :param revocations: their revocation lists. Where the file does not exist nothing is revoked;

@@ -36,7 +36,8 @@ _CRL_BEGIN: Final = b"-----BEGIN X509 CRL-----"
 class CertificateFileError(Exception):
     """A file of certificates, keys or revocation lists cannot be used.
 
-    :param path: the file. :param what: what is wrong, and what was expected.
+    :param path: the file.
+    :param what: what is wrong, and what was expected.
     """
 
     def __init__(self, path: Path, what: str) -> None:

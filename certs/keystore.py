@@ -65,8 +65,9 @@ class KeyStoreError(Exception):
 class Entry:
     """A certificate of the key store.
 
-    :param name: ``ca``, ``server`` or a client's name. :param kind: ``ca``, ``server`` or
-        ``client``. :param path: its file.
+    :param name: ``ca``, ``server`` or a client's name.
+    :param kind: ``ca``, ``server`` or ``client``.
+    :param path: its file.
     :param revoked: when it was revoked, or None.
     """
 
@@ -125,8 +126,8 @@ class KeyStore:
     ) -> x509.Certificate:
         """Make the authority, and its empty revocation list.
 
-        :param name: its common name. :param force: replace one that is there; nothing that it
-            issued is trusted any more.
+        :param name: its common name.
+        :param force: replace one that is there; nothing that it issued is trusted any more.
         :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
         """
         with self._changing() as register:
@@ -182,8 +183,8 @@ class KeyStore:
     ) -> x509.Certificate:
         """Make a client's certificate and key.
 
-        :param name: the user that the client connects as. :param passphrase: encrypts the client's
-            key.
+        :param name: the user that the client connects as.
+        :param passphrase: encrypts the client's key.
         :param force: replace those that are there; not needed when the certificate that is there is
             revoked.
         :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
@@ -208,8 +209,8 @@ class KeyStore:
 
         The authority's can be renewed, too: what it issued stays valid.
 
-        :param name: ``ca``, ``server`` or a client's. :param days: None takes the default of its
-            kind.
+        :param name: ``ca``, ``server`` or a client's.
+        :param days: None takes the default of its kind.
         :raises KeyStoreError: it is missing or revoked, or ``days`` cannot be.
         """
         with self._changing() as register:
@@ -239,7 +240,8 @@ class KeyStore:
 
         Also those of the authority's whose files were replaced.
 
-        :param name: ``server`` or a client's. :returns: their serial numbers.
+        :param name: ``server`` or a client's.
+        :returns: their serial numbers.
         :raises KeyStoreError: no certificate has that name.
         """
         with self._changing() as register:

@@ -92,7 +92,8 @@ class Register:
     def add(self, name: str, kind: str, certificate: x509.Certificate, authority: str) -> None:
         """Remember a certificate.
 
-        :param name: under which it can be revoked. :param authority: identifies who issued it.
+        :param name: under which it can be revoked.
+        :param authority: identifies who issued it.
         """
         serial = certificate.serial_number
         expires = certificate.not_valid_after_utc.isoformat()

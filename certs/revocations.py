@@ -22,8 +22,9 @@ from certs.register import Register
 class Difference:
     """What one of the two files lacks.
 
-    :param path: the file. :param text: what is wrong with it, and what to do. :param list_missing:
-        the whole revocation list is missing.
+    :param path: the file.
+    :param text: what is wrong with it, and what to do.
+    :param list_missing: the whole revocation list is missing.
     """
 
     path: Path

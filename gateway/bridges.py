@@ -55,7 +55,8 @@ class UnusableBridge:
 
     Starting it fails and says why.
 
-    :param type: empty where that is what is wrong. :param reason: one line for each reason.
+    :param type: empty where that is what is wrong.
+    :param reason: one line for each reason.
     """
 
     def __init__(self, name: str, type: str, reason: str) -> None:
@@ -198,9 +199,10 @@ def _failed_late(name: str, failure: Failure) -> None:
 class StompParts:
     """What the STOMP bridge needs besides what all bridges have.
 
-    :param tls: makes TLS connections; None where TLS is off. :param transformer: the operator's, or
-        None.
-    :param register_port: the port mapper's. :param memory: the process's budget; None is no bound.
+    :param tls: makes TLS connections; None where TLS is off.
+    :param transformer: the operator's, or None.
+    :param register_port: the port mapper's.
+    :param memory: the process's budget; None is no bound.
     """
 
     turn: Turn

@@ -44,13 +44,13 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
 class Configuration:
     """What a start needs to know.
 
-    :param broker: the broker's options. :param stomp: the STOMP bridge's, None when the bridge is
-        not to run.
-    :param stomp_problems: why the STOMP bridge cannot run though it should. :param warnings: for
-        the log and for the starter.
-    :param notes: for the log and for the starter of a new instance. :param made_admin: the user
-        ``admin`` is new, with a password in the instance's passfile. :param overrides: settings of
-        the command line.
+    :param broker: the broker's options.
+    :param stomp: the STOMP bridge's, None when the bridge is not to run.
+    :param stomp_problems: why the STOMP bridge cannot run though it should.
+    :param warnings: for the log and for the starter.
+    :param notes: for the log and for the starter of a new instance.
+    :param made_admin: the user ``admin`` is new, with a password in the instance's passfile.
+    :param overrides: settings of the command line.
     :param passfile: the one that the command line gave; None where the settings say which one there
         is.
     """

@@ -40,8 +40,8 @@ class OpenedBroker:
 
     :param memory: the process's budget, in which the broker's messages are counted from now on.
     :param failed: called when the store fails later.
-    :raises StoreError: the store cannot be used. :raises OSError: the journal's folder cannot be
-        made.
+    :raises StoreError: the store cannot be used.
+    :raises OSError: the journal's folder cannot be made.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ def load_transformer(name: str, setting: str, folder: Path) -> MessageTransforme
     """An instance of a message transformer's class.
 
     :param name: ``package.module:Class`` or ``package.module.Class``, in ``folder`` or installed.
-    :param setting: the setting that names it, for errors. :param folder: ``<varhome>/lib/ext``; it
-        is on the path from now on.
+    :param setting: the setting that names it, for errors.
+    :param folder: ``<varhome>/lib/ext``; it is on the path from now on.
     :raises ExtensionError:
     """
     path = str(folder)

@@ -41,9 +41,11 @@ def traffic(
 
     The rows are read twice: once for how long the time is.
 
-    :param at: the column with the time. :param amounts: what is summed up, by its name. :param
-        title: what the plot is of; it gets "per hour", or whatever it is per.
-    :param by: the column that is told apart. :param unit: of a single amount; else their names are.
+    :param at: the column with the time.
+    :param amounts: what is summed up, by its name.
+    :param title: what the plot is of; it gets "per hour", or whatever it is per.
+    :param by: the column that is told apart.
+    :param unit: of a single amount; else their names are.
     """
     ends = span(rows, at).collect()[0]
     if ends["first"] is None:
@@ -91,8 +93,9 @@ def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None 
 
     The most frequent value comes first.
 
-    :param by: the column. :param what: the rows are: the name of the number. :param within: a
-        column whose values are told apart in each bar.
+    :param by: the column.
+    :param what: the rows are: the name of the number.
+    :param within: a column whose values are told apart in each bar.
     """
     found = largest(rows, by, what, within).limit(MOST_BARS * (MOST_NAMES + 1)).collect()
     columns = (by, what) if within is None else (by, within, what)

@@ -50,8 +50,8 @@ _HELP: Final = {
 class Connection:
     """A broker and who speaks to it.
 
-    :param options: of the data source ``stomp``, those that were given. :param prefix: of the
-        command's options for it.
+    :param options: of the data source ``stomp``, those that were given.
+    :param prefix: of the command's options for it.
     """
 
     options: dict[str, str]
@@ -86,8 +86,9 @@ def connection_options(
 ) -> Callable[[_Function], _Function]:
     """Give a click command the options of a :class:`Connection`.
 
-    :param parameter: its name. :param prefix: of the options' names, as ``target-``. :param of:
-        whose they are, for ``--help``.
+    :param parameter: its name.
+    :param prefix: of the options' names, as ``target-``.
+    :param of: whose they are, for ``--help``.
     """
 
     def decorate(command: _Function) -> _Function:

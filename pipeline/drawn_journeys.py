@@ -55,7 +55,8 @@ def slowest(found: DataFrame, count: int = _SLOWEST) -> Table:
 
     Each step has its first and its last time.
 
-    :param found: of :func:`pipeline.transforms.journeys.journeys`. :param count: of journeys.
+    :param found: of :func:`pipeline.transforms.journeys.journeys`.
+    :param count: of journeys.
     """
     whole = sql.struct("message_id", "subscription", "total_ms", "last", *STEPS.values())
     slow = sql.max_by(whole, sql.struct("total_ms", "message_id", "subscription"))

@@ -59,7 +59,8 @@ class Ledger:
     ) -> None:
         """Write a record for each message, and return when all are on the disk.
 
-        :param at_us: microseconds since the epoch, now. :param plan: the plan's digest.
+        :param at_us: microseconds since the epoch, now.
+        :param plan: the plan's digest.
         :param messages: each with ``key``, ``twin``, ``message_id`` and ``target``.
         :raises PipelineError: they cannot be written.
         """

@@ -120,8 +120,9 @@ class NotRestorable(Exception):
 class Send:
     """A SEND, in the columns that the data source writes.
 
-    :param body_type: TEXT or BYTES. :param expires: epoch milliseconds; 0 is never. :param headers:
-        the other headers.
+    :param body_type: TEXT or BYTES.
+    :param expires: epoch milliseconds; 0 is never.
+    :param headers: the other headers.
     :param lost: what of the message this does not carry; each text is the same for all messages
         that lose it.
     """
@@ -243,8 +244,8 @@ def enveloped(message: Message, now_ms: int, new_id: bool) -> Send:
 
     One that has expired is sent to live for ever. Its duplicate id is not in it.
 
-    :param now_ms: epoch milliseconds now. :param new_id: have the broker give it an id and a
-        timestamp of its own.
+    :param now_ms: epoch milliseconds now.
+    :param new_id: have the broker give it an id and a timestamp of its own.
     """
     again = Message(
         _without_duplicate_id(message.headers),

@@ -43,8 +43,8 @@ _CREDENTIALS: Final = re.compile(r"://[^/@\s]*@")
 class Output:
     """Where a job's answer goes besides the terminal.
 
-    :param path: a folder to write, anything that Spark can write to; None: nowhere. :param format:
-        of :data:`FORMATS`.
+    :param path: a folder to write, anything that Spark can write to; None: nowhere.
+    :param format: of :data:`FORMATS`.
     :param report: the folder for a page; None: none.
     """
 
@@ -58,8 +58,8 @@ class Output:
         CSV has no maps and arrays, and no octets: the former are written as JSON texts, the latter
         as Base64.
 
-        :param name: of a folder below the path, where a job writes several tables. :param by:
-            columns that the folder is partitioned by.
+        :param name: of a folder below the path, where a job writes several tables.
+        :param by: columns that the folder is partitioned by.
         :returns: where it is; None where no path was given, and nothing was done.
         """
         if self.path is None:

@@ -35,8 +35,8 @@ ROWS: Final = "place bigint, key string, twin string, message_id string, queue s
 class Plan:
     """A plan that was read to its end and is as it was written.
 
-    :param request: what was asked for, by names that are the job's. :param messages: how many it
-        names.
+    :param request: what was asked for, by names that are the job's.
+    :param messages: how many it names.
     :param digest: names the plan: SHA-256 in hexadecimal.
     """
 
@@ -52,7 +52,8 @@ def write_plan(
 ) -> Plan:
     """Write a plan, which appears whole or not at all.
 
-    :param made: when, for people. :param rows: by the names of :data:`ROWS`, in order.
+    :param made: when, for people.
+    :param rows: by the names of :data:`ROWS`, in order.
     :raises PipelineError: the file is there already, or cannot be written.
     """
     temporary = path.with_name(f"{path.name}.part")

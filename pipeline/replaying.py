@@ -61,12 +61,13 @@ _SHOWN: Final = 3
 class Request:
     """What an operator asked for; what a plan keeps.
 
-    :param queue: where the dead messages are, ``queue:NAME``; None with an archive. :param archive:
-        a folder of Parquet files with messages.
-    :param where: an SQL predicate. :param to: ``queue:NAME`` or ``topic:NAME``; None is where each
-        was first.
-    :param new_ids: have the gateway give new message ids. :param source: options of the data
-        source, for the queue; and :param target: for sending.
+    :param queue: where the dead messages are, ``queue:NAME``; None with an archive.
+    :param archive: a folder of Parquet files with messages.
+    :param where: an SQL predicate.
+    :param to: ``queue:NAME`` or ``topic:NAME``; None is where each was first.
+    :param new_ids: have the gateway give new message ids.
+    :param source: options of the data source, for the queue; and
+    :param target: for sending.
     """
 
     queue: str | None
@@ -118,8 +119,9 @@ def _messages(spark: SparkSession, request: Request) -> DataFrame:
 class Replay:
     """The carrying out of one plan.
 
-    :param ledger: opened, so that no other replay uses it. :param rate: messages a second. :param
-        portion: messages between two records in the ledger.
+    :param ledger: opened, so that no other replay uses it.
+    :param rate: messages a second.
+    :param portion: messages between two records in the ledger.
     :param now_us: the clock, microseconds since the epoch.
     :param reached: called with ``intended``, ``sending``, ``sent`` and ``removed``; the one that
         tests end the process by.
@@ -165,10 +167,11 @@ class Replay:
         """Send what was not sent yet, each message once.
 
         :param remove: take the dead messages that were sent from their queue.
-        :param in_doubt: ``send`` or ``skip`` messages that an earlier replay may or may not
-            have sent; None refuses the plan if there are any.
-        :param advanced: told of messages that were sent. :param told: at the end, of all messages
-            of the plan, as :func:`pipeline.transforms.replay.outcomes` has them.
+        :param in_doubt: ``send`` or ``skip`` messages that an earlier replay may or may not have
+            sent; None refuses the plan if there are any.
+        :param advanced: told of messages that were sent.
+        :param told: at the end, of all messages of the plan, as
+            :func:`pipeline.transforms.replay.outcomes` has them.
         :raises PipelineError: a message that the plan names is gone or not what it was; there are
             doubts; the broker cannot be reached or refuses. What was sent until then is in the
             ledger.

@@ -19,11 +19,13 @@ class Chart:
         from the lowest to the highest of ``y``, which are quantiles of one thing; or ``timeline``:
         one point each row, at the time in ``x``, named by the first of ``y``; the others of ``y``
         are said beside it.
-    :param x: the column along. :param y: the columns up; of a bar or a line each is a series.
+    :param x: the column along.
+    :param y: the columns up; of a bar or a line each is a series.
     :param by: the column whose values make series of their own; bars of them are stacked. One named
-        ``others`` is the rest. :param unit: of ``y``: seconds, ms and octets are written as what
-        fits; all else as it is. :param every: seconds from one place to the next where ``x`` is a
-        time, as some may have no row; 0: as near as any two are.
+        ``others`` is the rest.
+    :param unit: of ``y``: seconds, ms and octets are written as what fits; all else as it is.
+    :param every: seconds from one place to the next where ``x`` is a time, as some may have no row;
+        0: as near as any two are.
     """
 
     kind: Literal["line", "bar", "range", "timeline"]
@@ -41,7 +43,8 @@ class Table:
     :param rows: as many values each as there are columns; numbers, texts, datetimes in UTC, or
         None.
     :param note: a sentence below it, such as that there are more rows.
-    :param chart: how a report draws it. :param long: too much for a terminal: for the report only.
+    :param chart: how a report draws it.
+    :param long: too much for a terminal: for the report only.
     """
 
     title: str
@@ -56,7 +59,8 @@ class Table:
 class Summary:
     """What a job has found, for people.
 
-    :param facts: single figures by name. :param tables: in the order to be shown.
+    :param facts: single figures by name.
+    :param tables: in the order to be shown.
     """
 
     title: str

@@ -29,8 +29,8 @@ _PROBE: Final = "/temp-queue/envelope"
 class Target:
     """The target of a replay.
 
-    :param broker: what it is, as the data source calls it. :param gateway: it is the gateway,
-    which restores envelopes and knows duplicate ids.
+    :param broker: what it is, as the data source calls it.
+    :param gateway: it is the gateway, which restores envelopes and knows duplicate ids.
     """
 
     broker: str

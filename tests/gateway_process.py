@@ -69,7 +69,8 @@ class Certificates:
     """A key store as ``imqkeytool`` makes it: an authority, a certificate for localhost and
     127.0.0.1, and one for a client.
 
-    :param directory: where it is. :param client: the common name of the client's certificate.
+    :param directory: where it is.
+    :param client: the common name of the client's certificate.
     """
 
     directory: Path

@@ -21,7 +21,8 @@ class Changes:
     A link with a message transformer, which can send anywhere by name, uses every destination of
     the file. Descriptions, and the order of links in the file, make no difference.
 
-    :param removed: links that only the old file has. :param changed: links that must be restarted.
+    :param removed: links that only the old file has.
+    :param changed: links that must be restarted.
     :param unchanged: links that go on.
     :param connection_factories: those changed, added or removed. Their pooled and shared
         connections must not be used any more.

@@ -124,8 +124,9 @@ class Report:
     ) -> None:
         """Add a problem of an attribute, or, where that is "", of the element.
 
-        :param near: the nearest known name. :param value: shown in place of the attribute's own
-            value, which is hidden where it may be a secret.
+        :param near: the nearest known name.
+        :param value: shown in place of the attribute's own value, which is hidden where it may be a
+            secret.
         """
         value = element.presentable(attribute) if value is None else value
         self.problems.append(

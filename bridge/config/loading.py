@@ -40,8 +40,8 @@ class _Refused(Exception):
 def locate(settings: Settings, name: str, folder: Path) -> Path | str:
     """Return the absolute path, or the URL, of the configuration of a bridge.
 
-    :param name: the bridge's. :param folder: what a relative path is relative to: the instance's
-        ``etc`` directory.
+    :param name: the bridge's.
+    :param folder: what a relative path is relative to: the instance's ``etc`` directory.
     :raises SettingsError: the setting is missing, malformed, or a URL although
         ``imq.bridge.config.remote`` does not allow that.
     """
@@ -114,8 +114,9 @@ def load(
     Files are read and documents are parsed on a thread of the reactor's pool.
 
     :param folder: what a relative path is relative to: the instance's ``etc`` directory.
-    :param reactor: Twisted's. :param trust: which certificates of web servers are trusted; None is
-        those that the system trusts.
+    :param reactor: Twisted's.
+    :param trust: which certificates of web servers are trusted; None is those that the system
+        trusts.
     :param timeout_s: seconds in which the file or URL must have been read.
     :return: fires with the configuration and warnings. Fails with
         :class:`~gateway.instance.settings.SettingsError` where the settings do not name a file or
@@ -129,8 +130,8 @@ def read_path(
 ) -> tuple[Bridge, list[Problem]]:
     """Read a configuration from a file, blocking: for commands.
 
-    :param name: the name that the bridge must have; None allows any. :param passwords: as from
-        :func:`passwords`.
+    :param name: the name that the bridge must have; None allows any.
+    :param passwords: as from :func:`passwords`.
     :raises ConfigurationError: with everything that is wrong.
     """
     data, exposed = read_file(path)

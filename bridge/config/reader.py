@@ -101,7 +101,8 @@ def read(
 
     It computes only, and may be called on any thread.
 
-    :param data: the document. :param origin: its file or URL, for problems.
+    :param data: the document.
+    :param origin: its file or URL, for problems.
     :param bridge: the name that the bridge must have; None where any will do.
     :param passwords: what ``${passfile:NAME}`` stands for, by NAME.
     :param exposed: why others may see what is written in the document, such as "others may read

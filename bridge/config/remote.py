@@ -38,8 +38,8 @@ def fetch(
 ) -> Deferred[bytes]:
     """Fetch the document at an ``http:`` or ``https:`` URL.
 
-    :param reactor: Twisted's. :param trust: which certificates are trusted; None is those that the
-        system trusts.
+    :param reactor: Twisted's.
+    :param trust: which certificates are trusted; None is those that the system trusts.
     :param timeout_s: seconds in which all of it must have arrived.
     :return: fires with the document. Fails with :class:`ConfigurationError` where there is no
         answer, another status than 200, or too large a document. It can be cancelled.

@@ -37,8 +37,8 @@ class FactoryError(MessagingError):
 
     Trying again is of no use before it is changed, or before what it names is installed.
 
-    :param ref_name: of the ``connection-factory`` element. :param reason: what is wrong, and what
-        was expected; holds no secret.
+    :param ref_name: of the ``connection-factory`` element.
+    :param reason: what is wrong, and what was expected; holds no secret.
     :param where: the attribute or property that is wrong, such as ``property 'provider'``; "" for
         the element itself.
     """
@@ -55,11 +55,12 @@ class AdministeredFactory:
 
     Made by :class:`~bridge.connections.factories.Factories`.
 
-    :param config: the element. :param provider: what it connects to. :param credentials: who
-        connects.
+    :param config: the element.
+    :param provider: what it connects to.
+    :param credentials: who connects.
     :param kind: ``embedded``, ``jms``, ``stomp``, or the name of an installed provider.
-    :param client_id: the client identifier that the element configures; None for no identifier, or that of
-        the provider's own configuration.
+    :param client_id: the client identifier that the element configures; None for no identifier, or
+        that of the provider's own configuration.
     :param client_id_known: whether there is no other; if not, the provider's own configuration has
         the say, which is known with the first connection.
     :param look_up: finds destinations that have a look-up name; None where there is no such thing.
@@ -68,8 +69,8 @@ class AdministeredFactory:
     :param find: learns what the provider can do without connecting; None where that is known, or
         shows only then.
     :param waiting: tells what waits without a browser; None where there is no such thing.
-    :param class_name: the class of the provider's factory, "" as long as that is not known. :param
-        log: the bridge's.
+    :param class_name: the class of the provider's factory, "" as long as that is not known.
+    :param log: the bridge's.
     """
 
     def __init__(

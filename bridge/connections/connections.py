@@ -45,11 +45,13 @@ _log: Final = Logger(namespace="bridge")
 class PoolStatus:
     """The pooled connections of one connection factory.
 
-    :param factory: its ``ref-name``. :param xa: whether they can take part in XA transactions.
-    :param in_use: connections that are lent. :param idle: connections that are not.
+    :param factory: its ``ref-name``.
+    :param xa: whether they can take part in XA transactions.
+    :param in_use: connections that are lent.
+    :param idle: connections that are not.
     :param idle_timeout_s: seconds after which an idle connection is closed; 0 is never.
-    :param max_retries: the factory's ``connect-attempts``; -1 is for ever. :param retry_interval_s:
-        seconds between them.
+    :param max_retries: the factory's ``connect-attempts``; -1 is for ever.
+    :param retry_interval_s: seconds between them.
     """
 
     factory: str
@@ -122,7 +124,8 @@ class ConnectionLender:
 class Connections:
     """The connections of one bridge.
 
-    :param reactor: Twisted's, for time. :param log: the bridge's.
+    :param reactor: Twisted's, for time.
+    :param log: the bridge's.
     """
 
     def __init__(self, reactor: Any, log: Logger = _log) -> None:
@@ -147,8 +150,8 @@ class Connections:
 
         Borrowing it several times at once gives several leases of one connection.
 
-        :param client_id: None is the factory's own one, if it has one. :param holder: whose it is,
-            for operators.
+        :param client_id: None is the factory's own one, if it has one.
+        :param holder: whose it is, for operators.
         :param linger_s: seconds that the connection stays when it is not lent; None is until this
             is closed or the connection lost.
         """
@@ -169,8 +172,8 @@ class Connections:
 
         A connection that is dedicated only for its ``client_id`` is closed whenever it is returned.
 
-        :param stay_connected: the attribute. :param client_id: the attribute ``clientid``; None if
-            it is not given.
+        :param stay_connected: the attribute.
+        :param client_id: the attribute ``clientid``; None if it is not given.
         :param holder: as in :meth:`dedicated`.
         """
         if stay_connected or client_id is not None:

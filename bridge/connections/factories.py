@@ -108,8 +108,8 @@ class Factories:
 
     :param reactor: Twisted's.
     :param jvm: how the JVM is started; asked when the first JMS factory is made.
-    :param entry_points: the providers of other packages; asked when a factory names one. :param
-        log: the bridge's.
+    :param entry_points: the providers of other packages; asked when a factory names one.
+    :param log: the bridge's.
     """
 
     def __init__(

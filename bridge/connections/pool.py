@@ -297,8 +297,8 @@ class Pool:
     def close(self, error: ProviderUnavailable, tell: bool = False) -> Deferred[None]:
         """Close every connection, also those that are lent.
 
-        :param error: for those who wait. :param tell: whether those who have one are told that it
-            is lost.
+        :param error: for those who wait.
+        :param tell: whether those who have one are told that it is lost.
         :returns: fires when all are closed; attempts to connect are not waited for, and what comes
             of them is closed.
         """

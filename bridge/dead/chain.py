@@ -41,8 +41,9 @@ class NotBuried(MessagingError):
 
     It is also raised when the chain was stopped before its end.
 
-    :param message_id: of the original. :param failures: of each queue that did not take it. :param
-        taken_by: queues that have it nevertheless.
+    :param message_id: of the original.
+    :param failures: of each queue that did not take it.
+    :param taken_by: queues that have it nevertheless.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class NotBuried(MessagingError):
 class DeadMessageQueues:
     """The dead message queues of one bridge.
 
-    :param reactor: its clock. :param bridge: the configuration.
+    :param reactor: its clock.
+    :param bridge: the configuration.
     :param load_transformer: finds the classes that ``message-transformer-class`` names; what it
         raises, the constructor raises.
     :param log: the bridge's. Each dead message is logged before anything else is done with it.

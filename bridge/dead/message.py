@@ -67,8 +67,8 @@ class DeadMessage:
 class Body(NamedTuple):
     """The body of a dead message.
 
-    :param octets: the original in an envelope, or as text. :param failure: why it is text; "" where
-        it is an envelope.
+    :param octets: the original in an envelope, or as text.
+    :param failure: why it is text; "" where it is an envelope.
     """
 
     octets: bytes
@@ -105,8 +105,8 @@ def bridge_properties(message: DeadMessage, now_ms: int) -> dict[str, Value]:
 def body_of(original: Message, content: Message | None = None) -> Body:
     """Return the body of a dead message.
 
-    :param original: as received. :param content: what a transformer made of it; None is the
-        original itself.
+    :param original: as received.
+    :param content: what a transformer made of it; None is the original itself.
     """
     if isinstance(original, Unreadable):
         # In an envelope it would look like one that is whole.

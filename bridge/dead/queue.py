@@ -51,7 +51,9 @@ _STOPPING: Final = "the bridge is stopping, or its dead message queues were conf
 class NotTaken(MessagingError):
     """A dead message queue did not take a message.
 
-    :param queue: its name. :param attempts: how many were made. :param cause: why the last failed.
+    :param queue: its name.
+    :param attempts: how many were made.
+    :param cause: why the last failed.
     """
 
     def __init__(self, queue: str, attempts: int, cause: str) -> None:
@@ -71,10 +73,11 @@ class DmqStatus:
     :param connection_factory: its ``ref-name``; "" for the broker of this instance, where the
         built-in one is.
     :param embedded: whether it is at the broker of this instance.
-    :param sent: messages it has taken. :param not_taken: messages given up after all attempts.
+    :param sent: messages it has taken.
+    :param not_taken: messages given up after all attempts.
     :param failed_attempts: attempts that failed, also where a later one succeeded.
-    :param last_error: the last failure's text, "" without one. :param last_error_ms: when
-        that was, epoch milliseconds; 0 for never.
+    :param last_error: the last failure's text, "" without one.
+    :param last_error_ms: when that was, epoch milliseconds; 0 for never.
     :param kind: of its connections; None until it is known.
     :param failed: whether it cannot work as it is configured; no attempts are made then.
     """
@@ -101,8 +104,8 @@ class DeadMessageQueue:
     Any number of messages may be sent at the same time. One that waits between two attempts does
     not hold up the others.
 
-    :param reactor: its clock. :param transformer: of the queue's ``message-transformer-class``;
-        None without one.
+    :param reactor: its clock.
+    :param transformer: of the queue's ``message-transformer-class``; None without one.
     :param log: the bridge's.
     """
 

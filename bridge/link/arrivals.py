@@ -25,8 +25,8 @@ _QUIET_PART: Final = 20
 class Received(NamedTuple):
     """A message as its source delivered it.
 
-    :param number: of the delivery. :param attempts: how often it was delivered, this time included,
-        as far as is known.
+    :param number: of the delivery.
+    :param attempts: how often it was delivered, this time included, as far as is known.
     """
 
     number: int
@@ -37,8 +37,9 @@ class Received(NamedTuple):
 class Arrivals:
     """The messages that have arrived.
 
-    :param reactor: for time. :param time_ms: how long the first message of a batch may wait for
-        others, in milliseconds; -1 is for ever, 0 not at all.
+    :param reactor: for time.
+    :param time_ms: how long the first message of a batch may wait for others, in milliseconds; -1
+        is for ever, 0 not at all.
     :param alone: whether a message that cannot be read is a batch by itself.
     """
 
@@ -89,8 +90,8 @@ class Arrivals:
     async def batch(self, size: int) -> Sequence[Received]:
         """Return the next ``size`` messages, or those that came within their time.
 
-        :returns: empty once :meth:`interrupt` was called while waiting. :raises: what :meth:`fail`
-            was given.
+        :returns: empty once :meth:`interrupt` was called while waiting.
+        :raises: what :meth:`fail` was given.
         """
         self._size = size
         if self._buffer:

@@ -53,11 +53,12 @@ _LASTING: Final = (
 class LinkEndpoints:
     """The source and the target of one link.
 
-    :param source: the source's factory. :param target: the target's. :param connections: the
-        bridge's.
+    :param source: the source's factory.
+    :param target: the target's.
+    :param connections: the bridge's.
     :param make_pump: makes the pump between them, once it is known what both can do; asked until it
-        does. The pump is theirs alone: a batch that is abandoned when they are closed has nothing to
-        do with the next.
+        does. The pump is theirs alone: a batch that is abandoned when they are closed has nothing
+        to do with the next.
     :param lost: called when the source's connection ends; :meth:`connect` brings it back.
     """
 

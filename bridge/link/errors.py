@@ -28,7 +28,8 @@ class LinkFailed(Exception):
 class SourceLost(MessagingError):
     """The source's connection or consumer has ended; the next gets it again.
 
-    :param cause: why. :param text: the sentence; without one it says that the source is lost.
+    :param cause: why.
+    :param text: the sentence; without one it says that the source is lost.
     """
 
     def __init__(self, cause: MessagingError, text: str = "") -> None:
@@ -39,7 +40,8 @@ class SourceLost(MessagingError):
 class TargetLost(MessagingError):
     """The target cannot be reached, or its connection has ended.
 
-    :param cause: why. :param sent: whether what was being sent may have arrived.
+    :param cause: why.
+    :param sent: whether what was being sent may have arrived.
     :param text: the sentence; without one it says that the target is lost.
     """
 
@@ -56,8 +58,8 @@ EndLost = SourceLost | TargetLost
 class Refused(MessagingError):
     """The target is there and does not take what was sent.
 
-    :param cause: why. :param index: the first message that it does not take; None where it does not
-        say which.
+    :param cause: why.
+    :param index: the first message that it does not take; None where it does not say which.
     :param sent: whether others of the run may have arrived.
     """
 
@@ -73,7 +75,9 @@ class BatchRefused(MessagingError):
 
     It is still at its source, and is tried again.
 
-    :param cause: why. :param times: refusals so far. :param most: how often it is tried.
+    :param cause: why.
+    :param times: refusals so far.
+    :param most: how often it is tried.
     """
 
     def __init__(self, cause: MessagingError, times: int, most: int) -> None:

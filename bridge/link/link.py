@@ -63,13 +63,18 @@ _PASSING: Final = frozenset({LinkState.STARTING, LinkState.PAUSING, LinkState.ST
 class JMSLink:
     """One link of a JMS bridge.
 
-    :param reactor: for time. :param config: the link. :param bridge: the bridge it is of.
-    :param source: the source's factory. :param target: the target's. :param connections: the
-        bridge's. :param dead_queues: likewise.
+    :param reactor: for time.
+    :param config: the link.
+    :param bridge: the bridge it is of.
+    :param source: the source's factory.
+    :param target: the target's.
+    :param connections: the bridge's.
+    :param dead_queues: likewise.
     :param transformer: the target's; None for none.
     :param instance: tells this instance from all others, and with the names of bridge and link this
         link, for the loop guard.
-    :param log: the bridge's. :param lines: tell the journal.
+    :param log: the bridge's.
+    :param lines: tell the journal.
     """
 
     def __init__(
@@ -488,8 +493,9 @@ class JMSLink:
 class RefusedLink:
     """A link that cannot be started: UNINITIALIZED if disabled, else FAILED.
 
-    :param bridge: the name of its bridge. :param reason: why, with the link's name. :param now_ms:
-        the time, in epoch milliseconds.
+    :param bridge: the name of its bridge.
+    :param reason: why, with the link's name.
+    :param now_ms: the time, in epoch milliseconds.
     """
 
     def __init__(self, config: Link, bridge: str, reason: str, now_ms: Callable[[], int]) -> None:

@@ -47,7 +47,8 @@ _NOTHING: Final = Waiting(0, 0)
 class Lag:
     """How long messages wait at the source of one link.
 
-    :param clock: the reactor. :param factory: the source's.
+    :param clock: the reactor.
+    :param factory: the source's.
     """
 
     def __init__(self, clock: Any, link: Link, factory: AdministeredFactory, log: Logger) -> None:
@@ -266,8 +267,9 @@ class Rate:
 class Moved:
     """What one link has moved.
 
-    :param link: its name. :param counters: the link's, which the pump counts in. :param clock: the
-        reactor.
+    :param link: its name.
+    :param counters: the link's, which the pump counts in.
+    :param clock: the reactor.
     """
 
     def __init__(self, link: str, counters: LinkCounters, log: Logger, clock: Any) -> None:

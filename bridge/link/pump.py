@@ -140,8 +140,9 @@ class Delivery(ABC):
     async def connected(self, source: Any) -> None:
         """Prepare both connected ends before a message is moved.
 
-        :raises SourceLost: :raises TargetLost: this end is not as it must be. :raises
-            MessagingError: it can never be.
+        :raises SourceLost:
+        :raises TargetLost: this end is not as it must be.
+        :raises MessagingError: it can never be.
         """
 
     @abstractmethod
@@ -185,9 +186,11 @@ class Delivery(ABC):
 class Pump:
     """Moves the messages of one link.
 
-    :param clock: the reactor. :param link: its name, for dead messages.
+    :param clock: the reactor.
+    :param link: its name, for dead messages.
     :param transferred: is given each batch that is done on both sides: its messages, as received
-        and as sent. :param lines: its lines in the journal.
+        and as sent.
+    :param lines: its lines in the journal.
     """
 
     def __init__(
@@ -236,8 +239,11 @@ class Pump:
         May be called again after a failure. A batch that is kept is continued if ``source`` is
         still the one it came by.
 
-        :raises SourceLost: :raises TargetLost: :raises NotBuried: :raises BatchRefused: :raises
-            NotDecided: these may be over when it is called again.
+        :raises SourceLost:
+        :raises TargetLost:
+        :raises NotBuried:
+        :raises BatchRefused:
+        :raises NotDecided: these may be over when it is called again.
         :raises LinkStops: that would fail again.
         :raises MessagingError: a destination could not be looked up; the coordinator's log cannot
             be written.
@@ -334,7 +340,8 @@ class Pump:
         """Do steps 1 to 6 for the messages of a batch that have not had them.
 
         :param known_dead: says which messages are dead already.
-        :raises LinkStops: :raises MessagingError: see :class:`~bridge.link.transfer.Transfer`.
+        :raises LinkStops:
+        :raises MessagingError: see :class:`~bridge.link.transfer.Transfer`.
         """
         self.do(Doing.TRANSFORMING)
         seconds, receive, share, items = (

@@ -410,7 +410,8 @@ class XASource(LinkSource[XASession]):
         hand messages to a consumer ahead of all credit, and those of a branch that is rolled back
         later would come behind them.
 
-        :raises MessagingError: of :meth:`Session.consumer`. :raises SourceLost:
+        :raises MessagingError: of :meth:`Session.consumer`.
+        :raises SourceLost:
         """
         if self._consumer is not None:
             return
@@ -451,7 +452,8 @@ class XASource(LinkSource[XASession]):
 
         There may be fewer, if no more arrive in time. No others come before this is called again.
 
-        :returns: empty where :meth:`interrupt` was called before one had come. :raises SourceLost:
+        :returns: empty where :meth:`interrupt` was called before one had come.
+        :raises SourceLost:
         """
         consumer = self._consumer
         if self.failed is not None or consumer is None:

@@ -73,8 +73,9 @@ class OnceBy(Enum):
 class WrongState(Exception):
     """What was asked cannot be done in this state.
 
-    :param what: ``bridge NAME`` or ``link NAME``. :param operation: such as ``pause``. :param
-        state: the state's word.
+    :param what: ``bridge NAME`` or ``link NAME``.
+    :param operation: such as ``pause``.
+    :param state: the state's word.
     :param remedy: what to do instead, "" for nothing.
     """
 
@@ -90,13 +91,14 @@ class LinkCounters:
     """What a link has done since it was made; they only grow.
 
     :param received: messages taken from the source, redelivered ones each time.
-    :param sent: messages that the target has made its own. :param octets: of their bodies.
+    :param sent: messages that the target has made its own.
+    :param octets: of their bodies.
     :param acknowledged: messages that the source has been told are done with, and has confirmed.
     :param batches: rounds of sending and acknowledging.
-    :param expired: messages that were too old. :param not_transferred: those that a transformer
-        dropped.
-    :param transform_failures: messages on which the transformer failed. :param refused: messages
-        that the target refused.
+    :param expired: messages that were too old.
+    :param not_transferred: those that a transformer dropped.
+    :param transform_failures: messages on which the transformer failed.
+    :param refused: messages that the target refused.
     :param dead: messages that went to a dead message queue, by reason.
     :param reconnects: how often a provider was lost after it had been there.
     :param possible_duplicates: messages that were, or may have been, sent and that the source gives
@@ -121,24 +123,26 @@ class LinkCounters:
 class LinkStatus:
     """A link at one moment.
 
-    :param source: ``CFREF:KIND:queue:NAME``; KIND is D, P or S, and empty until connected. :param
-        target: the same, or ``CFREF:KIND:AS_SOURCE``.
+    :param source: ``CFREF:KIND:queue:NAME``; KIND is D, P or S, and empty until connected.
+    :param target: the same, or ``CFREF:KIND:AS_SOURCE``.
     :param since_ms: when it entered its state, epoch milliseconds, as all that end in ``_ms``.
-    :param last_error: the last failure's text, "" without one. :param last_error_ms: when
-        that was, 0 for never.
-    :param attempt: how many attempts in a row have failed. :param next_try_ms: when the next one is
-        made, 0 if none is due.
+    :param last_error: the last failure's text, "" without one.
+    :param last_error_ms: when that was, 0 for never.
+    :param attempt: how many attempts in a row have failed.
+    :param next_try_ms: when the next one is made, 0 if none is due.
     :param in_flight: messages received and not yet acknowledged.
-    :param doing: what it waits for. :param doing_since_ms: since when.
+    :param doing: what it waits for.
+    :param doing_since_ms: since when.
     :param last_transfer_ms: when the last message was moved, 0 for never.
     :param lag_ms: the age of the oldest message that waits at the source, by its JMSTimestamp, in
         milliseconds, messages under way included; 0 when none waits, -1 when unknown.
     :param waiting: how many messages wait at the source, those under way included; -1 when unknown.
-    :param received_rate: messages a second over the last minute. :param sent_rate: likewise.
+    :param received_rate: messages a second over the last minute.
+    :param sent_rate: likewise.
     :param once_by: what a transacted link relies on; None until it has connected, and of other
         links.
-    :param transaction: the id of the transaction under way, "" without one. :param
-        transaction_state: a word of :class:`bridge.xa.status.TransactionState`, or "".
+    :param transaction: the id of the transaction under way, "" without one.
+    :param transaction_state: a word of :class:`bridge.xa.status.TransactionState`, or "".
     """
 
     bridge: str

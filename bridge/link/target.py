@@ -148,7 +148,8 @@ class TargetSession(ABC, Generic[S]):
 class Target(TargetSession[Session]):
     """The target of one link.
 
-    :param provider: what is behind ``connection_source``. :param stays: whether the connection is kept.
+    :param provider: what is behind ``connection_source``.
+    :param stays: whether the connection is kept.
     :param batches: whether to send each run in a local transaction where the provider has these: it
         spares many a provider a write for each message, and the run arrives whole or not at all.
     :param lost: called if a kept connection ends without being closed.
@@ -186,7 +187,8 @@ class Target(TargetSession[Session]):
     async def send(self, messages: Sequence[Message]) -> None:
         """Send in order; on return they are durable at the target, with ids.
 
-        :raises Refused: :raises TargetLost:
+        :raises Refused:
+        :raises TargetLost:
         """
         if self._session is None:
             await self._take()
@@ -235,8 +237,8 @@ class Target(TargetSession[Session]):
 class XATarget(TargetSession[XASession]):
     """A target that takes messages as work of a branch.
 
-    :param rm: names its resource manager. :param stays: whether the connection is kept between
-        transactions.
+    :param rm: names its resource manager.
+    :param stays: whether the connection is kept between transactions.
     :param lost: called if the connection ends without being closed.
     """
 
@@ -273,9 +275,11 @@ class XATarget(TargetSession[XASession]):
     async def send(self, messages: Sequence[Message], share: FairShare) -> Deferred[None]:
         """Send these as work of the branch that was begun.
 
-        :param share: of the reactor's time. :returns: that the target has taken them all, for the
-            branch; fails as this does. Where it has not, the branch cannot be prepared.
-        :raises Refused: and the branch is to be rolled back. :raises TargetLost: likewise.
+        :param share: of the reactor's time.
+        :returns: that the target has taken them all, for the branch; fails as this does. Where it
+            has not, the branch cannot be prepared.
+        :raises Refused: and the branch is to be rolled back.
+        :raises TargetLost: likewise.
         """
         for begin in range(0, len(messages), SLICE):
             session = await self._writable()

@@ -91,8 +91,9 @@ class ToSend:
 class Dead:
     """The message is given up: buried in a dead message queue, and consumed.
 
-    :param exception: what was wrong. :param current: where it was going after AS_SOURCE or
-        ``branch_to``; None where that was not known yet.
+    :param exception: what was wrong.
+    :param current: where it was going after AS_SOURCE or ``branch_to``; None where that was not
+        known yet.
     """
 
     reason: BridgeDeadReason
@@ -111,8 +112,9 @@ class NeedsLookUp:
 
     :meth:`Transfer.branch` goes on from here.
 
-    :param ref_name: the name. :param message: what the transformer made. :param before: what it was
-        given.
+    :param ref_name: the name.
+    :param message: what the transformer made.
+    :param before: what it was given.
     """
 
     ref_name: str
@@ -127,8 +129,9 @@ Outcome = ToSend | Dead | NotTransferred
 class LinkEnds:
     """What a transfer knows of source and target.
 
-    :param destination: the target's; None is AS_SOURCE. :param source: what the source's provider
-        calls itself. :param target: likewise.
+    :param destination: the target's; None is AS_SOURCE.
+    :param source: what the source's provider calls itself.
+    :param target: likewise.
     :param both_embedded: whether both are the broker of this instance.
     :param source_resource: the source's resource manager, where that is the broker of this
         instance; else "".
@@ -145,7 +148,8 @@ class LinkEnds:
 class Item:
     """A message of the batch, and what is still to be done about it.
 
-    :param outcome: what the sequence made of it. :param place: in the batch, from 0.
+    :param outcome: what the sequence made of it.
+    :param place: in the batch, from 0.
     """
 
     received: Received
@@ -319,7 +323,8 @@ class Transfer:
     ) -> Outcome:
         """Steps 5 and 6, for a message of which it is known where it goes.
 
-        :param message: as transformed. :param before: as received.
+        :param message: as transformed.
+        :param before: as received.
         """
         source = before.headers.destination
         # At another provider it does not matter whose temporary one it was.

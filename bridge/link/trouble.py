@@ -139,7 +139,8 @@ class Refusals:
 class Progress(NamedTuple):
     """How far a link is: while this stays the same it gets nothing done.
 
-    :param doing: what it waits for. :param numbers: whatever grows when it gets on.
+    :param doing: what it waits for.
+    :param numbers: whatever grows when it gets on.
     """
 
     doing: Doing
@@ -152,8 +153,8 @@ class Stall:
     After :data:`STALLED_S` seconds.
 
     :param names: what the sentences name: ``source``, ``target`` and ``destination``.
-    :param progress: how far the link is now. :param record: is given the stall as the link's last
-        error.
+    :param progress: how far the link is now.
+    :param record: is given the stall as the link's last error.
     """
 
     def __init__(
@@ -283,9 +284,10 @@ class Retries:
 class Attempts:
     """The attempts of one link.
 
-    :param source: when to try again after the source has failed. :param target: after the target
-        has.
-    :param counters: the link's; tells whether anything was moved. :param seconds: a clock.
+    :param source: when to try again after the source has failed.
+    :param target: after the target has.
+    :param counters: the link's; tells whether anything was moved.
+    :param seconds: a clock.
     """
 
     def __init__(

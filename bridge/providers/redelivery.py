@@ -26,8 +26,8 @@ T = TypeVar("T", bound=Attempted)
 class Redelivery(Generic[T]):
     """The rejected deliveries of one consumer.
 
-    :param later: calls something after a number of seconds. :param again: called with deliveries
-        whose pause is over.
+    :param later: calls something after a number of seconds.
+    :param again: called with deliveries whose pause is over.
     :param changes: the consumer's own changes of the default policy.
     :param keeps_dead: the broker keeps dead messages. If it does not, the policy declares none
         dead; only the user does.

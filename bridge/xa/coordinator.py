@@ -52,8 +52,9 @@ class Coordinator:
 
     Made by :func:`bridge.xa.log.opening.open_coordinator`.
 
-    :param name: ``<instance>:<bridge>``. :param decisions: its log, just opened. :param ids: with
-        the runs of that log.
+    :param name: ``<instance>:<bridge>``.
+    :param decisions: its log, just opened.
+    :param ids: with the runs of that log.
     :param log: for operators.
     """
 

@@ -38,7 +38,8 @@ class LoggedBranch:
 class Entry:
     """A transaction in the log: one that is decided, or ended heuristically.
 
-    :param since_ms: when it was first written. :param decided: to commit.
+    :param since_ms: when it was first written.
+    :param decided: to commit.
     :param forgetting: an operator has ordered it.
     """
 

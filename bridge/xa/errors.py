@@ -40,8 +40,9 @@ class Heuristic(TransactionError):
 
     Listed until an operator has it forgotten.
 
-    :param id: the transaction's. :param outcomes: by ``ref-name``, what is known of its branch: one
-        of the words of :class:`bridge.xa.status.BranchState`.
+    :param id: the transaction's.
+    :param outcomes: by ``ref-name``, what is known of its branch: one of the words of
+        :class:`bridge.xa.status.BranchState`.
     """
 
     def __init__(self, id: str, outcomes: Mapping[str, str]) -> None:
@@ -58,7 +59,8 @@ class LogFailed(TransactionError):
     A transaction whose commit fails so stays prepared, and the log says at the next start how it
     goes on. As the ``cause`` of :class:`RolledBack` it is a :class:`NotWritten`.
 
-    :param file: the log. :param reason: what the disk said.
+    :param file: the log.
+    :param reason: what the disk said.
     """
 
     def __init__(self, file: str, reason: str) -> None:
@@ -79,7 +81,8 @@ class LogDamaged(TransactionError):
 
     It is not opened, and not changed.
 
-    :param file: the log. :param offset: the octet from which on it cannot be understood.
+    :param file: the log.
+    :param offset: the octet from which on it cannot be understood.
     """
 
     def __init__(self, file: Path | str, offset: int, reason: str) -> None:
@@ -100,7 +103,8 @@ class UnknownTransaction(TransactionError):
 class WrongState(TransactionError):
     """The operation is not possible in the transaction's state.
 
-    :param state: the current one. :param expected: the state that is needed, or what to do instead.
+    :param state: the current one.
+    :param expected: the state that is needed, or what to do instead.
     """
 
     def __init__(self, id: str, operation: str, state: str, expected: str) -> None:

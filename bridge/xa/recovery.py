@@ -48,8 +48,9 @@ _REMEDY: Final = (
 class Recovered:
     """What a recovery did.
 
-    :param committed: branches that were decided. :param rolled_back: branches that were not. :param
-        heuristic: branches that turned out to have been completed otherwise.
+    :param committed: branches that were decided.
+    :param rolled_back: branches that were not.
+    :param heuristic: branches that turned out to have been completed otherwise.
     """
 
     committed: int = 0
@@ -60,10 +61,12 @@ class Recovered:
 class Recovery:
     """One run over one resource manager.
 
-    :param ids: the coordinator's. :param presumed: likewise.
+    :param ids: the coordinator's.
+    :param presumed: likewise.
     :param runs: all transactions that are known, as they change.
     :param adopt: makes a transaction known again; None is one that was decided and did not have
-        this branch. :param told: what was said before, as (rm, words); each is said once.
+        this branch.
+    :param told: what was said before, as (rm, words); each is said once.
     """
 
     def __init__(
@@ -232,7 +235,8 @@ class Recovery:
         """Go on with a branch, and count what became of it.
 
         :param listed: whether it holds messages, as far as is known; if not, no link need wait for
-            it. :param holds: whether the resource manager says that it has the branch.
+            it.
+        :param holds: whether the resource manager says that it has the branch.
         """
         self._handled.add((run.unique, index))
         answer = await run.reach(index, self._resource, xid, holds)

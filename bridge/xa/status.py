@@ -69,10 +69,11 @@ class BranchState(StrEnum):
 class BranchStatus:
     """A branch.
 
-    :param ref_name: of the connection factory. :param rm: what names the resource manager. :param
-        xid: ``FORMAT:GTRID:BQUAL``, the last two in hex.
-    :param state: a word of :class:`BranchState`. :param reason: why it waits, in words; "" where
-        there is nothing to say.
+    :param ref_name: of the connection factory.
+    :param rm: what names the resource manager.
+    :param xid: ``FORMAT:GTRID:BQUAL``, the last two in hex.
+    :param state: a word of :class:`BranchState`.
+    :param reason: why it waits, in words; "" where there is nothing to say.
     """
 
     ref_name: str
@@ -89,8 +90,9 @@ class TransactionStatus:
     It is live, decided and waiting, to be rolled back where a resource manager does not answer, or
     heuristic.
 
-    :param id: what operators type. :param state: a word of :class:`TransactionState`. :param
-        decision: "COMMIT" or "".
+    :param id: what operators type.
+    :param state: a word of :class:`TransactionState`.
+    :param decision: "COMMIT" or "".
     :param since_ms: when it began; once its commit was asked for, when that was. Milliseconds since
         1970.
     :param text: the original's one line: ``gxid(COMMIT)[bxid(COMMIT), ...]``.
@@ -110,8 +112,8 @@ class TransactionCounts:
 
     Those that had no branch are not counted. They only grow.
 
-    :param heuristic: they ended so, whatever became of them afterwards. :param unknown: there was
-        one branch, and the answer to its commit was lost.
+    :param heuristic: they ended so, whatever became of them afterwards.
+    :param unknown: there was one branch, and the answer to its commit was lost.
     """
 
     committed: int = 0

@@ -115,11 +115,11 @@ class Transaction:
         :meth:`meet` was not awaited. Commit may be called before this completes, and fails if this
         does.
 
-        :param ref_name: of the connection factory. :param rm:
-            :attr:`~gateway.messaging.provider.Provider.resource`.
-        :raises XAError, ProviderUnavailable: it cannot take part; then the transaction can only be
-            rolled back.
-        :raises TooManyBranches: :raises Misuse: commit or rollback was asked before.
+        :param ref_name: of the connection factory.
+        :param rm: :attr:`~gateway.messaging.provider.Provider.resource`. :raises XAError,
+            ProviderUnavailable: it cannot take part; then the transaction can only be rolled back.
+        :raises TooManyBranches:
+        :raises Misuse: commit or rollback was asked before.
         """
         if self._run.now.state is not TransactionState.ACTIVE:
             raise Misuse(
@@ -149,7 +149,8 @@ class Transaction:
 
         Only participants of the same name are asked. The answer holds for this transaction.
 
-        :param rm: as for :meth:`enlist`. :returns: the place of the branch that it would join.
+        :param rm: as for :meth:`enlist`.
+        :returns: the place of the branch that it would join.
         """
         for index in self._named(rm):
             pair = resource, self._run.resources[index][0]
@@ -222,7 +223,8 @@ class Transaction:
         :param after: a decided transaction whose messages come before these. Unless it is committed
             everywhere, this one is rolled back, with ProviderUnavailable as the cause.
         :param first: must fire before this one is decided, or committed in one phase; never fails.
-        :raises RolledBack: nothing happened anywhere. :raises Heuristic: final and not clean.
+        :raises RolledBack: nothing happened anywhere.
+        :raises Heuristic: final and not clean.
         :raises OutcomeUnknown: there was one branch, and it is not known whether it was committed.
         :raises LogFailed: everything is prepared and stays so until the bridge is started anew.
         :raises Misuse: commit or rollback was called before, or an enlisting has not called

@@ -83,9 +83,10 @@ _POINTS: Final[Mapping[Call, tuple[crashpoints.Point, ...]]] = {
 class RunContext:
     """What all transactions of a coordinator share.
 
-    :param over: called with one that is complete. :param left: called with one that a resource
-        manager has yet to complete.
-    :param presume: called with a branch that is presumed committed. :param now_ms: the time.
+    :param over: called with one that is complete.
+    :param left: called with one that a resource manager has yet to complete.
+    :param presume: called with a branch that is presumed committed.
+    :param now_ms: the time.
     :param counts: of those that ended.
     """
 
@@ -101,7 +102,8 @@ class RunContext:
 class TransactionRun:
     """One global transaction, from its first event until nothing is left.
 
-    :param now: its state. :param at_points: whether it passes crash points, as those of links do.
+    :param now: its state.
+    :param at_points: whether it passes crash points, as those of links do.
     """
 
     def __init__(
@@ -232,8 +234,10 @@ class TransactionRun:
 
         No call about the branch may be under way.
 
-        :param xid: as the resource manager writes it. :param holds: whether it says that it has the
-            branch. :returns: the last answer; never fails. :raises Misuse: there is nothing to do.
+        :param xid: as the resource manager writes it.
+        :param holds: whether it says that it has the branch.
+        :returns: the last answer; never fails.
+        :raises Misuse: there is nothing to do.
         """
         done: Deferred[Answered] = Deferred()
         self._reached[index] = resource, xid, done

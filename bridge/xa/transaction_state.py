@@ -52,12 +52,13 @@ _ONE_OF_SEVERAL: Final = re.compile(r" \((?:source|target|branch \d+)\)\Z")
 class Branch:
     """A branch.
 
-    :param bqual: its qualifier. :param ref_name: of the factory by which it came. :param rm: its
-        resource manager.
-    :param associations: sessions that take part. :param ended: those of them that have answered
-        ``end``.
-    :param asking: the call about it that has no answer yet. :param error: the last code that was
-        neither 0 nor 3.
+    :param bqual: its qualifier.
+    :param ref_name: of the factory by which it came.
+    :param rm: its resource manager.
+    :param associations: sessions that take part.
+    :param ended: those of them that have answered ``end``.
+    :param asking: the call about it that has no answer yet.
+    :param error: the last code that was neither 0 nor 3.
     """
 
     bqual: bytes
@@ -89,8 +90,8 @@ class GlobalTransaction:
 
     :param decided: the decision is to commit, and it is in the log; or there is one branch, which
         needs none.
-    :param one_phase: its only branch was asked to commit without a vote. :param cause: the first
-        thing that went wrong before the decision.
+    :param one_phase: its only branch was asked to commit without a vote.
+    :param cause: the first thing that went wrong before the decision.
     :param told: the outcome is known to the caller.
     """
 
@@ -105,8 +106,8 @@ class GlobalTransaction:
 def one_of_several(resource: str, which: str) -> str:
     """Return a name for one of several resource managers of the same name.
 
-    :param resource: that name. :param which: ``source`` or ``target`` of a link, or ``branch`` and
-        a number.
+    :param resource: that name.
+    :param which: ``source`` or ``target`` of a link, or ``branch`` and a number.
     """
     return f"{resource} ({which})"
 

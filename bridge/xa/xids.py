@@ -79,10 +79,11 @@ class Origin:
 class Xids:
     """Makes the ids of one coordinator.
 
-    :param name: the coordinator's; cut where it does not fit. :param identity: 8 octets, of this
-        run. :param generation: from 1, of this run.
-    :param earlier: the runs before that are known. :param former: identities of runs at other
-        places, of which another may have the log now.
+    :param name: the coordinator's; cut where it does not fit.
+    :param identity: 8 octets, of this run.
+    :param generation: from 1, of this run.
+    :param earlier: the runs before that are known.
+    :param former: identities of runs at other places, of which another may have the log now.
     :raises ValueError: a number or identity that has no room.
     """
 
@@ -135,8 +136,8 @@ class Xids:
 def bqual(ref_name: str, number: int) -> bytes:
     """A branch qualifier.
 
-    :param number: of the branch in its transaction, from 1 to :data:`MOST_BRANCHES`. :raises
-        ValueError: another number.
+    :param number: of the branch in its transaction, from 1 to :data:`MOST_BRANCHES`.
+    :raises ValueError: another number.
     """
     if not 0 < number <= MOST_BRANCHES:
         raise ValueError(f"branch {number} is not between 1 and {MOST_BRANCHES}")

@@ -63,8 +63,8 @@ def admin_contexts(layout: Layout, settings: Settings) -> ServerContextFactory |
 
     It has the server's certificate; None where the service speaks in the clear.
 
-    :raises StartRefused: there is no certificate. :raises CertificateFileError: a file cannot be
-        used.
+    :raises StartRefused: there is no certificate.
+    :raises CertificateFileError: a file cannot be used.
     """
     if not settings[TLS_ENABLED]:
         return None

@@ -56,7 +56,9 @@ class Broker:
 
     Made by :func:`gateway.broker.durability.recovery.open_broker`.
 
-    :param clock: the reactor. :param store: opened. :param store_id: in every message id.
+    :param clock: the reactor.
+    :param store: opened.
+    :param store_id: in every message id.
     :param failed: called once when the store has failed for good: the process must end.
     """
 

@@ -120,8 +120,8 @@ class Confirmable(Protocol):
 class Journey:
     """Tells the journal.
 
-    :param everything: every step; else only what dies. :param find: the physical destination, if
-        there is one.
+    :param everything: every step; else only what dies.
+    :param find: the physical destination, if there is one.
     """
 
     def __init__(

@@ -334,12 +334,14 @@ _AUTO_PROPERTIES: Final = DestinationProperties(max_total_msg_bytes=10 * 1024**3
 class BrokerOptions:
     """What the broker is told by its settings.
 
-    :param name: of the instance, in dead messages. :param destinations: properties that were set
-        for one, by kind and name.
+    :param name: of the instance, in dead messages.
+    :param destinations: properties that were set for one, by kind and name.
     :param auto_queue: properties of auto-created queues, None where none are created;
         ``auto_topic`` likewise.
-    :param expiration_interval: seconds. :param reap_time: seconds. :param xa_timeout: seconds, 0
-        for none. :param duplicate_age: seconds.
+    :param expiration_interval: seconds.
+    :param reap_time: seconds.
+    :param xa_timeout: seconds, 0 for none.
+    :param duplicate_age: seconds.
     """
 
     name: str = "imqbroker"

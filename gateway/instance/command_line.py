@@ -50,7 +50,8 @@ def run_command(
     """Run a command. :returns: the exit code.
 
     :param errors: what it may raise whose ``str`` is for the user, besides CommandRefused,
-        LayoutError and OSError. :param aborted: what is said where the answer to a question is no.
+        LayoutError and OSError.
+    :param aborted: what is said where the answer to a question is no.
     """
     refusals: tuple[type[Exception], ...] = (CommandRefused, LayoutError, OSError, *errors)
     try:

@@ -156,7 +156,8 @@ def arm_as_asked(variable: str) -> bool:
 
     Log a warning, too.
 
-    :param variable: one of :data:`POINTS`. :returns: whether it asks for one.
+    :param variable: one of :data:`POINTS`.
+    :returns: whether it asks for one.
     :raises ValueError: it asks for what there is not.
     """
     text = os.environ.get(variable, "")
@@ -189,7 +190,8 @@ def orders(variable: str, folder: Path) -> Callable[[str], None]:
     die at exactly this point.
 
     :param folder: where orders are put, one at a time. What this returns raises ValueError for an
-        order that it does not understand. :raises ValueError: there is no such folder.
+        order that it does not understand.
+    :raises ValueError: there is no such folder.
     """
     if not folder.is_dir():
         raise ValueError(f"{variable}: expected a folder behind the @, and {folder} is none")

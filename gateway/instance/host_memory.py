@@ -53,7 +53,8 @@ def default_budget(machine: int) -> int:
 def java_heaps(machine: int, budget: int) -> int:
     """The most bytes that all Java heaps may take together.
 
-    :param budget: the broker's budget. :returns: what it leaves of the share; never negative.
+    :param budget: the broker's budget.
+    :returns: what it leaves of the share; never negative.
     """
     return max(share(machine) - budget, 0)
 

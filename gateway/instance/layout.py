@@ -72,8 +72,9 @@ def sync_directory(directory: Path) -> None:
 class LineError(Exception):
     """A file of the instance cannot be used.
 
-    :param file: the file. :param line: the line it is about, from 1; 0 for the whole file. :param
-        what: what is wrong, and what was expected.
+    :param file: the file.
+    :param line: the line it is about, from 1; 0 for the whole file.
+    :param what: what is wrong, and what was expected.
     """
 
     def __init__(self, file: Path, line: int, what: str) -> None:

@@ -38,7 +38,8 @@ def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IS
 
     :param host: a name or an address; empty is every address, of both families where the machine
         has both.
-    :param port: 0 lets the system choose. :param backlog: connections that may wait to be accepted.
+    :param port: 0 lets the system choose.
+    :param backlog: connections that may wait to be accepted.
     """
     return _Endpoint(reactor, host, port, backlog)
 

@@ -379,7 +379,8 @@ class _Kind:
 class Strangers:
     """The limit of one service.
 
-    :param clock: the reactor. :param log: is told the numbers, at the level of the lines.
+    :param clock: the reactor.
+    :param log: is told the numbers, at the level of the lines.
     """
 
     def __init__(self, clock: Any, log: Logger) -> None:

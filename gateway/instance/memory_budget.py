@@ -76,8 +76,10 @@ class Holder(Protocol):
 class Usage:
     """The budget at one moment, in bytes.
 
-    :param used: by state. :param limits: by state. :param total: the limit over all states. :param
-        waiting: connections in the line.
+    :param used: by state.
+    :param limits: by state.
+    :param total: the limit over all states.
+    :param waiting: connections in the line.
     :param ended: connections that were ended for memory since the start.
     :param held_back: consumers that get no more messages before some are acknowledged.
     """

@@ -337,8 +337,8 @@ class Settings:
 
         :param overrides: each as ``name=value``, verbatim: escapes are of the file's syntax, not of
             this one.
-        :param source: what :meth:`source` says of them. :param secrets_from: where a secret that is
-            missing was expected, for errors.
+        :param source: what :meth:`source` says of them.
+        :param secrets_from: where a secret that is missing was expected, for errors.
         :raises SettingsError: an error in any of them, or a bad value for a bridge; nothing is
             changed then.
         """

@@ -82,8 +82,10 @@ _DAY: Final = 86_400
 class JournalOptions:
     """How much is written, and for how long it is kept.
 
-    :param segment_size: octets. :param segment_age: seconds. :param retention: seconds, 0 for ever.
-        :param retention_size: octets, negative for no bound.
+    :param segment_size: octets.
+    :param segment_age: seconds.
+    :param retention: seconds, 0 for ever.
+    :param retention_size: octets, negative for no bound.
     """
 
     level: Level = Level.LINKS
@@ -120,8 +122,9 @@ _LEVELS: Final = {
 class JournalStanding:
     """How the journal stands.
 
-    :param lines: that the kernel has, since the start, and :param octets: of them. :param lost:
-        lines that were not written.
+    :param lines: that the kernel has, since the start, and
+    :param octets: of them.
+    :param lost: lines that were not written.
     :param stopped: the disk takes nothing, as far as is known.
     """
 
@@ -137,10 +140,11 @@ class Journal:
 
     All of it is called on the reactor's thread.
 
-    :param folder: of the segments; it must be there. :param run: as
-        :func:`~gateway.journal.schema.run_name` gives it.
-    :param instance: the gateway's. :param most: octets of lines that may wait. :param retry:
-        seconds until a journal that has stopped tries again.
+    :param folder: of the segments; it must be there.
+    :param run: as :func:`~gateway.journal.schema.run_name` gives it.
+    :param instance: the gateway's.
+    :param most: octets of lines that may wait.
+    :param retry: seconds until a journal that has stopped tries again.
     :param wall: the time of day, seconds since the epoch; None for the reactor's ``seconds``.
     """
 

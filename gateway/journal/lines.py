@@ -92,8 +92,8 @@ def numbered(ids: Sequence[str]) -> tuple[str, list[int]] | None:
 class Lines:
     """Makes the lines of one run.
 
-    :param run: as :func:`~gateway.journal.schema.run_name` gives it. :param instance: the
-        gateway's.
+    :param run: as :func:`~gateway.journal.schema.run_name` gives it.
+    :param instance: the gateway's.
     """
 
     def __init__(self, run: str, instance: str) -> None:

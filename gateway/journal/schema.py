@@ -258,8 +258,8 @@ def run_name(store_id: str, started_us: int) -> str:
 
     Runs of one gateway sort by their age.
 
-    :param store_id: what the broker's message ids have in them. :param started_us: microseconds
-        since the epoch.
+    :param store_id: what the broker's message ids have in them.
+    :param started_us: microseconds since the epoch.
     """
     return f"{store_id}-{started_us:017d}"
 

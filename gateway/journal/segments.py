@@ -39,9 +39,10 @@ class CutShort(OSError):
 class Bounds:
     """When a segment is rolled, and how long it is kept.
 
-    :param size: octets from which on a segment is rolled. :param age: seconds after which one is.
-    :param kept_seconds: for which whole segments are kept; 0 is for ever. :param kept_octets: of
-        whole segments that are kept; negative is no bound.
+    :param size: octets from which on a segment is rolled.
+    :param age: seconds after which one is.
+    :param kept_seconds: for which whole segments are kept; 0 is for ever.
+    :param kept_octets: of whole segments that are kept; negative is no bound.
     """
 
     size: int
@@ -53,8 +54,8 @@ class Bounds:
 class Segments:
     """The segments of one run, and the whole ones of those before it.
 
-    :param folder: the journal's, which must be there. :param monotonic: the clock for ages of open
-        segments, in seconds.
+    :param folder: the journal's, which must be there.
+    :param monotonic: the clock for ages of open segments, in seconds.
     """
 
     def __init__(
@@ -194,7 +195,8 @@ class Segments:
 
         Not while one is open. One without a whole line is removed.
 
-        :returns: the names they have now. :raises OSError: one could not be completed.
+        :returns: the names they have now.
+        :raises OSError: one could not be completed.
         """
         found = sorted(path for path in self._folder.iterdir() if _OPEN.fullmatch(path.name))
         completed = [_whole(path).name for path in found if _complete(path)]
@@ -205,8 +207,9 @@ class Segments:
     def remove_old(self, now: float) -> list[str]:
         """Remove whole segments that are too old, and the oldest of too many.
 
-        :param now: seconds since the epoch. :returns: their names. :raises OSError: one could not
-            be removed.
+        :param now: seconds since the epoch.
+        :returns: their names.
+        :raises OSError: one could not be removed.
         """
         bounds = self._bounds
         whole = []

@@ -45,8 +45,9 @@ def outcome() -> tuple[Deferred[None], Callable[[Exception | None], None]]:
 class Gathered:
     """What became of what was awaited, by name.
 
-    :param results: of those that succeeded. :param failures: of those that failed. :param late: the
-        names of those that had not ended in time.
+    :param results: of those that succeeded.
+    :param failures: of those that failed.
+    :param late: the names of those that had not ended in time.
     """
 
     results: dict[str, Any] = field(default_factory=dict)
@@ -62,8 +63,9 @@ def gather(
 ) -> Deferred[Gathered]:
     """Wait until all have ended, at most that many seconds.
 
-    :param clock: the reactor. :param awaited: by name; nothing else may wait for them. :param late:
-        called for each that fails after the waiting ended.
+    :param clock: the reactor.
+    :param awaited: by name; nothing else may wait for them.
+    :param late: called for each that fails after the waiting ended.
     :returns: never fails by itself. Cancelling it ends the waiting only.
     """
     ended = Gathered()

@@ -38,8 +38,9 @@ class MessagingError(Exception):
 class DestinationError(MessagingError):
     """One that is about a destination; never raised itself.
 
-    :param before: the sentence up to the destination. :param destination: as a text where it is
-        none. :param after: the rest.
+    :param before: the sentence up to the destination.
+    :param destination: as a text where it is none.
+    :param after: the rest.
     """
 
     def __init__(self, before: str, destination: Destination | str, after: str) -> None:
@@ -95,8 +96,8 @@ class DestinationStopped(DestinationError):
 class DestinationFull(DestinationError):
     """A limit of the destination, or the disk's, refuses the message.
 
-    :param limit: its name, or what a provider says of it. :param value: its value; negative where
-        that is not known.
+    :param limit: its name, or what a provider says of it.
+    :param value: its value; negative where that is not known.
     """
 
     def __init__(self, destination: Destination, limit: str, value: int) -> None:
@@ -165,8 +166,9 @@ class InvalidSelector(MessagingError):
 class SelectorTooCostly(InvalidSelector):
     """The selector asks for more work per message than a setting allows.
 
-    :param cost: of the selector, or of all selectors of the connection with it. :param limit: the
-        setting. :param value: what it allows.
+    :param cost: of the selector, or of all selectors of the connection with it.
+    :param limit: the setting.
+    :param value: what it allows.
     """
 
     _verdict = "is refused"
@@ -240,8 +242,8 @@ class TooManyConsumers(DestinationError):
 class NoRoom(DestinationError):
     """There is no memory for more destinations, subscriptions and consumers.
 
-    :param what: what was to be made: "destination", "subscription" or "consumer". :param used:
-        bytes that those take which there are.
+    :param what: what was to be made: "destination", "subscription" or "consumer".
+    :param used: bytes that those take which there are.
     """
 
     def __init__(self, destination: Destination, what: str, used: int, most: int) -> None:

@@ -51,8 +51,9 @@ class Capabilities:
     :param joined: an acknowledgement of any consumer may be made ``within`` a transacted session of
         its connection.
     :param xa: :meth:`Connection.xa_session`.
-    :param durable: durable subscriptions. :param selectors: JMS selectors. :param temporary:
-        temporary destinations.
+    :param durable: durable subscriptions.
+    :param selectors: JMS selectors.
+    :param temporary: temporary destinations.
     :param browse: queue browsers.
     :param individual: sessions of mode INDIVIDUAL, :meth:`Consumer.acknowledge` and
         :meth:`Consumer.reject`; where these are to take effect in a transaction, they may raise
@@ -140,8 +141,8 @@ class ConsumerSpec:
 class Waiting(NamedTuple):
     """What waits for a subscription's consumers, besides what they have.
 
-    :param messages: how many; -1 when unknown. :param oldest_ms: the JMSTimestamp of the oldest; 0
-        when none waits, -1 when unknown.
+    :param messages: how many; -1 when unknown.
+    :param oldest_ms: the JMSTimestamp of the oldest; 0 when none waits, -1 when unknown.
 
     A provider that knows this without reading the messages has a method
     ``waiting(spec, client_id)``, which returns a Deferred of it, or of None where only a browser
@@ -450,8 +451,9 @@ class Vote(Enum):
 class Xid:
     """A transaction branch.
 
-    :param format_id: not negative. :param gtrid: global transaction id, 1 to 64 octets. :param
-        bqual: branch qualifier, 1 to 64 octets.
+    :param format_id: not negative.
+    :param gtrid: global transaction id, 1 to 64 octets.
+    :param bqual: branch qualifier, 1 to 64 octets.
     """
 
     format_id: int

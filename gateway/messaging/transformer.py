@@ -58,8 +58,9 @@ class TransformFailed(MessagingError):
 
     Its ``__cause__`` is what it raised, if it did; that is for the log.
 
-    :param transformer: the name of its class. :param source: where the message came from. :param
-        target: where it was going.
+    :param transformer: the name of its class.
+    :param source: where the message came from.
+    :param target: where it was going.
     :param reason: what the transformer did, without the text of what it raised.
     """
 

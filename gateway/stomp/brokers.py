@@ -71,7 +71,8 @@ class Dialect:
     :param transacted_sends: BEGIN and COMMIT make the SENDs between them durable together or not at
         all.
     :param joined: an ACK of any subscription may be made in a transaction of its connection.
-    :param durable: durable subscriptions. :param selectors: JMS selectors.
+    :param durable: durable subscriptions.
+    :param selectors: JMS selectors.
     :param browse: SUBSCRIBE may have ``browser:true``, and a MESSAGE with ``browser:end`` tells the
         end.
     :param individual: messages may be acknowledged and rejected one by one.
@@ -332,7 +333,8 @@ def product(server: str) -> str:
 
     STOMP's form is ``NAME/VERSION COMMENT``.
 
-    :param server: the ``server`` header of CONNECTED. :returns: "" where that says nothing.
+    :param server: the ``server`` header of CONNECTED.
+    :returns: "" where that says nothing.
     """
     name, slash, version = server.partition("/")
     return (name if slash and version[:1].strip() else server).strip()

@@ -38,8 +38,9 @@ _WARNINGS: Final = (
 class ConnectionLog:
     """The lines of one connection.
 
-    :param session: its identifier. :param host: the client's address. :param port: the client's
-        port, 0 where it has no port.
+    :param session: its identifier.
+    :param host: the client's address.
+    :param port: the client's port, 0 where it has no port.
     :param detail: the log that these lines come to, which says whether FINE is read; None for
         everything.
     :param strangers: limits the lines of clients that were never CONNECTED; None does not.

@@ -249,8 +249,8 @@ def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Mess
     Only its duplicate id is gone: there it may have come before it died, and who sends it again
     means it. That of the SEND takes its place.
 
-    :param headers: those of the plan for that destination. :param expires: JMSExpiration by the
-        SEND; used only where that says anything about it.
+    :param headers: those of the plan for that destination.
+    :param expires: JMSExpiration by the SEND; used only where that says anything about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
     """
     try:

@@ -66,8 +66,8 @@ class Output:
     def begin(self, transport: Any, raw: Any) -> None:
         """Write to this transport, and hear of its buffer, from now on.
 
-        :param transport: what frames are written to. :param raw: the TCP transport below it, the
-            same without TLS.
+        :param transport: what frames are written to.
+        :param raw: the TCP transport below it, the same without TLS.
         """
         self._transport = transport
         self._raw = raw

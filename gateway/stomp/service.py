@@ -94,10 +94,11 @@ class WrongState(Exception):
 class Client:
     """A client that is CONNECTED.
 
-    :param connection: the provider's connection behind it. :param service: the port mapper's name
-        of what it came to: ``stomp``, ``sslstomp``.
-    :param address: its own, and :param port: its own, 0 if it has none. :param protocol: such as
-        ``STOMP 1.2``.
+    :param connection: the provider's connection behind it.
+    :param service: the port mapper's name of what it came to: ``stomp``, ``sslstomp``.
+    :param address: its own, and
+    :param port: its own, 0 if it has none.
+    :param protocol: such as ``STOMP 1.2``.
     :param session: the session identifier of its CONNECTED, which the log has, too.
     """
 
@@ -315,7 +316,8 @@ class StompService:
     async def resume(self) -> None:
         """Accept and deliver again.
 
-        :raises WrongState: it is not paused. :raises CannotListenError: it stays paused.
+        :raises WrongState: it is not paused.
+        :raises CannotListenError: it stays paused.
         """
         if self.state is not ServiceState.PAUSED:
             raise WrongState("resume", self.state)

@@ -69,8 +69,8 @@ class Client:
     def open(self, patient: bool = True) -> Self:
         """Connect; if ``patient``, try again for ``timeoutSeconds``.
 
-        :raises ConnectionLost: it could not be reached for so long. :raises BrokerError: it refuses
-            the login, or the TLS handshake fails.
+        :raises ConnectionLost: it could not be reached for so long.
+        :raises BrokerError: it refuses the login, or the TLS handshake fails.
         :raises OptionError: the passcode or a certificate cannot be read here, or the broker is not
             what ``broker`` says.
         """
@@ -184,7 +184,8 @@ class Client:
     def subscribe(self, place: Place, prefetch: int, browse: bool = False) -> None:
         """SUBSCRIBE; returns when the broker has agreed.
 
-        :param prefetch: the messages that may be unsettled. :param browse: look only.
+        :param prefetch: the messages that may be unsettled.
+        :param browse: look only.
         :raises BrokerError: it refuses; the text names the destination.
         """
         options, dialect = self._options, self.dialect
@@ -232,8 +233,8 @@ class Client:
         Waits for the first, and returns none when it is ``until``.
 
         :param until: by ``time.monotonic()``.
-        :raises ConnectionLost: the connection is gone, or the broker ends it by an ERROR. :raises
-            BrokerError: what comes is no STOMP.
+        :raises ConnectionLost: the connection is gone, or the broker ends it by an ERROR.
+        :raises BrokerError: what comes is no STOMP.
         """
         if self._early:
             early, self._early = self._early, []

@@ -27,8 +27,9 @@ _CONTENT_TYPE: Final = "content-type"
 class Opened(NamedTuple):
     """The message in a MESSAGE.
 
-    :param head: the headers that it has without an envelope. :param body_type: the name of its JMS
-        type. :param envelope: as it came.
+    :param head: the headers that it has without an envelope.
+    :param body_type: the name of its JMS type.
+    :param envelope: as it came.
     """
 
     head: dict[str, str]

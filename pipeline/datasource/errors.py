@@ -13,8 +13,8 @@ from pipeline.errors import PipelineError
 class OptionError(PipelineError):
     """An option is missing, unknown, or has no value that it may have.
 
-    :param option: its name, as it is documented. :param problem: what is wrong, and what was
-        expected.
+    :param option: its name, as it is documented.
+    :param problem: what is wrong, and what was expected.
     """
 
     def __init__(self, option: str, problem: str) -> None:

@@ -52,13 +52,15 @@ _LONGEST_PAUSE: Final = 1.0
 class Task:
     """What one task receives. It travels from the driver to the worker.
 
-    :param batch: number of the micro-batch. :param partition: which of its partitions. :param
-        epoch: of the run; None for batch reads.
-    :param most: messages. :param first: seconds that it waits for the first. :param quiet: seconds
-        without a message after which it takes the queue for empty; None: it waits for the whole
-        time.
-    :param seconds: that it receives at most; None for no bound. :param rate: messages a second;
-        None for no bound.
+    :param batch: number of the micro-batch.
+    :param partition: which of its partitions.
+    :param epoch: of the run; None for batch reads.
+    :param most: messages.
+    :param first: seconds that it waits for the first.
+    :param quiet: seconds without a message after which it takes the queue for empty; None: it waits
+        for the whole time.
+    :param seconds: that it receives at most; None for no bound.
+    :param rate: messages a second; None for no bound.
     """
 
     batch: int
@@ -215,7 +217,8 @@ class Reception:
     def piece(self) -> tuple[Staged, list[Frame]]:
         """Return the next messages, and the deliveries that acknowledge them.
 
-        :raises ConnectionLost: the connection is gone. :raises BrokerError: what comes is no STOMP.
+        :raises ConnectionLost: the connection is gone.
+        :raises BrokerError: what comes is no STOMP.
         """
         # Frames make no cycles, and a search among this number of them would take a third of
         # the time.

@@ -170,8 +170,8 @@ def check_columns(schema: StructType, options: Options) -> None:
 class Sending:
     """The frames of one task.
 
-    :param run: names the query and its micro-batch, the same at each attempt. :param partition:
-        which of its partitions.
+    :param run: names the query and its micro-batch, the same at each attempt.
+    :param partition: which of its partitions.
     """
 
     def __init__(

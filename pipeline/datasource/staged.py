@@ -40,7 +40,8 @@ class End(Enum):
 class Staged:
     """The messages of one partition of one micro-batch, or a piece of them.
 
-    :param received: how many came, those dropped included. :param ended: why no more were taken.
+    :param received: how many came, those dropped included.
+    :param ended: why no more were taken.
     :param mine: this call has published them, so that it is to acknowledge them.
     """
 

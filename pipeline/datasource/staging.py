@@ -71,8 +71,8 @@ class State:
     """What ``state.json`` says.
 
     :param source: the destination, and a durable subscription's name: what the folder is of.
-    :param planned: the last micro-batch that was begun, and :param partitions: how many it has,
-        whenever it is run again.
+    :param planned: the last micro-batch that was begun, and
+    :param partitions: how many it has, whenever it is run again.
     :param identity: no other folder has it, not even one of the same path later.
     """
 
@@ -87,7 +87,8 @@ class State:
 class Staging:
     """A staging folder.
 
-    :param folder: made if it is missing. :param source: what it is to be of.
+    :param folder: made if it is missing.
+    :param source: what it is to be of.
     """
 
     def __init__(self, folder: Path, source: str) -> None:
@@ -142,8 +143,9 @@ class Staging:
     def plan(self, epoch: int, batch: int, partitions: int) -> int:
         """A micro-batch is to be run.
 
-        :param partitions: how many are wanted. :returns: how many it has: as many as when it was
-            run first, or a sink that knows it would miss some.
+        :param partitions: how many are wanted.
+        :returns: how many it has: as many as when it was run first, or a sink that knows it would
+            miss some.
         :raises StagingError: the checkpoint and this folder are not of one query, or a newer run
             has begun.
         """

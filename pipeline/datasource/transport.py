@@ -36,8 +36,8 @@ _RUN: Final = 4096
 class Transport:
     """One connection to ``host`` and ``port``; connected when it is made.
 
-    :raises ConnectionLost: no server listens, or the other side ends the handshake. :raises
-        BrokerError: the TLS handshake fails.
+    :raises ConnectionLost: no server listens, or the other side ends the handshake.
+    :raises BrokerError: the TLS handshake fails.
     :raises OptionError: a certificate cannot be used.
     """
 
@@ -75,8 +75,8 @@ class Transport:
     def agreed(self, version: Version, beats: float, silence: float) -> None:
         """What CONNECTED has settled.
 
-        :param beats: seconds after which a heart-beat is due, and :param silence: after which the
-            broker is taken for dead; 0 for never.
+        :param beats: seconds after which a heart-beat is due, and
+        :param silence: after which the broker is taken for dead; 0 for never.
         """
         self._parser.change_rules(version)
         self._beats, self._silence = beats, silence

@@ -43,7 +43,8 @@ class Sent(WriterCommitMessage):
 class StompWriter(DataSourceArrowWriter):
     """``df.write.format("stomp").mode("append").save()``.
 
-    :param options: of a write. :param schema: of the rows.
+    :param options: of a write.
+    :param schema: of the rows.
     :raises PipelineError: the rows cannot be sent, or are to replace what is there.
     """
 

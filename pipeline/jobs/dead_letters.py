@@ -98,10 +98,12 @@ def run(
 ) -> None:
     """Group the deaths, write ``groups`` and ``hours``, and show the first.
 
-    :param journal: folders of a journal, or one table of ``ingest``; none with ``queue``. :param
-        queue: a dead message queue, by name.
-    :param since: not before this time, in UTC; and :param until: before this one. :param period:
-        hours, of the trend. :param examples: of each trouble.
+    :param journal: folders of a journal, or one table of ``ingest``; none with ``queue``.
+    :param queue: a dead message queue, by name.
+    :param since: not before this time, in UTC; and
+    :param until: before this one.
+    :param period: hours, of the trend.
+    :param examples: of each trouble.
     :raises PipelineError: there is nothing to read, or it cannot be read.
     """
     from pyspark import StorageLevel

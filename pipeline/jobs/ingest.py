@@ -54,11 +54,12 @@ def run(
 ) -> dict[str, Written]:
     """Ingest what is in the folders and was not ingested before.
 
-    :param journals: folders with segments. :param table: the table's folder; made where it is not
-        there.
-    :param continuous: go on until it is over. :param every: how often it looks then, in seconds.
-    :param octets: about how much of segments is a batch. :param shared: as of
-        :func:`pipeline.tables.ingested.directory`.
+    :param journals: folders with segments.
+    :param table: the table's folder; made where it is not there.
+    :param continuous: go on until it is over.
+    :param every: how often it looks then, in seconds.
+    :param octets: about how much of segments is a batch.
+    :param shared: as of :func:`pipeline.tables.ingested.directory`.
     :param skip_missing: go on without segments that were there, and are gone before they were read.
     :param over: may be set from elsewhere: end now; what is under way is done again by the next
         run.

@@ -45,8 +45,8 @@ _BRIEF: Final = (
 class Limits:
     """When a message needs a look.
 
-    :param stuck: seconds that it has waited at the journal's end. :param slow: seconds that its
-        journey took.
+    :param stuck: seconds that it has waited at the journal's end.
+    :param slow: seconds that its journey took.
     """
 
     stuck: float = 300.0
@@ -65,9 +65,10 @@ def run(
 ) -> Summary:
     """Compute journeys and latencies, write them, and summarise them.
 
-    :param paths: a table of ingest, or folders of a journal. :param destinations: only what
-        happened there.
-    :param since: only what happened not before. :param until: only what happened before.
+    :param paths: a table of ingest, or folders of a journal.
+    :param destinations: only what happened there.
+    :param since: only what happened not before.
+    :param until: only what happened before.
     :raises PipelineError: when there is nothing to read.
     """
     limits = limits or Limits()
@@ -96,8 +97,8 @@ def run(
 def summary(found: DataFrame, end: datetime, limits: Limits, drawn: bool = False) -> Summary:
     """What there is to say of journeys.
 
-    :param end: the journal's, until when a message waits. :param drawn: also what only a report has
-        room for.
+    :param end: the journal's, until when a message waits.
+    :param drawn: also what only a report has room for.
     """
     questions = needing_a_look(end, limits)
     counts = {

@@ -61,10 +61,11 @@ _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES, BodyType.MESSAGE)
 class Wanted:
     """What is to be proved.
 
-    :param links: as BRIDGE/LINK; none: all. :param since: a time in UTC, as text; and :param until:
-        likewise.
-    :param late: seconds that a message may take; None: any time. :param duplicates_ok: whether a
-        message may arrive more than once.
+    :param links: as BRIDGE/LINK; none: all.
+    :param since: a time in UTC, as text; and
+    :param until: likewise.
+    :param late: seconds that a message may take; None: any time.
+    :param duplicates_ok: whether a message may arrive more than once.
     :param browse: the broker whose queues are looked at, too; None: none is.
     """
 

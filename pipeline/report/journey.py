@@ -35,8 +35,9 @@ _ABOUT: Final = 46
 class Taken:
     """A step that was taken.
 
-    :param at: seconds since 1970-01-01 UTC. :param name: of the step. :param about: what else is
-        said of it.
+    :param at: seconds since 1970-01-01 UTC.
+    :param name: of the step.
+    :param about: what else is said of it.
     """
 
     at: float

@@ -76,8 +76,9 @@ def write_page(
 
     It replaces the page of an earlier run.
 
-    :param folder: made where it is not there. :param job: its name. :param given: what it was asked
-        for: options and their values, none of them secret.
+    :param folder: made where it is not there.
+    :param job: its name.
+    :param given: what it was asked for: options and their values, none of them secret.
     :param when: it was done.
     :returns: the page's path.
     :raises PipelineError: it cannot be written.

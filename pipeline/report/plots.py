@@ -36,8 +36,10 @@ class Key:
 class Plot:
     """What stands in the page.
 
-    :param svg: an element, safe as it is. :param legend: empty where there is one series only.
-        :param note: what is not drawn. :param text: the text alternative.
+    :param svg: an element, safe as it is.
+    :param legend: empty where there is one series only.
+    :param note: what is not drawn.
+    :param text: the text alternative.
     """
 
     svg: str

@@ -49,9 +49,11 @@ class Series:
 class Data:
     """What a plot draws.
 
-    :param along: what the places of the points are. :param unit: of what is up.
+    :param along: what the places of the points are.
+    :param unit: of what is up.
     :param every: how far places of time are from each other at least, in seconds; 0: as the points
-        say. :param left_out: what is in the table only, as a sentence; empty where all is drawn.
+        say.
+    :param left_out: what is in the table only, as a sentence; empty where all is drawn.
     """
 
     along: Along

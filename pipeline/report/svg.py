@@ -83,7 +83,8 @@ def inlined(figure: Figure, name: str, title: str, description: str) -> str:
     """The figure as an ``svg`` element for HTML.
 
     :param name: what its ids begin with; each plot of a page has its own.
-    :param title: and :param description: what is read aloud in its place.
+    :param title: and
+    :param description: what is read aloud in its place.
     """
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=_WITHOUT, transparent=True)

@@ -34,8 +34,8 @@ def alone(spark: SparkSession, folder: str, patience: float | None = None) -> It
     Only where Spark sees the folder as one of this machine's: others, such as HDFS and S3, have no
     such locks, and nothing is kept away there.
 
-    :param folder: is made where it is not there. :param patience: seconds to wait for the process
-        that has it; None: :data:`PATIENCE`.
+    :param folder: is made where it is not there.
+    :param patience: seconds to wait for the process that has it; None: :data:`PATIENCE`.
     :raises PipelineError: when somebody else has it for all that time.
     """
     files, path = place(spark, f"{folder}/{_NAME}")

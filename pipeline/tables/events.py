@@ -45,8 +45,8 @@ def read_events(
 
     :param paths: one table, or any number of folders with segments, which may have copies of each
         other's.
-    :param destinations: as ``queue:NAME`` or ``topic:NAME``; none: all. :param since: not before
-        this time, as Spark reads times, in UTC.
+    :param destinations: as ``queue:NAME`` or ``topic:NAME``; none: all.
+    :param since: not before this time, as Spark reads times, in UTC.
     :param until: before this time.
     :raises PipelineError: there is nothing to read, or a time is not valid.
     """

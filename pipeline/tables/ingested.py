@@ -122,8 +122,9 @@ class Ingested:
 
         :func:`pipeline.transforms.events.named` makes :data:`pipeline.columns.EVENTS` of them.
 
-        :param destinations: only those there; none: all. :param since: not before this time, as
-            Spark reads times, in UTC. :param until: before this one.
+        :param destinations: only those there; none: all.
+        :param since: not before this time, as Spark reads times, in UTC.
+        :param until: before this one.
         """
         batches = self.ledger().where("run is null and events > 0")
         if since is not None:
@@ -157,8 +158,9 @@ class Ingested:
         When this returns the batch is in the table; until then nothing of it is. Doing it again
         replaces what was left of an earlier try. Only for who is alone.
 
-        :param lines: as :mod:`pipeline.tables.lines` reads them. :param batch: a name that no other
-            lines had. :param shared: as of :func:`directory`.
+        :param lines: as :mod:`pipeline.tables.lines` reads them.
+        :param batch: a name that no other lines had.
+        :param shared: as of :func:`directory`.
         """
         damaged = Observation()
         lines = lines.observe(damaged, sql.count_if(is_damaged(lines)).alias("damaged"))
@@ -308,7 +310,8 @@ def between(frame: DataFrame, since: str | None, until: str | None) -> DataFrame
 
     From ``since`` on, and before ``until``.
 
-    :param since: as Spark reads times, in UTC. :param until: the same.
+    :param since: as Spark reads times, in UTC.
+    :param until: the same.
     """
     if since is not None:
         start = sql.lit(since).cast("timestamp")

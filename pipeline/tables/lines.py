@@ -49,8 +49,8 @@ def line_stream(
 ) -> DataFrame:
     """The same as a stream: each segment once, as it appears.
 
-    :param octets: about how much of segments is in a micro-batch. :param skip_missing: go on
-        without segments that are gone when they are to be read.
+    :param octets: about how much of segments is in a micro-batch.
+    :param skip_missing: go on without segments that are gone when they are to be read.
     :raises PipelineError: when a folder is not there.
     """
     check_folders(spark, folders)

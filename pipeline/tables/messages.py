@@ -27,8 +27,8 @@ def browsed(spark: SparkSession, options: Mapping[str, str], queue: str) -> Data
 
     Rows of :data:`pipeline.columns.MESSAGES`, of the gateway with ``envelope``.
 
-    :param options: of the data source, about the connection. :param queue: ``queue:NAME``, or as
-        the broker spells it.
+    :param options: of the data source, about the connection.
+    :param queue: ``queue:NAME``, or as the broker spells it.
     :raises PipelineError: there is no connection, the login is refused, or the queue may not be
         browsed.
     """

@@ -20,7 +20,8 @@ from pipeline.tables.lines import place
 def missing_segments(spark: SparkSession, checkpoint: str, number: int) -> list[str]:
     """The segments of a batch that are not there any more, by their paths.
 
-    :param checkpoint: of the stream. :param number: of the batch.
+    :param checkpoint: of the stream.
+    :param number: of the batch.
     """
     found = []
     for path in _planned(spark, checkpoint, number):

@@ -208,8 +208,8 @@ def groups(
     """One row for each trouble, the one with most deaths first.
 
     :param deaths: rows of :data:`DEATHS`.
-    :param until: the end of the last period, with a time zone. :param period_hours: how long a
-        period is.
+    :param until: the end of the last period, with a time zone.
+    :param period_hours: how long a period is.
     :param examples: messages to show of each, the latest ones.
     :returns: :data:`KEYS`; ``count``, ``first``, ``last``; ``per_hour``, deaths an hour between the
         first one and ``until``; ``in_period`` and ``before``, deaths in the last period and in the

@@ -31,8 +31,9 @@ def latencies(
 
     A message that went over two links counts for both.
 
-    :param journeys: of :func:`pipeline.transforms.journeys.journeys`. :param by: of :data:`GRAIN`.
-        :param measures: of ``LATENCIES``.
+    :param journeys: of :func:`pipeline.transforms.journeys.journeys`.
+    :param by: of :data:`GRAIN`.
+    :param measures: of ``LATENCIES``.
     """
     values: list[Column] = [
         sql.struct(sql.lit(name.removesuffix("_ms")).alias("latency"), sql.col(name).alias("ms"))

@@ -147,10 +147,11 @@ def messages(
     count, whenever they were. One of which the journal has the end only, as it was begun before the
     first line, has begun in none.
 
-    :param found: of :func:`transfers`. :param seen: which lines are known, as
-        :mod:`pipeline.transforms.seen` has them.
-    :param since: a time, as Spark reads it. :param until: likewise; the window ends before it.
-        :param late: seconds.
+    :param found: of :func:`transfers`.
+    :param seen: which lines are known, as :mod:`pipeline.transforms.seen` has them.
+    :param since: a time, as Spark reads it.
+    :param until: likewise; the window ends before it.
+    :param late: seconds.
     """
     known = _with_doubt(found, seen)
     in_window = sql.col("begins")

@@ -208,8 +208,8 @@ def sends(
 
     What cannot be restored has nulls only.
 
-    :param rows: as :func:`candidates` gives them. :param now_ms: epoch milliseconds; what has
-        expired by then is sent to live for ever.
+    :param rows: as :func:`candidates` gives them.
+    :param now_ms: epoch milliseconds; what has expired by then is sent to live for ever.
     :param new_ids: have the gateway's broker give new ids and timestamps.
     """
     return _through(rows, passed, _SENT_ARROW, _SENT, _sending(to_gateway, now_ms, new_ids))
@@ -269,8 +269,9 @@ def outcomes(rows: DataFrame, sent: DataFrame, began: datetime) -> DataFrame:
     Columns ``place``, ``message_id``, ``queue``, ``target``, ``size``, ``died``, ``sent``, when
     that was, and ``status``: ``sent``, ``sent before`` or ``not sent``.
 
-    :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died. :param sent: as for
-        :func:`replayed`. :param began: this run.
+    :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died.
+    :param sent: as for :func:`replayed`.
+    :param began: this run.
     """
     at = sql.col("replayed")
     status = (

@@ -56,7 +56,8 @@ def united(seen: DataFrame) -> DataFrame:
 def twice(new: DataFrame, seen: DataFrame) -> DataFrame:
     """Count the surplus lines: one row, with the column ``doubled``.
 
-    :param new: of :func:`lines_of`. :param seen: what was there before, each line once.
+    :param new: of :func:`lines_of`.
+    :param seen: what was there before, each line once.
     """
     wanted = seen.join(sql.broadcast(new.select("run", "bucket")), ["run", "bucket"], "left_semi")
     all_of_them = new.select("run", "bucket", "lines", "count").unionByName(

@@ -53,7 +53,8 @@ def stretch(first: int, last: int, most: int = MOST_STRETCHES) -> int:
     A number that people count time in, or days: :func:`over_time` begins each stretch at a whole
     multiple of it since 1970-01-01 UTC.
 
-    :param first: and :param last: in seconds.
+    :param first: and
+    :param last: in seconds.
     """
     for seconds in _STRETCHES:
         if last // seconds - first // seconds < most:
@@ -78,8 +79,9 @@ def over_time(
     Stretches without a row are left out, and rows without a time are in none. The rows are read
     once.
 
-    :param at: the column with the time. :param seconds: of a stretch. :param amounts: what is
-        summed up, by the name that it gets.
+    :param at: the column with the time.
+    :param seconds: of a stretch.
+    :param amounts: what is summed up, by the name that it gets.
     :param by: the column whose values are told apart: the ``most`` with the largest first amount,
         and :data:`OTHERS`.
     """
@@ -113,9 +115,11 @@ def largest(
 
     The rows are read once.
 
-    :param by: the column; a null is written as ``(none)``. :param count: the name of the number.
+    :param by: the column; a null is written as ``(none)``.
+    :param count: the name of the number.
     :param within: a column whose values are told apart: the most frequent of all, and
-        :data:`OTHERS`. :param most: values of ``by``.
+        :data:`OTHERS`.
+    :param most: values of ``by``.
     """
     names = [by] if within is None else [by, within]
     texts = [

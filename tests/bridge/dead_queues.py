@@ -101,8 +101,8 @@ async def _awaiting(work: Awaitable[object]) -> None:
 class Graveyard:
     """The queues, the broker that they are on, and the bridge's log.
 
-    :param full: queues that refuse every message. :param denied: queues that nobody may send to, by
-        access rules.
+    :param full: queues that refuse every message.
+    :param denied: queues that nobody may send to, by access rules.
     """
 
     def __init__(

@@ -49,8 +49,8 @@ class World:
     """Both brokers, the dead message queue, and what goes wrong.
 
     :param faults: one for each call of :meth:`fault`, in order; 0 is none.
-    :param refused: texts that the target does not take. :param indexed: whether it says which of a
-        run it was.
+    :param refused: texts that the target does not take.
+    :param indexed: whether it says which of a run it was.
     :param transacted: whether of a run of which it refuses one it takes none, and else those before
         it.
     """
@@ -334,8 +334,8 @@ class Unread:
     """A source of messages that cannot be read, each alone; what is not settled is given out again.
     And the dead message queue.
 
-    :param ids: of each. :param turns: whether another is given out first, when they are given out
-        again.
+    :param ids: of each.
+    :param turns: whether another is given out first, when they are given out again.
     """
 
     failed = None

@@ -39,8 +39,8 @@ class Closed(Exception):
 class Frame:
     """One frame of the server.
 
-    :param lines: all headers in their order, unescaped, repeated ones included. :param came: when
-        it was complete, in monotonic seconds.
+    :param lines: all headers in their order, unescaped, repeated ones included.
+    :param came: when it was complete, in monotonic seconds.
     """
 
     command: str
@@ -104,7 +104,9 @@ def encode(command: str, headers: Mapping[str, str], body: bytes, version: str) 
 class Client:
     """One connection.
 
-    :param port: of the server. :param tls: connect with TLS, as this says. :param host: where to.
+    :param port: of the server.
+    :param tls: connect with TLS, as this says.
+    :param host: where to.
     """
 
     def __init__(self, port: int, *, tls: ssl.SSLContext | None = None, host: str = HOST) -> None:
@@ -170,8 +172,8 @@ class Client:
     def frame(self, patience: float = PATIENCE) -> Frame:
         """The next frame.
 
-        :raises TimeoutError: it did not come within ``patience`` seconds. :raises Closed: the
-            connection was closed first.
+        :raises TimeoutError: it did not come within ``patience`` seconds.
+        :raises Closed: the connection was closed first.
         """
         until = time.monotonic() + patience
         while True:

@@ -20,8 +20,9 @@ def check(load: Load, port: int) -> int:
     """Empty every place that the load used, and compare what was there with what its clients were
     told.
 
-    :returns: how many messages were there. :raises AssertionError: one is lost, came back, is
-        doubled, out of order, or half a transaction's.
+    :returns: how many messages were there.
+    :raises AssertionError: one is lost, came back, is doubled, out of order, or half a
+        transaction's.
     """
     found: dict[str, list[Id]] = {}
     for name, place in load.places.items():

@@ -52,9 +52,10 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
 class Client:
     """A connection, made and CONNECTED unless told otherwise.
 
-    :param tls: speak TLS with this context. :param headers: more headers for CONNECT.
-    :param connect: whether to send CONNECT and wait for CONNECTED. :param receive_buffer: octets of
-        the kernel's buffer, None for its own choice.
+    :param tls: speak TLS with this context.
+    :param headers: more headers for CONNECT.
+    :param connect: whether to send CONNECT and wait for CONNECTED.
+    :param receive_buffer: octets of the kernel's buffer, None for its own choice.
     """
 
     def __init__(

@@ -65,8 +65,9 @@ class Group:
 class Load:
     """One epoch.
 
-    :param port: the gateway's. :param epoch: in every body; each epoch has its own. :param seed: of
-        everything that varies.
+    :param port: the gateway's.
+    :param epoch: in every body; each epoch has its own.
+    :param seed: of everything that varies.
     """
 
     def __init__(self, port: int, epoch: int, seed: int) -> None:

@@ -75,9 +75,11 @@ def collect(
     """The numbers of a destination's messages in the order of their coming: all that came until
     those wanted had, and ``settled`` returned.
 
-    :param settled: returns when nothing else can come. :param stalled: asked, until it says so,
-        when nothing came for a while: whether it did something that makes the rest come. :param
-        end: of a message that is sent to the destination when all have come, and is not among them.
+    :param settled: returns when nothing else can come.
+    :param stalled: asked, until it says so, when nothing came for a while: whether it did something
+        that makes the rest come.
+    :param end: of a message that is sent to the destination when all have come, and is not among
+        them.
     :raises AssertionError: the last one does not come.
     """
     numbers: list[int] = []

@@ -50,13 +50,15 @@ start, while a message that is sent then may overtake them. They are not lost: t
 class Row:
     """One case of the crash matrix, as it was measured.
 
-    :param dies: who is killed. :param nth: at which time that the point is passed.
-    :param prepared: branches that were in doubt at either side when somebody had died. :param
-        in_doubt: when all was over.
-    :param messages: that were sent. :param batch: messages of a transaction, at most.
+    :param dies: who is killed.
+    :param nth: at which time that the point is passed.
+    :param prepared: branches that were in doubt at either side when somebody had died.
+    :param in_doubt: when all was over.
+    :param messages: that were sent.
+    :param batch: messages of a transaction, at most.
     :param held: messages that ActiveMQ gave to nobody before its index was built anew.
-    :param left: messages left at the source, or dead. :param seconds: from the start of who had
-        died until the target had all messages.
+    :param left: messages left at the source, or dead.
+    :param seconds: from the start of who had died until the target had all messages.
     """
 
     point: str

@@ -47,8 +47,8 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 class Terminal:
     """Runs one session in a copy of the cookbook.
 
-    :param folder: for the copy and the gateway's files. :param ports: what is to stand for the
-        ports in the cookbook.
+    :param folder: for the copy and the gateway's files.
+    :param ports: what is to stand for the ports in the cookbook.
     """
 
     def __init__(self, folder: Path, ports: Mapping[int, int], ending: ExitStack) -> None:

@@ -19,8 +19,8 @@ class Account:
 
     :param steps_back: how far back each repetition began: 1 is that the last message came once
         more.
-    :param duplicates: messages that came again. :param lost: messages that never came, for links
-        that may lose some.
+    :param duplicates: messages that came again.
+    :param lost: messages that never came, for links that may lose some.
     """
 
     steps_back: tuple[int, ...]

@@ -64,9 +64,11 @@ def activemq(ref: str, port: int) -> Factory:
 class Link:
     """A link from ``NAME.in`` to ``NAME.out``.
 
-    :param source: and ``target``: where these queues are. :param batch: its ``max-batch-size``.
-        :param target_attributes: more of ``target``; its properties are ``target_properties``.
-    :param source_kind: ``queue`` or ``topic``. :param source_attributes: more of ``source``.
+    :param source: and ``target``: where these queues are.
+    :param batch: its ``max-batch-size``.
+    :param target_attributes: more of ``target``; its properties are ``target_properties``.
+    :param source_kind: ``queue`` or ``topic``.
+    :param source_attributes: more of ``source``.
     """
 
     name: str

@@ -85,8 +85,8 @@ def waits(
 ) -> None:
     """A link waits and says what to set, while the one beside it goes on.
 
-    :param port: of the latter's source. :param restarts: the process may end and start anew
-        meanwhile.
+    :param port: of the latter's source.
+    :param restarts: the process may end and start anew meanwhile.
     """
     last = 0
     for reconnects in (1, 3):

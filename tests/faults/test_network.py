@@ -32,7 +32,8 @@ class Step:
     """A moment of the sequence, as it is seen on the wire.
 
     :param target: whether it is the target's connection, and not the source's.
-    :param pattern: what passes. :param after: whether the network breaks behind it, and not before.
+    :param pattern: what passes.
+    :param after: whether the network breaks behind it, and not before.
     """
 
     name: str

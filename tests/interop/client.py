@@ -58,8 +58,8 @@ class Received(NamedTuple):
 class Client:
     """One driver process, which may hold several connections.
 
-    :param command: starts the driver. :param version: the STOMP version that its connections ask
-        for.
+    :param command: starts the driver.
+    :param version: the STOMP version that its connections ask for.
     """
 
     def __init__(self, command: Sequence[str], version: str, server: Server) -> None:

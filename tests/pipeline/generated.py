@@ -30,9 +30,10 @@ _ORDINARY: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 class Truth:
     """What was written.
 
-    :param outcomes: journeys by outcome. :param ids: the messages of each outcome but
-        ``delivered``.
-    :param destinations: events by destination. :param days: events by day.
+    :param outcomes: journeys by outcome.
+    :param ids: the messages of each outcome but ``delivered``.
+    :param destinations: events by destination.
+    :param days: events by day.
     """
 
     events: int = 0
@@ -108,7 +109,8 @@ def write_journal(
 ) -> Truth:
     """Write a journal of about so many events, and a little more.
 
-    :param octets: of a segment. :param hours: how long the traffic takes, by the journal's clock.
+    :param octets: of a segment.
+    :param hours: how long the traffic takes, by the journal's clock.
     """
     truth = Truth()
     traffic = _Traffic(

@@ -44,8 +44,9 @@ from tests.servers import ActiveMQ, started
 class Fate:
     """What became of one message.
 
-    :param queue: where it was sent. :param outcome: as journeys call it. :param attempts: how often
-        it was handed out; several numbers where nobody can know.
+    :param queue: where it was sent.
+    :param outcome: as journeys call it.
+    :param attempts: how often it was handed out; several numbers where nobody can know.
     """
 
     queue: str
@@ -141,7 +142,8 @@ class ProofGateway(BridgedGateway):
 class Rig:
     """Both brokers, with all that is done to them.
 
-    :param folder: for the gateway's files. :param ending: ends what is started.
+    :param folder: for the gateway's files.
+    :param ending: ends what is started.
     """
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:

@@ -186,8 +186,8 @@ class Operator:
 class Coordinator:
     """A user of the seam whose work is in branches of XA transactions.
 
-    :param seam: ``gateway.messaging.provider``. :param message: makes a message for the name of a
-        queue.
+    :param seam: ``gateway.messaging.provider``.
+    :param message: makes a message for the name of a queue.
     """
 
     def __init__(

@@ -277,7 +277,8 @@ def compare(
     """Play generated scripts.
 
     :raises Different: with the shortest script that shows it.
-    :param number: the seed of what is generated. :param operations: at most in one script.
+    :param number: the seed of what is generated.
+    :param operations: at most in one script.
     """
     found: list[dict[str, Any]] = []
 

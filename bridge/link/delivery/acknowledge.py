@@ -106,8 +106,8 @@ class Acknowledge(Delivery):
         that cannot be interpreted; and what looks like a damaged message may be a connection that
         breaks while a body is on its way, or memory that is short.
 
-        :raises BatchRefused: it is still at its source, and is tried again later. :raises
-            SourceLost:
+        :raises BatchRefused: it is still at its source, and is tried again later.
+        :raises SourceLost:
         """
         if isinstance(message, Unreadable):
             error = CannotBeRead(message)

@@ -41,7 +41,8 @@ AGAIN_S: Final = 60.0
 class BackgroundRecovery:
     """The coordinator of one bridge.
 
-    :param open: opens the coordinator. :param left: says whether an earlier run has left a log.
+    :param open: opens the coordinator.
+    :param left: says whether an earlier run has left a log.
     :param log: the bridge's.
     """
 
@@ -256,8 +257,9 @@ class Reminders:
     are heuristic, or in doubt; and those whose resource managers take too long to answer. Looks at
     them until :meth:`stop`.
 
-    :param reactor: Twisted's, or a clock. :param bridge: the name of the bridge whose they are.
-        :param transactions: gives them as they are now.
+    :param reactor: Twisted's, or a clock.
+    :param bridge: the name of the bridge whose they are.
+    :param transactions: gives them as they are now.
     :param log: the bridge's.
     """
 

@@ -55,10 +55,13 @@ def new_pump(
 ) -> Pump:
     """Return the pump that keeps what a link guarantees, for one run of it.
 
-    :param source: the source's factory. :param target: likewise. :param connections: the bridge's.
-        :param coordination: likewise.
+    :param source: the source's factory.
+    :param target: likewise.
+    :param connections: the bridge's.
+    :param coordination: likewise.
     :param transferred: is given each batch that is done on both sides: its messages, as received
-        and as sent. :param lines: the link's lines in the journal.
+        and as sent.
+    :param lines: the link's lines in the journal.
     :param refused: is told why the target refuses how many messages, which are dead.
     :param lost: called if the target's connection ends.
     :raises NotOnce: see there.

@@ -65,8 +65,9 @@ class Poison:
     ) -> int:
         """A transaction of these was refused, which are at their source again.
 
-        :param reason: why the one message will be dead. :param exception: what was said. :param
-            bad: which of them it is, if the target said.
+        :param reason: why the one message will be dead.
+        :param exception: what was said.
+        :param bad: which of them it is, if the target said.
         :returns: how often the one message was refused by now. 0 where there were several: then
             those before the bad one are tried next, or a half of them.
         """

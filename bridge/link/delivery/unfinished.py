@@ -166,9 +166,9 @@ class OpenTransactions:
     ) -> None:
         """One is decided, and a resource manager has yet to hear of it.
 
-        :param committed: called by :meth:`look` when it is committed everywhere. :param otherwise:
-            called by it when it ended otherwise, as an operator ordered or a resource manager
-            decided; gives its messages.
+        :param committed: called by :meth:`look` when it is committed everywhere.
+        :param otherwise: called by it when it ended otherwise, as an operator ordered or a resource
+            manager decided; gives its messages.
         """
         self._decided = (*self._decided, (transaction, committed, otherwise))
 

@@ -67,8 +67,8 @@ _ASKED: Final = (
 class _Work:
     """A transaction under way between these ends.
 
-    :param before: the one before, if it may not be committed yet. :param ending: its end, whatever
-        that is; never fails.
+    :param before: the one before, if it may not be committed yet.
+    :param ending: its end, whatever that is; never fails.
     :param batch: what was received; None until then.
     """
 
@@ -173,8 +173,9 @@ class XADelivery(Delivery):
     async def _earlier_over(self) -> None:
         """Wait until what is still under way is over: recovery leaves that alone.
 
-        :raises SourceLost: :raises TargetLost: one is under way for too long; the end whose
-            resource manager does not answer.
+        :raises SourceLost:
+        :raises TargetLost: one is under way for too long; the end whose resource manager does not
+            answer.
         """
         for transaction in self._unfinished.open:
             if not await timeout(self._reactor, EARLIER_S, self._unfinished.ended(transaction)):
@@ -420,8 +421,9 @@ class XADelivery(Delivery):
 
         :returns: the factories whose resource manager has yet to hear of the commit.
 
-        :raises Refused: :raises TargetLost: why the target has not taken all. :raises RolledBack:
-            for a reason other than a lost provider.
+        :raises Refused:
+        :raises TargetLost: why the target has not taken all.
+        :raises RolledBack: for a reason other than a lost provider.
         """
         try:
             # What was received and sent is to be known before the decision.
@@ -466,8 +468,9 @@ class XADelivery(Delivery):
         """Find out which message the target or a resource manager refuses.
 
         :raises BatchRefused: it is one message alone, and is to be tried again later.
-        :raises SourceLost: :raises TargetLost: a branch may still be held there. Nothing may
-            overtake its messages, so recovery comes first.
+        :raises SourceLost:
+        :raises TargetLost: a branch may still be held there. Nothing may overtake its messages, so
+            recovery comes first.
         """
         pump, items = work.pump, work.items
         pump.counters.refused += len(items) == 1

@@ -267,7 +267,8 @@ def _sized(part: bytes) -> bytes:
 def answers(octets: bytes) -> Iterator[Answer]:
     """The answers in these octets.
 
-    :raises ValueError: :raises WireError: they cannot be read; the classes and this module are not of one version.
+    :raises ValueError:
+    :raises WireError: they cannot be read; the classes and this module are not of one version.
     """
     position = 0
     while position < len(octets):

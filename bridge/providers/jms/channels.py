@@ -83,7 +83,8 @@ class Channel(Protocol):
 class Hung:
     """The calls of one provider that were abandoned and have not returned.
 
-    :param provider: its name, for the log. :param most: with that many, calls are refused.
+    :param provider: its name, for the log.
+    :param most: with that many, calls are refused.
     """
 
     def __init__(self, provider: str, most: int = 8) -> None:
@@ -161,8 +162,8 @@ class Lane:
         :param what: for errors and the log, where "did not return" follows.
         :param seconds: the timeout, from now on.
         :param number: of the factory or connection that is asked.
-        :param parse: reads the result of the verb. :param late: disposes of a result that arrives
-            after the call was abandoned.
+        :param parse: reads the result of the verb.
+        :param late: disposes of a result that arrives after the call was abandoned.
         :returns: fails with JavaFailure, or with ProviderUnavailable if the call timed out or the
             process has ended.
         """
@@ -259,8 +260,9 @@ class SessionChannel:
     Questions of one pass of the reactor go to Java together.
 
     :param opening: the frame that opens the session, sent before the first question.
-    :param answered: called with a turn's answers. :param failed: called when a turn has failed or
-        was abandoned, when ``answered`` has raised, or when the process has ended.
+    :param answered: called with a turn's answers.
+    :param failed: called when a turn has failed or was abandoned, when ``answered`` has raised, or
+        when the process has ended.
     :param seconds: the timeout of each question.
     """
 

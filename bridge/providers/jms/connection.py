@@ -61,8 +61,8 @@ _log: Final = Logger(namespace="bridge.jms")
 class Vendor(NamedTuple):
     """Facts about a provider that JMS has no words for.
 
-    :param prefix: of the classes of its client. :param individual: its acknowledge mode for
-        acknowledgement one by one.
+    :param prefix: of the classes of its client.
+    :param individual: its acknowledge mode for acknowledgement one by one.
     :param dead_queue: where it puts dead messages by default.
     """
 
@@ -140,8 +140,10 @@ class JMSFactory:
 class Opened(NamedTuple):
     """A connection in Java, as it describes itself.
 
-    :param client_id: None if it has none. :param product: "" if it does not say.
-    :param xa: whether it has XA sessions. :param plain: whether it has others.
+    :param client_id: None if it has none.
+    :param product: "" if it does not say.
+    :param xa: whether it has XA sessions.
+    :param plain: whether it has others.
     """
 
     client_id: str | None
@@ -158,10 +160,12 @@ class Opened(NamedTuple):
 class JMSConnection:
     """One connection. Made by its provider.
 
-    :param provider: its name, for the log. :param class_name: of the connection factory.
+    :param provider: its name, for the log.
+    :param class_name: of the connection factory.
     :param temporary: the temporary destinations of all connections of the provider.
-    :param lane: for calls. :param number: the connection's number in the process. :param label: of
-        the connection, for errors and the log.
+    :param lane: for calls.
+    :param number: the connection's number in the process.
+    :param label: of the connection, for errors and the log.
     """
 
     #: JMS does not say it.
@@ -242,7 +246,8 @@ class JMSConnection:
     def _channel_maker(self, how: int, argument: int) -> ChannelMaker:
         """Return what makes the channel of a new session.
 
-        :param how: the session settles. :param argument: of that.
+        :param how: the session settles.
+        :param argument: of that.
         """
         self._sessions += 1
         name = f"{self._label} session {self._sessions}"

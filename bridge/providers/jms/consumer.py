@@ -30,7 +30,8 @@ from gateway.messaging.values import Value
 class Delivery(NamedTuple):
     """A message that Java received.
 
-    :param key: by which Java knows it. :param attempts: the delivery attempt, counted from 1.
+    :param key: by which Java knows it.
+    :param attempts: the delivery attempt, counted from 1.
     """
 
     key: int

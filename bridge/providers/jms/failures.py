@@ -74,7 +74,8 @@ class Refused(MessagingError):
 class NoXAFactory(NotSupported):
     """The configuration wants XA of a connection factory that has none.
 
-    :param lookup_name: of the factory, :param class_name: and its class.
+    :param lookup_name: of the factory,
+    :param class_name: and its class.
     """
 
     def __init__(self, lookup_name: str, class_name: str) -> None:
@@ -89,7 +90,8 @@ class NoXAFactory(NotSupported):
 class XAFactoryOnly(NotSupported):
     """A connection factory has no sessions without XA, as configured.
 
-    :param lookup_name: of the factory, :param class_name: and its class.
+    :param lookup_name: of the factory,
+    :param class_name: and its class.
     """
 
     def __init__(self, lookup_name: str, class_name: str) -> None:

@@ -86,8 +86,8 @@ class JavaOptions:
     ) -> JavaOptions:
         """Return these options for one connection factory.
 
-        :param class_path: its own, searched before the common one. :param options: in place of the
-            common ones.
+        :param class_path: its own, searched before the common one.
+        :param options: in place of the common ones.
         """
         both = ":".join(filter(None, (class_path.strip(), self.class_path.strip())))
         return replace(
@@ -111,8 +111,9 @@ class NoHeapLeft(ProviderUnavailable):
 class Command(NamedTuple):
     """A process to start.
 
-    :param arguments: the whole command line, whose executable is a path. :param properties: secret
-        ones of the system, told once it runs. :param heap: bytes.
+    :param arguments: the whole command line, whose executable is a path.
+    :param properties: secret ones of the system, told once it runs.
+    :param heap: bytes.
     """
 
     arguments: list[str]
@@ -123,10 +124,10 @@ class Command(NamedTuple):
 def command(options: JavaOptions, taken: Iterable[int], environment: Mapping[str, str]) -> Command:
     """Return the command for a process.
 
-    :param taken: the heaps of the processes that run, in bytes. :param environment: with
-        ``JAVA_HOME`` and ``PATH``.
-    :raises JavaMissing: no Java is found. :raises ClientMissing: a part of the class path is
-        missing.
+    :param taken: the heaps of the processes that run, in bytes.
+    :param environment: with ``JAVA_HOME`` and ``PATH``.
+    :raises JavaMissing: no Java is found.
+    :raises ClientMissing: a part of the class path is missing.
     :raises NoHeapLeft: ``taken`` leaves too little.
     """
     java = _executable(options.java, environment)

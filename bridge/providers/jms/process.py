@@ -48,8 +48,8 @@ class Times(NamedTuple):
 
     :param beat: between two beats; as many as ``beats`` may be unanswered. Together they are longer
         than a full collection of a large heap on a busy machine.
-    :param starting: from the start of a process to its first frame. :param idle: until an unused
-        process is ended.
+    :param starting: from the start of a process to its first frame.
+    :param idle: until an unused process is ended.
     :param ending: from the close of its socket to the end of the process.
     """
 
@@ -243,8 +243,8 @@ class JavaProcess:
     def link(self, user: object, lost: Callable[[str], None]) -> int:
         """Make a number for a connection.
 
-        :param user: whose it is. :param lost: called with the reason when the connection or the
-            process is lost.
+        :param user: whose it is.
+        :param lost: called with the reason when the connection or the process is lost.
         """
         number = self.number()
         self._links[number] = user, lost

@@ -50,9 +50,9 @@ ChannelMaker: TypeAlias = Callable[
 class ConnectionScope:
     """What the sessions of one connection share.
 
-    :param provider: its name, for the log. :param individual: whether deliveries can be settled one
-        by one. :param dead_queue: where dead messages go; None where the provider has no such
-        queue.
+    :param provider: its name, for the log.
+    :param individual: whether deliveries can be settled one by one.
+    :param dead_queue: where dead messages go; None where the provider has no such queue.
     :param temporary: the temporary destinations of all connections of the provider.
     :param fail: ends the connection with an error.
     """

@@ -137,7 +137,8 @@ class Ready(NamedTuple):
 class Alive(NamedTuple):
     """The state of a Java process.
 
-    :param used: bytes of heap, garbage included. :param heap: the largest, in bytes.
+    :param used: bytes of heap, garbage included.
+    :param heap: the largest, in bytes.
     """
 
     used: int

@@ -63,8 +63,8 @@ class XAConsumer(JMSConsumer):
 class JMSXASession(JMSSession):
     """One XASession. Made by its connection.
 
-    :param channel: as for :class:`~bridge.providers.jms.session.JMSSession`. :param number: what
-        Java calls it, and no other session.
+    :param channel: as for :class:`~bridge.providers.jms.session.JMSSession`.
+    :param number: what Java calls it, and no other session.
     """
 
     def __init__(self, connection: ConnectionScope, channel: ChannelMaker, number: int) -> None:

@@ -135,8 +135,9 @@ def decode_headers(
 ) -> tuple[dict[str, Value], tuple[tuple[str, str], ...]]:
     """Return the properties and extras that these headers carry.
 
-    :param pairs: the headers of a MESSAGE. :param spent: names that are neither. :param reserved:
-        as for `encode_headers`.
+    :param pairs: the headers of a MESSAGE.
+    :param spent: names that are neither.
+    :param reserved: as for `encode_headers`.
     """
     entries = [entry.partition("=") for entry in pairs.get(TYPES, "").split(",")]
     types = {_encoded(name): kind for name, equals, kind in entries if equals}

@@ -112,8 +112,8 @@ def to_headers(
 
     :param now_ms: epoch milliseconds, for brokers that want a time to live.
     :param origin: the value of :data:`~bridge.providers.stomp.encoding.ORIGIN`; "" for none.
-    :raises InvalidDestination: STOMP cannot express the name. :raises ValueError: STOMP cannot
-        carry another part of the message; the text says which.
+    :raises InvalidDestination: STOMP cannot express the name.
+    :raises ValueError: STOMP cannot carry another part of the message; the text says which.
     """
     headers = message.headers
     kind = headers.destination.kind
@@ -195,7 +195,8 @@ def from_headers(
 ) -> Received:
     """Return the message of a MESSAGE frame.
 
-    :param kind: of the subscription. :param subscribed: its destination, for a frame without one.
+    :param kind: of the subscription.
+    :param subscribed: its destination, for a frame without one.
     """
     # The sender may have taken the broker for another dialect.
     properties, extras = decode_headers(given, RESERVED, _RESERVED_WITH_SCHEDULES)

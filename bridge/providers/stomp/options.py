@@ -37,7 +37,8 @@ _FILES: Final = frozenset(("ca", "certificate", "key"))
 class InvalidAddress(ValueError):
     """A text that is not the address of a STOMP broker.
 
-    :param text: as it was given. :param reason: what is wrong with it.
+    :param text: as it was given.
+    :param reason: what is wrong with it.
     """
 
     def __init__(self, text: str, reason: str) -> None:
@@ -51,8 +52,9 @@ class InvalidAddress(ValueError):
 class StompAddress:
     """A broker's address.
 
-    :param host: a name or an IP address, without brackets. :param port: 1 to 65535. :param tls: TLS
-        from the first octet.
+    :param host: a name or an IP address, without brackets.
+    :param port: 1 to 65535.
+    :param tls: TLS from the first octet.
     :param virtual_host: the ``host`` header of CONNECT. It is ``/`` where the address gives none:
         RabbitMQ's default, which others ignore.
     """
@@ -99,7 +101,8 @@ class StompAddress:
 class InvalidOption(ValueError):
     """A property of a connection factory has an unknown name or bad value.
 
-    :param name: the property. :param reason: what was expected.
+    :param name: the property.
+    :param reason: what was expected.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -186,8 +189,8 @@ class StompOptions:
 
         They check the certificate chain and the host name, and show the client's certificate.
 
-        :raises OSError: a file cannot be read. :raises InvalidOption: a file holds no certificate
-            or no key.
+        :raises OSError: a file cannot be read.
+        :raises InvalidOption: a file holds no certificate or no key.
         """
         trust = None
         own = None

@@ -188,8 +188,10 @@ class StompConnection:
     for, and when the socket is not read because too much waits for credit. What sessions and
     consumers know of the connection is in :mod:`bridge.providers.stomp.state`.
 
-    :param clock: the reactor. :param product: what the broker calls itself.
-    :param lost: of ``Provider.connect``. :param ended: called once when it is closed or lost.
+    :param clock: the reactor.
+    :param product: what the broker calls itself.
+    :param lost: of ``Provider.connect``.
+    :param ended: called once when it is closed or lost.
     :param another: opens a further socket to the broker for the same user.
     """
 

@@ -58,9 +58,11 @@ class Operation(Enum):
 class Asked(NamedTuple):
     """A frame that may be refused.
 
-    :param username: of the connection. :param destination: of the frame. :param selector: of a
-        SUBSCRIBE.
-    :param client_id: the connection's. :param durable_name: of a durable subscription.
+    :param username: of the connection.
+    :param destination: of the frame.
+    :param selector: of a SUBSCRIBE.
+    :param client_id: the connection's.
+    :param durable_name: of a durable subscription.
     """
 
     operation: Operation

@@ -149,7 +149,8 @@ class DurableSubscriptions:
 class ConnectionState:
     """What sessions and consumers know of their connection.
 
-    :param clock: the reactor. :param turn_ended: called at the end of each turn.
+    :param clock: the reactor.
+    :param turn_ended: called at the end of each turn.
     """
 
     def __init__(

@@ -103,10 +103,10 @@ class Delivery:
 class WireSubscription:
     """One subscription of a consumer, from SUBSCRIBE to its last message.
 
-    :param registry: the subscriptions of the connection by id. This one is in it until nothing
-        more arrives for it.
-    :param id: its identifier, unique in the connection. :param prefetch: messages that the broker
-        may send unsettled; 0 leaves it to the broker.
+    :param registry: the subscriptions of the connection by id. This one is in it until nothing more
+        arrives for it.
+    :param id: its identifier, unique in the connection.
+    :param prefetch: messages that the broker may send unsettled; 0 leaves it to the broker.
     """
 
     def __init__(
@@ -135,8 +135,8 @@ class WireSubscription:
     def subscribe(self, asked: Asked, transaction: str | None, answer: Answer) -> None:
         """Have the broker send.
 
-        :param transaction: for brokers whose transacted subscriptions begin in one. :param answer:
-            called with the outcome.
+        :param transaction: for brokers whose transacted subscriptions begin in one.
+        :param answer: called with the outcome.
         """
         dialect, spec = self.line.dialect, self._spec
         destination = spec.destination
@@ -286,8 +286,8 @@ async def remove_durable_queue(
     So this is done on a connection of its own.
 
     :param open: opens a connection to the broker, of the same user.
-    :raises UnknownSubscription: it does not exist. :raises MessagingError: the broker cannot be
-        reached, or refuses.
+    :raises UnknownSubscription: it does not exist.
+    :raises MessagingError: the broker cannot be reached, or refuses.
     """
     asked = Asked(Operation.UNSUBSCRIBE, username, None, None, client_id, name)
     durable = durable_headers(RABBITMQ, client_id, name)

@@ -88,8 +88,8 @@ class Transaction:
     def write(self, wire: Wire, name: str, opened: bool, done: Answer) -> None:
         """Have the broker carry it out.
 
-        :param name: of the transaction at the broker. :param opened: its BEGIN was written already,
-            as subscriptions begin in it.
+        :param name: of the transaction at the broker.
+        :param opened: its BEGIN was written already, as subscriptions begin in it.
         :param done: called with the outcome, never from inside this call.
         """
         frames = self._frames(name, opened)

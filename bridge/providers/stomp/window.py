@@ -68,8 +68,8 @@ class Window:
         """Have the broker send as much as is wanted.
 
         :param unsettled: deliveries whose outcome the broker does not know.
-        :param credit: messages that may be delivered besides. :param octets: bytes of them; None
-            where bytes do not count.
+        :param credit: messages that may be delivered besides.
+        :param octets: bytes of them; None where bytes do not count.
         """
         if self._spec.browse:
             if not self._opened:

@@ -94,9 +94,10 @@ class _HeartBeats:
 class Wire(Protocol):
     """A connection to a broker.
 
-    :param clock: the reactor. :param where: the broker's address, for errors.
-    :param asked: who connects. :param connect: the headers of CONNECT, without version and
-        heart-beat.
+    :param clock: the reactor.
+    :param where: the broker's address, for errors.
+    :param asked: who connects.
+    :param connect: the headers of CONNECT, without version and heart-beat.
     """
 
     def __init__(

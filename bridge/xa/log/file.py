@@ -50,8 +50,8 @@ class Storage(Protocol):
 
         What is appended later goes behind it.
 
-        :raises SyncFailed: the contents may be the old or the new. :raises OSError: nothing has
-            changed.
+        :raises SyncFailed: the contents may be the old or the new.
+        :raises OSError: nothing has changed.
         """
 
     def append(self, data: bytes) -> None:
@@ -183,14 +183,15 @@ class LogFile:
     cut, and the identity and generation of the run that begins are as durable as the rest, in one
     step. A log that is damaged is not touched.
 
-    :param storage: where it is; closed where this raises. :param name: of the coordinator, for a
-        new log.
-    :param size: octets above which the log is written anew without what is complete. :param sync:
-        whether decisions are synced.
-    :param random_bytes: gives that many random octets. :param place: where the log is, "" if it is
-        not known. One that was written at another place may be a copy, of which the original goes
-        on: so the runs before this are not this log's alone.
-    :raises LogDamaged: with the place. :raises LogFailed: it cannot be read or written.
+    :param storage: where it is; closed where this raises.
+    :param name: of the coordinator, for a new log.
+    :param size: octets above which the log is written anew without what is complete.
+    :param sync: whether decisions are synced.
+    :param random_bytes: gives that many random octets.
+    :param place: where the log is, "" if it is not known. One that was written at another place may
+        be a copy, of which the original goes on: so the runs before this are not this log's alone.
+    :raises LogDamaged: with the place.
+    :raises LogFailed: it cannot be read or written.
     """
 
     def __init__(
@@ -260,8 +261,8 @@ class LogFile:
         """Append changes, all or none.
 
         :param sync: they are on the disk when this returns; else some time.
-        :raises NotWritten: none of them is in the log, and the next may fare better. :raises
-            LogFailed: it is not known.
+        :raises NotWritten: none of them is in the log, and the next may fare better.
+        :raises LogFailed: it is not known.
         """
         if self.failed is not None:
             raise NotWritten(self.failed.file, self.failed.reason)

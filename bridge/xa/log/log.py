@@ -58,7 +58,8 @@ class FileDecisionLog:
 
     It is a :class:`~bridge.xa.decision_log.DecisionLog`.
 
-    :param file: open; the thread's alone from now on. :param put: gives the thread a job.
+    :param file: open; the thread's alone from now on.
+    :param put: gives the thread a job.
     """
 
     def __init__(self, reactor: Any, file: LogFile, put: Put) -> None:

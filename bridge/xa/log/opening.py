@@ -61,9 +61,9 @@ class TransactionProperties:
     """How a coordinator keeps its log.
 
     :param log_size: octets that the log may have before it is written anew without completed
-        transactions. It may grow above that where the others need the room. :param log_sync:
-        whether a decision is on the disk before any branch is committed. Without, a crash of the
-        machine may lose or double a message.
+        transactions. It may grow above that where the others need the room.
+    :param log_sync: whether a decision is on the disk before any branch is committed. Without, a
+        crash of the machine may lose or double a message.
     """
 
     log_size: int = 1_024_000
@@ -146,11 +146,12 @@ def open_coordinator(
 ) -> Coordinator:
     """Open the coordinator of a bridge, with what it decided before.
 
-    :param reactor: Twisted's. :param folder: the bridge's; created if missing. The log is
-        ``txlog.<bridge>`` in it.
-    :param log: for operators. :param randomness: returns that many random bytes.
-    :raises LogDamaged: with file and offset; the log is unchanged. :raises LogFailed: it cannot be
-        read or written.
+    :param reactor: Twisted's.
+    :param folder: the bridge's; created if missing. The log is ``txlog.<bridge>`` in it.
+    :param log: for operators.
+    :param randomness: returns that many random bytes.
+    :raises LogDamaged: with file and offset; the log is unchanged.
+    :raises LogFailed: it cannot be read or written.
     """
     name = f"{instance}:{bridge}"
     make_directory(folder)

@@ -37,10 +37,11 @@ _PLACE: Final = struct.Struct(">IQQ")
 class Header:
     """Whose log it is.
 
-    :param identity: of the run that began when it was opened last. :param generation: how often it
-        was opened. :param place: where that was; "" where it is not known. :param former:
-        identities that it had at other places, the last one first. :param earlier: the runs before
-        at this place, likewise.
+    :param identity: of the run that began when it was opened last.
+    :param generation: how often it was opened.
+    :param place: where that was; "" where it is not known.
+    :param former: identities that it had at other places, the last one first.
+    :param earlier: the runs before at this place, likewise.
     """
 
     identity: bytes

@@ -37,8 +37,9 @@ _ENTRY: Final = re.compile(r"(\S+) (\S+) (\S+) ([0-9]{1,5})(?: \[(.*)\])?")
 class AdminError(Exception):
     """A command cannot go on.
 
-    :param text: why, a sentence. :param code: of the service or of Open MQ's; may be empty. :param
-        status: HTTP's where the service answered, else 0.
+    :param text: why, a sentence.
+    :param code: of the service or of Open MQ's; may be empty.
+    :param status: HTTP's where the service answered, else 0.
     """
 
     def __init__(self, text: str, code: str = "", status: int = 0) -> None:
@@ -63,7 +64,8 @@ class Entry:
 class Address:
     """Where the admin service is.
 
-    :param tls: whether it speaks TLS. :param name: what its certificate must be for.
+    :param tls: whether it speaks TLS.
+    :param name: what its certificate must be for.
     """
 
     host: str

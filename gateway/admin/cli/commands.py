@@ -33,7 +33,8 @@ DEFAULT_RETRIES: Final = 5
 class UsageError(Exception):
     """The command line is wrong.
 
-    :param text: how. :param code: Open MQ's number for it, such as ``BA3000``; may be empty.
+    :param text: how.
+    :param code: Open MQ's number for it, such as ``BA3000``; may be empty.
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -75,7 +76,8 @@ class Parser(argparse.ArgumentParser):
     None, a flag False.
 
     :param values: the program's own options with a value: how they are written, by blanks apart,
-        and their attributes. :param flags: those without a value.
+        and their attributes.
+    :param flags: those without a value.
     """
 
     def __init__(self, prog: str, values: Mapping[str, str], flags: Mapping[str, str]) -> None:
@@ -298,7 +300,8 @@ Ask = Callable[[AdminClient, Namespace], Any]
 class Question:
     """What is asked before something is changed.
 
-    :param refusal: printed where the answer is no. :param notice: printed before the question.
+    :param refusal: printed where the answer is no.
+    :param notice: printed before the question.
     :param spaced: whether an empty line follows the answer, and ``-f`` in place of it.
     """
 
@@ -312,13 +315,15 @@ class Question:
 class Command:
     """A row of the table.
 
-    :param title: the first line; a command without one does not say what it does. :param subject:
-        the tables below it: what it is done to.
+    :param title: the first line; a command without one does not say what it does.
+    :param subject: the tables below it: what it is done to.
     :param question: None where nothing is asked.
-    :param ask: makes the request. :param render: the lines and tables of the answer. :param done:
-        the last line. :param json: what ``--json`` prints of the answer.
-    :param needs: options that must be given, and :param may: options that may, of those that not
-        every command has.
+    :param ask: makes the request.
+    :param render: the lines and tables of the answer.
+    :param done: the last line.
+    :param json: what ``--json`` prints of the answer.
+    :param needs: options that must be given, and
+    :param may: options that may, of those that not every command has.
     :param run: runs the command in another way than :func:`carry_out`.
     """
 
@@ -337,8 +342,9 @@ class Command:
 def request(method: str, path: Text, *parameters: str, **renamed: str) -> Ask:
     """A request made of options.
 
-    :param path: ``{name}`` in it is that option, quoted. :param parameters: the options that are
-        sent. :param renamed: options that are sent by another name.
+    :param path: ``{name}`` in it is that option, quoted.
+    :param parameters: the options that are sent.
+    :param renamed: options that are sent by another name.
     """
     sent = {**dict(zip(parameters, parameters, strict=True)), **renamed}
 
@@ -413,8 +419,8 @@ def no_such(
 ) -> UsageError:
     """What is wrong with a command that is not in the table.
 
-    :param given: subcommand and argument, as they are to be named. :param others: subcommands that
-        are not in the table.
+    :param given: subcommand and argument, as they are to be named.
+    :param others: subcommands that are not in the table.
     """
     arguments = [argument for known, argument in commands if known == subcommand]
     if arguments:
@@ -433,7 +439,8 @@ def run_program(
 ) -> int:
     """Run a program. :returns: the exit code.
 
-    :param short: what ``-h`` prints. :param long: what ``-H`` prints.
+    :param short: what ``-h`` prints.
+    :param long: what ``-H`` prints.
     :param act: does what the arguments ask for. May raise UsageError and AdminError.
     """
     # These win over everything else, in Open MQ's order.

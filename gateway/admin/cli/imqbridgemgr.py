@@ -260,7 +260,8 @@ def _validate(common: Common, path: Path, name: str | None) -> int:
     """Print errors and warnings, and which passwords the file needs.
 
     :param name: the name that the bridge must have; None where any will do.
-    :returns: the exit code: 0 where it is valid. :raises AdminError: the file cannot be read.
+    :returns: the exit code: 0 where it is valid.
+    :raises AdminError: the file cannot be read.
     """
     passwords = _AnyPassword()
     bridge: Bridge | None = None

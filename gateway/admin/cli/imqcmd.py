@@ -69,7 +69,8 @@ def _change(
 def _one_of(path: str, name: str, field: str, missing: str) -> Ask:
     """A request for a list, of which one entry is the answer.
 
-    :param field: the entry's that is ``-n``. :param missing: begins the error where no entry is.
+    :param field: the entry's that is ``-n``.
+    :param missing: begins the error where no entry is.
     """
 
     def ask(client: AdminClient, options: Namespace) -> Any:

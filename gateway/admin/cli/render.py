@@ -33,8 +33,8 @@ def table(
     The titles stand between two lines of dashes, then come the rows.
 
     :param rows: each with as many cells as there are titles.
-    :param gap: blanks between columns. :param centred: cells and titles stand in the middle of
-        their columns.
+    :param gap: blanks between columns.
+    :param centred: cells and titles stand in the middle of their columns.
     """
     two = any(isinstance(title, tuple) for title in titles)
     heads = [title if isinstance(title, tuple) else (title, "") for title in titles]

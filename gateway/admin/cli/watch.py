@@ -41,7 +41,8 @@ def watch(common: Common, look: Callable[[], Any], options: argparse.Namespace) 
     A broker that does not answer for a while does not end this: what was seen last stays, with the
     error below.
 
-    :returns: the exit code: 0. :raises AdminError: the first look fails.
+    :returns: the exit code: 0.
+    :raises AdminError: the first look fails.
     """
     answer = look()
     if common.silent:

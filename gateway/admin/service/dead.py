@@ -46,10 +46,10 @@ _MOST_REASONS: Final = 10
 class Tally:
     """What became of the messages that the selector matched.
 
-    :param matched: all that were looked at. :param done: replayed or purged; in a dry run, those
-        that would be.
-    :param left: left in the queue because they cannot be replayed. :param gone: taken by somebody
-        else meanwhile.
+    :param matched: all that were looked at.
+    :param done: replayed or purged; in a dry run, those that would be.
+    :param left: left in the queue because they cannot be replayed.
+    :param gone: taken by somebody else meanwhile.
     :param reasons: why messages were left, each reason with how often, the first few.
     """
 
@@ -69,8 +69,8 @@ class DeadMessages:
     """What an operator can do with a dead message queue.
 
     :param reactor: the clock.
-    :param provider: the broker of this instance. :param credentials: as whom it is asked; asked for
-        each time.
+    :param provider: the broker of this instance.
+    :param credentials: as whom it is asked; asked for each time.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class DeadMessages:
     ) -> tuple[list[dict[str, object]], bool]:
         """Return the first messages that match, and whether there are more.
 
-        :returns: the messages are in JSON. :raises MessagingError: the selector is wrong, or the
-            broker refuses.
+        :returns: the messages are in JSON.
+        :raises MessagingError: the selector is wrong, or the broker refuses.
         """
         async with reader(self._provider, self._credentials) as reading:
             found = await reading.first(queue, selector, limit + 1)
@@ -113,8 +113,8 @@ class DeadMessages:
     ) -> Tally:
         """Send again what the selector matches, and take it out of the queue.
 
-        :param to: where to, instead of to where each came from. :param limit: how many messages to
-            send at most; 0 is no limit.
+        :param to: where to, instead of to where each came from.
+        :param limit: how many messages to send at most; 0 is no limit.
         :param dry_run: only say what would be done.
         :raises MessagingError: the selector is wrong, or the broker refuses. What was committed
             until then stays done.
@@ -260,8 +260,8 @@ def original_of(
 ) -> Message:
     """The message to send for a dead one.
 
-    :param queue: where it is. :param here: the resource manager that the broker of this instance
-        is.
+    :param queue: where it is.
+    :param here: the resource manager that the broker of this instance is.
     :param to: where to send it; None is where it came from.
     :param now_ms: epoch milliseconds now.
     :raises NotAnEnvelope: it holds no message, or there is no place here that it came from.

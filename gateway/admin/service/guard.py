@@ -114,8 +114,8 @@ class Guard:
     """The resource around all others.
 
     :param inner: the resource for those who are let in.
-    :param user: the administrator; empty for no such user. :param password: the administrator's;
-        where it is empty, no password is right.
+    :param user: the administrator; empty for no such user.
+    :param password: the administrator's; where it is empty, no password is right.
     :param authenticate: for all other users, or None.
     """
 

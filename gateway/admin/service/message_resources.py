@@ -54,7 +54,8 @@ _MOST_LISTED: Final = 10_000
 class QueueMessages:
     """The messages of queues as resources.
 
-    :param clock: the reactor. :param credentials: as whom the broker is asked; asked for each time.
+    :param clock: the reactor.
+    :param credentials: as whom the broker is asked; asked for each time.
     :param exists: raises an error for the administrator where there is no queue of that name.
     """
 

@@ -51,8 +51,10 @@ Answer = Callable[..., Any]
 class Refused(Exception):
     """What was asked cannot be done.
 
-    :param text: why, a sentence for the operator. :param code: for programs. :param status: HTTP's.
-        :param headers: of the answer.
+    :param text: why, a sentence for the operator.
+    :param code: for programs.
+    :param status: HTTP's.
+    :param headers: of the answer.
     """
 
     def __init__(
@@ -137,7 +139,8 @@ class _Parts:
 class AdminRequest:
     """What was asked for, and by whom.
 
-    :param user: the administrator, authenticated. :param query: the parameters of the URL, by name.
+    :param user: the administrator, authenticated.
+    :param query: the parameters of the URL, by name.
     :param body: the JSON object that came with it; empty if none did.
     """
 
@@ -212,8 +215,8 @@ class Routes:
         :class:`Plain` or :class:`LongList`; it may raise :class:`Refused`.
 
         :param method: ``GET``, ``POST``, ``PUT`` or ``DELETE``. All but GET are logged, and their
-            body must be JSON by its content type, which keeps web pages from asking. :param path:
-            such as ``/v1/bridges/<name>``, with werkzeug's converters.
+            body must be JSON by its content type, which keeps web pages from asking.
+        :param path: such as ``/v1/bridges/<name>``, with werkzeug's converters.
         """
         self._names += 1
 

@@ -52,10 +52,11 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (HOSTNAME, PORT, TLS_ENABLED, METRIC
 class AdminOptions:
     """What the admin service is started with.
 
-    :param hostname: where it listens. :param port: 0 lets the system choose. :param tls: whether it
-        speaks TLS.
+    :param hostname: where it listens.
+    :param port: 0 lets the system choose.
+    :param tls: whether it speaks TLS.
     :param user: an administrator besides the users of the group admin; empty for no such user.
-        :param password: that user's; where it is empty, no password is right.
+    :param password: that user's; where it is empty, no password is right.
     """
 
     hostname: str = "127.0.0.1"

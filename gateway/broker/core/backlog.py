@@ -23,7 +23,8 @@ from gateway.messaging.message import OVERHEAD, Message
 class DetachedBacklog:
     """Messages of a backlog that is gone, also those that paused.
 
-    :param waiting: how many there are without these, and :param octets: theirs.
+    :param waiting: how many there are without these, and
+    :param octets: theirs.
     """
 
     __slots__ = ("_delayed", "_lanes", "_memory", "_resting", "octets", "waiting")
@@ -51,8 +52,8 @@ class DetachedBacklog:
 
         Both results may be empty although there are more, see :attr:`more`.
 
-        :param most: messages to take, or places to look at that are empty. :returns: whole
-            messages, and sizes by seq of those in the store only.
+        :param most: messages to take, or places to look at that are empty.
+        :returns: whole messages, and sizes by seq of those in the store only.
         """
         taken: list[Message] = []
         stored: dict[int, int] = {}

@@ -186,8 +186,8 @@ class Changes:
     ) -> None:
         """These have left one subscription for good.
 
-        :param subscription: its number; 0 when it is not durable. :param spilled: what the store
-            has for its sake only; they are taken out.
+        :param subscription: its number; 0 when it is not durable.
+        :param spilled: what the store has for its sake only; they are taken out.
         """
         rows, commits = self._rows, self._commits
         for message in run:

@@ -35,8 +35,9 @@ _LEAST: Final = 256 * 1024
 class Memory:
     """The window of all backlogs together.
 
-    :param total: octets for all of them. :param share: octets for one. :param least: octets that
-        each may have beyond that.
+    :param total: octets for all of them.
+    :param share: octets for one.
+    :param least: octets that each may have beyond that.
     :param most: octets from which on not even that much: then what comes goes to the store, and is
         not read back before somebody wants it; where the store does not take what memory has no
         room for, senders are held back.

@@ -160,7 +160,8 @@ class TopicSubscription:
     ) -> None:
         """Put what was kept, with rising seqs, into the backlog.
 
-        :param examined: see :meth:`wanted`. :param held: see :meth:`PhysicalDestination.enqueue`.
+        :param examined: see :meth:`wanted`.
+        :param held: see :meth:`PhysicalDestination.enqueue`.
         """
         if not run:
             return

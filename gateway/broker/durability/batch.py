@@ -122,7 +122,8 @@ class PendingBatch:
 
         What belongs with an insert goes to ``kept``, too, behind what is there.
 
-        :param kept: of this and earlier batches. :param whole: all of this belongs to ``kept``.
+        :param kept: of this and earlier batches.
+        :param whole: all of this belongs to ``kept``.
         :returns: the bytes of inserts that ``kept`` no longer has, because this deletes them.
         """
         batch = self.batch
@@ -192,8 +193,8 @@ def divide(
 
     Inserts, with what belongs to them, wait for room on the disk; the rest goes ahead.
 
-    :param parts: at least one; the last is the one that gathers. :param kept: the one among them
-        that waits already.
+    :param parts: at least one; the last is the one that gathers.
+    :param kept: the one among them that waits already.
     :returns: what waits, what goes ahead and gathers, and the bytes of inserts that neither has,
         because they are deleted.
     """

@@ -22,8 +22,8 @@ RESERVE: Final = 10_000_000
 class Numbering:
     """Gives messages that are accepted their identity.
 
-    :param store_id: in every id that is given. :param find: the physical destination, if there is
-        one.
+    :param store_id: in every id that is given.
+    :param find: the physical destination, if there is one.
     """
 
     def __init__(

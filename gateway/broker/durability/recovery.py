@@ -282,8 +282,8 @@ def _restore_messages(
 ) -> int:
     """Put every message where it waits.
 
-    :param removed: destinations whose messages were being deleted when the process ended. :param
-        path: the store's file, for errors.
+    :param removed: destinations whose messages were being deleted when the process ended.
+    :param path: the store's file, for errors.
     :returns: how many there are.
     :raises StoreDamaged: a message or what says to whom it is owed names what is missing.
     """

@@ -60,9 +60,10 @@ class BrokerAdministration:
     Made when the broker is open; from then on ``mq.sys.dmq`` and the destinations that settings
     name are there.
 
-    :param clients: those who are behind connections of the provider. :param holders: what in this
-        process has the others, by the ``id`` of each.
-    :param varhome: of the instance. :param store: its kind.
+    :param clients: those who are behind connections of the provider.
+    :param holders: what in this process has the others, by the ``id`` of each.
+    :param varhome: of the instance.
+    :param store: its kind.
     """
 
     def __init__(
@@ -103,8 +104,10 @@ class BrokerAdministration:
 
         There may be very many: a few are shown in each turn, each as it is then.
 
-        :param type: ``queue`` or ``topic``, "" for both. :param temporary: temporary ones, too.
-        :returns: fires when all were shown. :raises AdministrationRefused: there is no such type.
+        :param type: ``queue`` or ``topic``, "" for both.
+        :param temporary: temporary ones, too.
+        :returns: fires when all were shown.
+        :raises AdministrationRefused: there is no such type.
         """
         kind = _kind(type) if type else None
         done: Deferred[None] = Deferred()
@@ -452,7 +455,8 @@ class BrokerAdministration:
 
         Its transactions roll back; what it has not settled goes back.
 
-        :param number: its id. :raises AdministrationRefused: no connection has it.
+        :param number: its id.
+        :raises AdministrationRefused: no connection has it.
         """
         for connection in list(self._provider.connections):
             if connection.number == number:

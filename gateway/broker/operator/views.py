@@ -33,24 +33,26 @@ class DestinationView:
 
     On a topic, a message counts once for each subscription that has yet to take it.
 
-    :param type: ``queue`` or ``topic``. :param state: ``RUNNING``, or ``DESTROYING`` while an
-        administrator's removal goes on.
+    :param type: ``queue`` or ``topic``.
+    :param state: ``RUNNING``, or ``DESTROYING`` while an administrator's removal goes on.
     :param origin: ``administrator`` who created or updated it, ``settings`` where
         ``imq.destination.*`` name it, ``broker`` for the dead message queue, ``client`` where its
         use has made it.
-    :param messages: accepted and not settled; :param octets: theirs. :param unacknowledged: of
-        them, those that consumers have, or that prepared branches have acknowledged; on a topic
-        without those that wildcard subscriptions have.
-    :param in_transaction: messages of transactions that are prepared or being committed, and :param
-        octets_in_transaction: theirs.
-    :param producers: connections that have sent to it. :param consumers: consumers that it has; on
-        a topic those of its subscriptions, and inactive durable subscriptions.
+    :param messages: accepted and not settled;
+    :param octets: theirs.
+    :param unacknowledged: of them, those that consumers have, or that prepared branches have
+        acknowledged; on a topic without those that wildcard subscriptions have.
+    :param in_transaction: messages of transactions that are prepared or being committed, and
+    :param octets_in_transaction: theirs.
+    :param producers: connections that have sent to it.
+    :param consumers: consumers that it has; on a topic those of its subscriptions, and inactive
+        durable subscriptions.
     :param wildcards: consumers of patterns that cover it, by pattern.
-    :param messages_in: messages that have come since the start of the broker, :param messages_out:
-        that have gone, by whatever way.
+    :param messages_in: messages that have come since the start of the broker,
+    :param messages_out: that have gone, by whatever way.
     :param peak_messages: the most that were here at once since then.
-    :param properties: all of them, by the original's names. :param administered: those that an
-        administrator has given.
+    :param properties: all of them, by the original's names.
+    :param administered: those that an administrator has given.
     """
 
     type: str
@@ -80,8 +82,9 @@ class DestinationView:
 class DurableView:
     """A durable subscription.
 
-    :param topic: its name, or a pattern. :param messages: those it has yet to settle. :param
-        active: whether a consumer uses it.
+    :param topic: its name, or a pattern.
+    :param messages: those it has yet to settle.
+    :param active: whether a consumer uses it.
     """
 
     name: str
@@ -97,14 +100,17 @@ class DurableView:
 class ConnectionView:
     """A connection.
 
-    :param id: counts the connections since the start of the broker, from 1. :param service: by which it
-        came: ``stomp``, ``sslstomp``, ``bridge`` for one of this process. :param address: the
-        client's, and :param port: the client's; "" and 0 inside the process. :param protocol: the
-        client's.
-    :param session: what the bridge calls it in its log. :param since_ms: epoch milliseconds.
+    :param id: counts the connections since the start of the broker, from 1.
+    :param service: by which it came: ``stomp``, ``sslstomp``, ``bridge`` for one of this process.
+    :param address: the client's, and
+    :param port: the client's; "" and 0 inside the process.
+    :param protocol: the client's.
+    :param session: what the bridge calls it in its log.
+    :param since_ms: epoch milliseconds.
     :param holder: what in this process has it, such as a bridge's link; "" for a client's.
-    :param producers: destinations that it has sent to. :param sent: messages, and :param delivered:
-        messages; redelivered ones each time.
+    :param producers: destinations that it has sent to.
+    :param sent: messages, and
+    :param delivered: messages; redelivered ones each time.
     :param unacknowledged: those delivered that it has not settled.
     """
 
@@ -129,12 +135,13 @@ class ConnectionView:
 class BrokerView:
     """The broker as a whole.
 
-    :param store: ``sqlite`` or ``memory``. :param started_ms: epoch milliseconds, and :param
-        uptime_ms: since then.
-    :param messages: a message of a topic counts for each subscription. :param accepted: messages
-        since the start.
-    :param memory_used: octets of waiting messages in memory, and :param memory_most: the bound on
-        them.
+    :param store: ``sqlite`` or ``memory``.
+    :param started_ms: epoch milliseconds, and
+    :param uptime_ms: since then.
+    :param messages: a message of a topic counts for each subscription.
+    :param accepted: messages since the start.
+    :param memory_used: octets of waiting messages in memory, and
+    :param memory_most: the bound on them.
     :param refusing: why persistent messages are not stored; "" if they are.
     """
 
@@ -249,7 +256,8 @@ def show_destinations(
 ) -> Iterator[None]:
     """Show the destinations by name, queues first, in short steps.
 
-    :param kind: None shows both. :param temporary: show temporary ones, too.
+    :param kind: None shows both.
+    :param temporary: show temporary ones, too.
     """
     counts: Counter[Destination] = Counter()
     yield from count_producers(provider, counts)
@@ -369,8 +377,8 @@ def connection(
 ) -> ConnectionView:
     """How one stands.
 
-    :param address: where it comes from, as far as the broker knows. :param client: who is behind
-        it; None for one of this process.
+    :param address: where it comes from, as far as the broker knows.
+    :param client: who is behind it; None for one of this process.
     :param holder: what has it; "" where that is not known.
     """
     every = [consumer for session in connection.sessions for consumer in session.consumers]

@@ -118,8 +118,9 @@ class Passcodes:
 
         :param hash: None where there is no such user; the answer is then False, and takes as long
             as for a wrong passcode.
-        :param address: who asks, and :param name: for whom, for taking turns. :param rank: better
-            ones are verified first.
+        :param address: who asks, and
+        :param name: for whom, for taking turns.
+        :param rank: better ones are verified first.
         :returns: fails with :class:`TooManyWait`, or with :class:`CannotVerify` after
             :meth:`close`. May be cancelled; a passcode whose callers have all cancelled is not
             verified.

@@ -101,8 +101,8 @@ class Users:
     :param path: the file, ``etc/users`` of an instance.
     :param reactor: its thread runs everything here; verifying is done on threads that end with it,
         or with :meth:`close`.
-    :param passcodes: verifies; None makes one. :param logins: knows who has logged in before; None
-        makes one that keeps nothing.
+    :param passcodes: verifies; None makes one.
+    :param logins: knows who has logged in before; None makes one that keeps nothing.
     """
 
     _log = Logger()
@@ -231,7 +231,8 @@ def parse(text: str, path: Path) -> dict[str, User]:
 
     Empty lines are skipped.
 
-    :param path: for the errors. :raises UsersError: a line is no user.
+    :param path: for the errors.
+    :raises UsersError: a line is no user.
     """
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     if lines[0] != f"version={VERSION}":
@@ -274,7 +275,8 @@ def edited(path: Path) -> Iterator[dict[str, User]]:
 
     They are written when the block ends well. Two processes that edit wait for each other.
 
-    :raises UsersError: as :func:`read_users`. :raises OSError: as :func:`write_users`.
+    :raises UsersError: as :func:`read_users`.
+    :raises OSError: as :func:`write_users`.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY)
@@ -294,7 +296,8 @@ def edited(path: Path) -> Iterator[dict[str, User]]:
 def check_name(name: str, what: str = "user") -> str:
     """The name itself, if it can be that of a user or a group.
 
-    :param what: for the error. :raises ValueError: it cannot.
+    :param what: for the error.
+    :raises ValueError: it cannot.
     """
     if not name or name != name.strip():
         raise ValueError(
@@ -321,8 +324,8 @@ def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
 
     :param shown: whether the lines have the password; else they say where it is.
     :returns: what was made, a line each, to be shown to the user.
-    :raises FileExistsError: there is a users file, which is left alone. :raises OSError: a file
-        cannot be written.
+    :raises FileExistsError: there is a users file, which is left alone.
+    :raises OSError: a file cannot be written.
     :raises PassfileError: there is a passfile that cannot be used.
     """
     if layout.users.exists():

@@ -50,7 +50,8 @@ class EmbeddedConnection:
     :param number: of the connection, for ``no_local``; from 1.
     :param address: the client's; "" for a user inside this process, whose transactions count in the
         memory of the broker.
-    :param random_name: makes a name that cannot be guessed. :param ended: called when it has ended.
+    :param random_name: makes a name that cannot be guessed.
+    :param ended: called when it has ended.
     """
 
     def __init__(

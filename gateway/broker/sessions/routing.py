@@ -202,8 +202,9 @@ def _admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReport
     """Whether there is room for all of these.
 
     :param messages: those that were asked about, in order: the arrivals, and maybe others between.
-    :param reports: told of a destination that refuses. :raises MessageRejected: for the first that
-        there is no room for; its place is the one in ``messages``.
+    :param reports: told of a destination that refuses.
+    :raises MessageRejected: for the first that there is no room for; its place is the one in
+        ``messages``.
     """
     sums: dict[Destination, tuple[int, int]] = {}
     for physical, run in arrivals:

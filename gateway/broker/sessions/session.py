@@ -128,8 +128,8 @@ def when_durable(
 ) -> Deferred[None]:
     """Fires when all that was asked is durable; fails with StorageFailed.
 
-    :param inserts: with what waits for room on the disk. :param removals: with the removal of a
-        destination or a subscription.
+    :param inserts: with what waits for room on the disk.
+    :param removals: with the removal of a destination or a subscription.
     """
     done: Deferred[None] = Deferred()
 

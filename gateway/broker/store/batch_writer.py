@@ -57,7 +57,8 @@ class RowsStatement:
 
     :param before: the text up to the rows, e.g. ``INSERT OR IGNORE INTO t VALUES``. It must pass
         over a row of NULLs: by ``OR IGNORE`` and a column that is NOT NULL, or by a comparison.
-    :param width: values in a row. :param after: the text after the rows.
+    :param width: values in a row.
+    :param after: the text after the rows.
     """
 
     def __init__(self, before: str, width: int, after: str = "") -> None:
@@ -70,7 +71,8 @@ class RowsStatement:
 
         The values of the rows follow one another.
 
-        :returns: rows changed. :raises sqlite3.Error: as SQLite does.
+        :returns: rows changed.
+        :raises sqlite3.Error: as SQLite does.
         """
         width = self._width
         largest = SIZES[-1] * width
@@ -119,7 +121,8 @@ class _Summed:
 
     Each row has a checksum; their sum is in the table ``meta``.
 
-    :param key: the sum's, in ``meta``. :param columns: all columns, first ``id`` and last ``crc``.
+    :param key: the sum's, in ``meta``.
+    :param columns: all columns, first ``id`` and last ``crc``.
     """
 
     def __init__(self, table: str, key: str, columns: tuple[str, ...]) -> None:
@@ -140,7 +143,8 @@ class _Summed:
     ) -> None:
         """Write rows, then remove rows by id, and correct the sum.
 
-        :param rows: with their checksums. :raises sqlite3.Error: as SQLite does.
+        :param rows: with their checksums.
+        :raises sqlite3.Error: as SQLite does.
         """
         keys = list(dict.fromkeys([*[row[0] for row in rows], *removed]))
         text, parameters = self._sum.condition(keys)
@@ -270,7 +274,8 @@ class BatchWriter:
 
         When this raises, the transaction may still be open.
 
-        :raises sqlite3.Error: as SQLite does. :raises SeqUsedTwice: see there.
+        :raises sqlite3.Error: as SQLite does.
+        :raises SeqUsedTwice: see there.
         """
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")

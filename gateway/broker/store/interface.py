@@ -26,9 +26,10 @@ class StoreDamaged(StoreError):
 
     It is refused, and nothing is repaired by dropping what follows.
 
-    :param path: the file. :param place: where in it (an offset, a page, a row).
-    :param seq: the message that is damaged, when it is about one. :param destination: its
-        destination's id; None when that cannot be read.
+    :param path: the file.
+    :param place: where in it (an offset, a page, a row).
+    :param seq: the message that is damaged, when it is about one.
+    :param destination: its destination's id; None when that cannot be read.
     """
 
     def __init__(
@@ -51,8 +52,8 @@ class StoreDamaged(StoreError):
 class StoreVersionUnknown(StoreError):
     """The file was written by another version of the schema.
 
-    :param found: its schema version. :param known: the latest that this program reads, and all
-        before it.
+    :param found: its schema version.
+    :param known: the latest that this program reads, and all before it.
     """
 
     def __init__(self, path: str, found: object, known: int) -> None:
@@ -84,7 +85,8 @@ class Row(NamedTuple):
 
     :param persistent: 0 for a message that is here only because memory is bounded; it does not
         survive a restart.
-    :param expires: epoch milliseconds, 0 for never. :param size: octets it counts for in limits.
+    :param expires: epoch milliseconds, 0 for never.
+    :param size: octets it counts for in limits.
     :param head: the broker's encoding of everything but the body.
     """
 
@@ -111,9 +113,9 @@ class IndexRow(NamedTuple):
 class DestinationRow(NamedTuple):
     """A destination the store knows.
 
-    :param properties: ``name=value`` lines in UTF-8, the broker's business. :param administered: 1
-        when an administrator gave them; 2 when the destination was removed, and messages of it may
-        still be there.
+    :param properties: ``name=value`` lines in UTF-8, the broker's business.
+    :param administered: 1 when an administrator gave them; 2 when the destination was removed, and
+        messages of it may still be there.
     """
 
     id: int
@@ -171,10 +173,10 @@ class DuplicateRow(NamedTuple):
 class BranchRow(NamedTuple):
     """A branch that is prepared or was completed heuristically.
 
-    :param state: 0 when it is prepared, else the X/Open code of the heuristic outcome. :param
-        since: when it was prepared, epoch milliseconds.
-    :param user: who has prepared it. :param work: the broker's encoding of what the branch has sent
-        and acknowledged.
+    :param state: 0 when it is prepared, else the X/Open code of the heuristic outcome.
+    :param since: when it was prepared, epoch milliseconds.
+    :param user: who has prepared it.
+    :param work: the broker's encoding of what the branch has sent and acknowledged.
     """
 
     id: int
@@ -280,10 +282,10 @@ class Recovered(NamedTuple):
 
     Messages come from :meth:`Store.scan`.
 
-    :param store_id: random, made with the store, in every message id it gives out. :param next_seq:
-        the first seq never used.
-    :param clean: whether it was closed in order. :param notes: sentences for the log (a torn tail
-        that was cut off, and the like).
+    :param store_id: random, made with the store, in every message id it gives out.
+    :param next_seq: the first seq never used.
+    :param clean: whether it was closed in order.
+    :param notes: sentences for the log (a torn tail that was cut off, and the like).
     :param path: the file, for errors about rows; "" where it has no file.
     :param full: that and why persistent messages wait from the beginning: the disk is full; else
         "".

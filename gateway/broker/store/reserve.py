@@ -23,7 +23,8 @@ _EMPTY = 1 << 20
 class Reserve:
     """A file of allocated, unused octets.
 
-    :param path: the file. :param size: octets; 0 for no reserve.
+    :param path: the file.
+    :param size: octets; 0 for no reserve.
     """
 
     def __init__(self, path: str, size: int) -> None:
@@ -59,8 +60,8 @@ class Reserve:
         """Make the file if it is not there whole.
 
         :param margin: octets that must be free beside it, or it is not made.
-        :returns: whether it is there now, and the margin is free. :raises OSError: something else
-            than lack of space was in the way.
+        :returns: whether it is there now, and the margin is free.
+        :raises OSError: something else than lack of space was in the way.
         :raises StoreError: something else than a file is there.
         """
         held = self.held

@@ -45,8 +45,8 @@ _FULL_SLICES: Final = 16
 class Upkeep:
     """The care of an open store's files.
 
-    :param path: the database. :param checkpoint_octets: length of the log from which on it is
-        copied back.
+    :param path: the database.
+    :param checkpoint_octets: length of the log from which on it is copied back.
     :param waited_for: whether somebody waits for the thread, so that what can wait should.
     :param next_seq: messages with lower seqs were there when the store was opened: their contents
         are checked here.
@@ -210,8 +210,8 @@ class Upkeep:
         The reserve is made again if its margin is then free beside it.
 
         :param margin: bytes that must be free beside it at least.
-        :returns: whether there is room again. :raises OSError: the reserve cannot be made, for
-            another reason than lack of space.
+        :returns: whether there is room again.
+        :raises OSError: the reserve cannot be made, for another reason than lack of space.
         """
         self.shrink()
         return self._reserve.hold(margin=margin)

@@ -30,11 +30,12 @@ class BranchView:
 
     :param xid: by which it is named in orders: format id, global id and branch qualifier in
         hexadecimal, with points between.
-    :param state: PREPARED, HEURISTIC_COMMIT or HEURISTIC_ROLLBACK. :param since_ms: when it was
-        prepared, epoch milliseconds; :param age_ms: since then.
-    :param sent: messages that it has sent, and :param acknowledged: messages that it has
-        acknowledged; both 0 once it is completed, and without those that were not persistent after
-        a restart.
+    :param state: PREPARED, HEURISTIC_COMMIT or HEURISTIC_ROLLBACK.
+    :param since_ms: when it was prepared, epoch milliseconds;
+    :param age_ms: since then.
+    :param sent: messages that it has sent, and
+    :param acknowledged: messages that it has acknowledged; both 0 once it is completed, and without
+        those that were not persistent after a restart.
     :param user: who has prepared it.
     """
 

@@ -161,8 +161,8 @@ class Branch:
     def row(self, state: int, sent: Sequence[int], taken: Sequence[tuple[int, int]]) -> BranchRow:
         """Its row in the store.
 
-        :param state: 0 when it is prepared, else the code of the heuristic outcome. :param sent:
-            seqs.
+        :param state: 0 when it is prepared, else the code of the heuristic outcome.
+        :param sent: seqs.
         :param taken: owner (0 for a queue, else the durable subscription) and seq.
         """
         work = struct.pack(

@@ -57,8 +57,8 @@ Told = Callable[[StoreError | None], None]
 class _Sent(NamedTuple):
     """What one connection has sent.
 
-    :param messages: all of it. :param arrivals: where it goes, in runs, without messages whose
-        duplicate ids are known.
+    :param messages: all of it.
+    :param arrivals: where it goes, in runs, without messages whose duplicate ids are known.
     :param repeats: how many those are; None where no message has an id.
     """
 

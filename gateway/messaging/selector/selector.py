@@ -119,12 +119,11 @@ class Selector:
 def parse(text: str, most: int = -1, setting: str = "") -> Selector:
     """The selector that this text is; the last 256 are remembered.
 
-    :param most: what it may cost; negative is no bound. :param setting: where that stands, for the
-        error.
-    :raises ~gateway.messaging.errors.InvalidSelector: the text is no selector, with the column and
-        what was expected there; or, as :class:`~gateway.messaging.errors.SelectorTooCostly`, it
-        costs too much. A blank text is invalid, too: no selector at all is said by not calling
-        this.
+    :param most: what it may cost; negative is no bound.
+    :param setting: where that stands, for the error. :raises
+        ~gateway.messaging.errors.InvalidSelector: the text is no selector, with the column and what
+        was expected there; or, as :class:`~gateway.messaging.errors.SelectorTooCostly`, it costs
+        too much. A blank text is invalid, too: no selector at all is said by not calling this.
     """
     tree = read(text)
     price = cost(tree)

@@ -23,8 +23,8 @@ _SPOKEN = ",".join(_VERSIONS)
 class Heartbeat(NamedTuple):
     """What was agreed, in milliseconds; 0 is no heart-beat.
 
-    :param send: octets go to the client at least so often. :param receive: the client sends some at
-        least so often.
+    :param send: octets go to the client at least so often.
+    :param receive: the client sends some at least so often.
     """
 
     send: int
@@ -55,8 +55,8 @@ def negotiate(head: Head) -> Version:
 def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
     """What both sides' heart-beats come to.
 
-    :param send_ms: the shortest that this side promises, 0 for none. :param receive_ms: the
-        shortest that it wants, 0 for none.
+    :param send_ms: the shortest that this side promises, 0 for none.
+    :param receive_ms: the shortest that it wants, 0 for none.
     :raises CommandRefused: the header is not two numbers.
     """
     text = head.headers.get("heart-beat")

@@ -74,8 +74,8 @@ class Sending:
 
         :param now_ms: epoch milliseconds now, for relative expiry.
         :returns: False if the connection has failed over what was sent before.
-        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: a temporary
-            destination cannot be made.
+        :raises CommandRefused: the frame cannot be understood.
+        :raises MessagingError: a temporary destination cannot be made.
         """
         base = head.base or head
         plan = base.plan

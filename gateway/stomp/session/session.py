@@ -406,8 +406,9 @@ class Session:
 
         End as after a DISCONNECT, once the RECEIPTs that are due are on their way.
 
-        :param how: for the log. :returns: whether the client is still to be told something; the
-            session then finishes by itself.
+        :param how: for the log.
+        :returns: whether the client is still to be told something; the session then finishes by
+            itself.
         """
         if self.state not in _OPEN:
             return self.state is State.DISCONNECTING or self.state is State.CLOSED

@@ -41,8 +41,8 @@ class Settlement:
     def ack(self, head: Head) -> None:
         """Carry ACK out.
 
-        :raises CommandRefused: no such delivery is outstanding, or not in this transaction. :raises
-            MessagingError: the provider refuses.
+        :raises CommandRefused: no such delivery is outstanding, or not in this transaction.
+        :raises MessagingError: the provider refuses.
         """
         given = head.headers
         subscription, number = self._find("ACK", given)
@@ -76,7 +76,8 @@ class Settlement:
 
         For ``ack:client`` and transacted subscriptions it rejects all that ACK would acknowledge.
 
-        :raises CommandRefused: as :meth:`ack`. :raises MessagingError: the provider refuses.
+        :raises CommandRefused: as :meth:`ack`.
+        :raises MessagingError: the provider refuses.
         """
         given = head.headers
         subscription, number = self._find("NACK", given)

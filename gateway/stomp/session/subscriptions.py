@@ -132,8 +132,8 @@ class Subscriptions:
     def subscribe(self, head: Head, transaction: Transaction) -> None:
         """Carry SUBSCRIBE out; its RECEIPT precedes the first MESSAGE.
 
-        :raises CommandRefused: the frame cannot be understood. :raises MessagingError: the provider
-            refuses.
+        :raises CommandRefused: the frame cannot be understood.
+        :raises MessagingError: the provider refuses.
         """
         given = head.headers
         text = given.get("destination")
@@ -245,8 +245,8 @@ class Subscriptions:
         """Carry UNSUBSCRIBE out.
 
         :param joined: whether the open transaction holds settlements of a subscription.
-        :raises CommandRefused: there is no such subscription. :raises MessagingError: the provider
-            refuses.
+        :raises CommandRefused: there is no such subscription.
+        :raises MessagingError: the provider refuses.
         """
         given = head.headers
         receipt = given.get("receipt")

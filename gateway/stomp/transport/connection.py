@@ -83,7 +83,8 @@ class Pause(IntFlag):
 class Shared:
     """What all connections of the STOMP bridge share.
 
-    :param limits_before: of frames before CONNECTED, and :param limits: from then on.
+    :param limits_before: of frames before CONNECTED, and
+    :param limits: from then on.
     :param session_for: makes the session of a new connection; given the client's port, too.
     """
 

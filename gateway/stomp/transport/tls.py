@@ -49,7 +49,8 @@ class SniffingTLS(TLSMemoryBIOProtocol):
     def certificate_refused(self, name: str, serial: int, reason: str) -> None:
         """The client's certificate is not accepted; the handshake fails.
 
-        :param name: the common name of its subject. :param reason: in OpenSSL's words.
+        :param name: the common name of its subject.
+        :param reason: in OpenSSL's words.
         """
         if not self.refused_certificate:
             self.refused_certificate = (

@@ -123,8 +123,9 @@ def with_receipt(base: Head, receipt: bytes, before: int, version: Version) -> H
 
     The block had the line of its ``receipt`` taken out. None if it must be read as a whole.
 
-    :param base: what the rest of the block says. :param receipt: the value as it came. :param
-        before: how many headers come before it.
+    :param base: what the rest of the block says.
+    :param receipt: the value as it came.
+    :param before: how many headers come before it.
     """
     headers = base.headers
     if not receipt.isascii() or 13 in receipt or "receipt" in headers:

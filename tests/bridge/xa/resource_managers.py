@@ -292,8 +292,8 @@ class Session:
     def snap(self, arriving: int, told: bool = True) -> None:
         """The line breaks.
 
-        :param arriving: how many of the requests on it arrive all the same, later. :param told:
-            whether those who wait are told; else they are gone.
+        :param arriving: how many of the requests on it arrive all the same, later.
+        :param told: whether those who wait are told; else they are gone.
         """
         if self.broken:
             return

@@ -59,7 +59,8 @@ def died(
 ) -> Message:
     """What a link puts into the queue for a message of this text.
 
-    :param provider: another than that of the deployment. :param resource: another's.
+    :param provider: another than that of the deployment.
+    :param resource: another's.
     """
     original = text(source, body, expires=expires, **headers)
     original.message_id, original.timestamp = f"ID:original-{body}", 1_700_000_000_000

@@ -35,8 +35,9 @@ _ARGUMENTS: Final = (
 class Opened:
     """A page as the browser has it.
 
-    :param dom: the document after all that it does by itself. :param console: what was written to
-        the console. :param picture: a PNG file.
+    :param dom: the document after all that it does by itself.
+    :param console: what was written to the console.
+    :param picture: a PNG file.
     """
 
     dom: str
@@ -49,8 +50,10 @@ def opened(
 ) -> Opened:
     """Open a page.
 
-    :param folder: for the browser's profile and the picture. :param width: and :param height: of
-        the window. :param dark: the user likes dark pages.
+    :param folder: for the browser's profile and the picture.
+    :param width: and
+    :param height: of the window.
+    :param dark: the user likes dark pages.
     """
     picture = folder / f"{page.stem}{'-dark' if dark else ''}.png"
     profile = folder / f"profile-{picture.stem}"

@@ -119,8 +119,8 @@ def seal(connection: sqlite3.Connection) -> str:
 def check_seal(connection: sqlite3.Connection, path: str, sealed: str) -> None:
     """Compare the tables with the seal from when the store was closed.
 
-    :raises StoreDamaged: names a table that has changed since. :raises sqlite3.Error: as SQLite
-        does.
+    :raises StoreDamaged: names a table that has changed since.
+    :raises sqlite3.Error: as SQLite does.
     """
     written = dict(part.partition("=")[::2] for part in sealed.split(" "))
     found = dict(part.partition("=")[::2] for part in seal(connection).split(" "))
@@ -138,7 +138,8 @@ def check_seal(connection: sqlite3.Connection, path: str, sealed: str) -> None:
 def check_values(connection: sqlite3.Connection, path: str) -> None:
     """Check the type and range of every number and text, not contents.
 
-    :raises StoreDamaged: names a row. :raises sqlite3.Error: as SQLite does.
+    :raises StoreDamaged: names a row.
+    :raises sqlite3.Error: as SQLite does.
     """
     administered = connection.execute(
         "SELECT 1 FROM pragma_table_info('destination') WHERE name = 'administered'"
@@ -217,8 +218,8 @@ def orphans(
 
     Each is a place and a sentence.
 
-    :param sent: seqs of messages that prepared branches have sent, and :param taken: owner and seq
-        of those they have acknowledged.
+    :param sent: seqs of messages that prepared branches have sent, and
+    :param taken: owner and seq of those they have acknowledged.
     :raises sqlite3.Error: as SQLite does.
     """
     for seq, destination in connection.execute(
@@ -275,8 +276,9 @@ class Contents:
     :param below: the first seq that is not looked at; contents that come later are checked when
         they are read.
 
-    :param path: the database, for errors. :param below: the first seq that is not looked at;
-        contents that come later are checked when they are read.
+    :param path: the database, for errors.
+    :param below: the first seq that is not looked at; contents that come later are checked when
+        they are read.
     """
 
     #: Octets of messages, and messages, in one step.

@@ -29,8 +29,8 @@ _MOST: Final = 100
 class Report(NamedTuple):
     """What was found.
 
-    :param problems: sentences with file and place; none when the store is whole. :param messages:
-        how many there are, as far as they can be read.
+    :param problems: sentences with file and place; none when the store is whole.
+    :param messages: how many there are, as far as they can be read.
     :param clean: whether it was closed in order.
     """
 
@@ -57,8 +57,8 @@ def inspect(path: str, work: Work) -> Report:
     """Check all files, pages and rows of the store at ``path``.
 
     :param work: reads branches, whose encoding is the broker's.
-    :raises StoreError: it is no store, of another version, or held by another process. :raises
-        OSError: a file cannot be read.
+    :raises StoreError: it is no store, of another version, or held by another process.
+    :raises OSError: a file cannot be read.
     """
     try:
         opening.check_header(path)

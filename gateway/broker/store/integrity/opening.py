@@ -71,8 +71,9 @@ _LOCKED_OCTETS: Final = 512
 class Opened(NamedTuple):
     """An open store.
 
-    :param next_seq: the first seq never used. :param clean: whether it had been closed in order.
-        :param log: what its log had, a sentence.
+    :param next_seq: the first seq never used.
+    :param clean: whether it had been closed in order.
+    :param log: what its log had, a sentence.
     """
 
     connection: sqlite3.Connection
@@ -207,7 +208,8 @@ def check_log_is_there(path: str) -> None:
 
     The log may be empty. Without it, commits that were reported as durable are lost.
 
-    :raises StoreDamaged: the log is missing. :raises StoreError: the database cannot be read.
+    :raises StoreDamaged: the log is missing.
+    :raises StoreError: the database cannot be read.
     """
     if os.path.exists(f"{path}-wal"):
         return
@@ -282,8 +284,8 @@ def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     deleting a million contents takes ten seconds; so where they are many only what points at them
     is deleted here, and :func:`sweep` does the rest in idle moments.
 
-    :raises StoreDamaged: a checksum is wrong. :raises sqlite3.Error: as SQLite does. A transaction
-        may still be open.
+    :raises StoreDamaged: a checksum is wrong.
+    :raises sqlite3.Error: as SQLite does. A transaction may still be open.
     """
     connection.execute("BEGIN IMMEDIATE")
     _upgrade(connection)

@@ -30,10 +30,11 @@ _NUMBERS: Final = frozenset(range(10)) - {7}
 class Loss(NamedTuple):
     """What is given up.
 
-    :param log: the file. :param survey: what is wrong with it. :param octets: of the log, from the
-        first that is given up on.
-    :param arrivals: messages that were stored by what is given up, and :param departures: those it
-        had deleted, which come again; both as far as its pages can be read.
+    :param log: the file.
+    :param survey: what is wrong with it.
+    :param octets: of the log, from the first that is given up on.
+    :param arrivals: messages that were stored by what is given up, and
+    :param departures: those it had deleted, which come again; both as far as its pages can be read.
     :param all: the whole log is given up: the database has been written with what follows the
         damage, or the log has no header.
     :param missing: there is no log, and there should be: its contents are unknown.
@@ -85,8 +86,8 @@ def recover(path: str, loss: Loss, aside: str) -> int:
 
     :param loss: what :func:`look` gave for the same files.
     :returns: how many persistent messages there are.
-    :raises StoreError: the rest is not whole, and nothing has changed. :raises OSError: a file
-        cannot be copied or written.
+    :raises StoreError: the rest is not whole, and nothing has changed.
+    :raises OSError: a file cannot be copied or written.
     """
     os.mkdir(aside, 0o700)
     names = (path,) if loss.missing else (path, loss.log)
@@ -124,8 +125,9 @@ def recreate(path: str, aside: str) -> bool:
 
     Where this is interrupted, the rest is done by doing it again.
 
-    :returns: whether anything was moved. :raises StoreError: it cannot be made. :raises OSError: a
-        file cannot be moved.
+    :returns: whether anything was moved.
+    :raises StoreError: it cannot be made.
+    :raises OSError: a file cannot be moved.
     """
     # First the database: without it, what is left is refused.
     left = [name for name in (path, f"{path}-wal", f"{path}-journal") if os.path.lexists(name)]

@@ -56,8 +56,8 @@ _LANES: Final = 1024
 class Log(NamedTuple):
     """What a log holds.
 
-    :param frames: frames up to and with the last commit, which SQLite will take. :param note: a
-        sentence on what it will not, or "".
+    :param frames: frames up to and with the last commit, which SQLite will take.
+    :param note: a sentence on what it will not, or "".
     """
 
     frames: int
@@ -80,12 +80,12 @@ class Finding(Enum):
 class Survey(NamedTuple):
     """What was found in a log.
 
-    :param frames: frames up to and with the last commit that SQLite will take. :param end: the
-        offset behind them; 0 when the header is bad.
-    :param size: of the file, in octets. :param place: the offset of the first thing that is wrong,
-        if anything is.
-    :param what: what is wrong there, or "". :param later: frames of this use behind ``end``, good
-        or bad.
+    :param frames: frames up to and with the last commit that SQLite will take.
+    :param end: the offset behind them; 0 when the header is bad.
+    :param size: of the file, in octets.
+    :param place: the offset of the first thing that is wrong, if anything is.
+    :param what: what is wrong there, or "".
+    :param later: frames of this use behind ``end``, good or bad.
     :param commits: commits behind ``end``, as far as can be seen.
     """
 
@@ -103,8 +103,8 @@ def examine(path: str, page_size: int) -> Log:
     """Read the whole log at ``path``; it changes nothing.
 
     :param page_size: the database's, in octets.
-    :raises StoreDamaged: at an offset of the log, which is damaged, or may be. :raises OSError: it
-        cannot be read; not found counts as empty.
+    :raises StoreDamaged: at an offset of the log, which is damaged, or may be.
+    :raises OSError: it cannot be read; not found counts as empty.
     """
     found = survey(path, page_size)
     if found.finding in (Finding.DAMAGED, Finding.UNSURE):
@@ -123,8 +123,8 @@ def survey(path: str, page_size: int) -> Survey:
 
     BatchWriter nothing.
 
-    :param page_size: the database's, in octets. :raises OSError: it cannot be read; not found
-        counts as empty.
+    :param page_size: the database's, in octets.
+    :raises OSError: it cannot be read; not found counts as empty.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115
@@ -146,7 +146,8 @@ def passed(file: int, octets: int, page_size: int) -> bool:
 
     The file alone may be longer, from a former use.
 
-    :param file: the log's descriptor. :raises OSError: it cannot be read.
+    :param file: the log's descriptor.
+    :raises OSError: it cannot be read.
     """
     place = HEADER + octets // (page_size + FRAME_HEADER) * (page_size + FRAME_HEADER)
     salt = os.pread(file, 8, place + 8)

@@ -17,8 +17,9 @@ _HERE: Final = Path(__file__).parent
 class Program:
     """A program that is compiled and started once in each process of tests, and ends with it.
 
-    :param main: the class. :param sources: folders beside this module, besides that of
-        ``Lines.java``. :param class_path: jars.
+    :param main: the class.
+    :param sources: folders beside this module, besides that of ``Lines.java``.
+    :param class_path: jars.
     """
 
     def __init__(self, main: str, *sources: str, class_path: tuple[Path, ...] = ()) -> None:

@@ -57,8 +57,8 @@ class _Served(Protocol):
 class Peer:
     """A broker on a free port.
 
-    :param server: what CONNECTED calls it; None leaves CONNECT unanswered. :param beat: its
-        ``heart-beat``.
+    :param server: what CONNECTED calls it; None leaves CONNECT unanswered.
+    :param beat: its ``heart-beat``.
     :param receipts: whether it answers ``receipt`` at once.
     """
 

@@ -38,8 +38,8 @@ LAST: Final = (4, 7)
 class Recorded(NamedTuple):
     """One use of a log, batch by batch.
 
-    :param logs: the whole file after each batch of :attr:`numbers`. :param ends: how many frames
-        were committed then.
+    :param logs: the whole file after each batch of :attr:`numbers`.
+    :param ends: how many frames were committed then.
     """
 
     database: bytes
