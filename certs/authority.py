@@ -260,7 +260,7 @@ def extension(
     extended: x509.Certificate | x509.CertificateRevocationList | x509.RevokedCertificate,
     kind: type[E],
 ) -> E | None:
-    """Return the extension of that kind; None where there is none."""
+    """Return the extension of that kind; None if it has no such one."""
     try:
         return extended.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:

@@ -39,7 +39,7 @@ class DestinationError(MessagingError):
     """One that is about a destination; never raised itself.
 
     :param before: the sentence up to the destination.
-    :param destination: as a text where it is none.
+    :param destination: a text where it is not a Destination.
     :param after: the rest.
     """
 
