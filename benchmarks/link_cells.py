@@ -1,6 +1,6 @@
 """The cells of links: the gateway's, RabbitMQ's shovel, ActiveMQ's bridge.
 
-Also what STOMP clients lose to them.
+They measure, too, what STOMP clients lose to the links.
 
 Declares what is measured and what is to be reached; how is in :mod:`benchmarks.links` and
 :mod:`benchmarks.beside`.

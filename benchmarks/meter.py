@@ -71,10 +71,7 @@ class Meter:
 
 
 def busy_seconds() -> float:
-    """Return the machine's busy processor time, all cores together.
-
-    From ``/proc/stat`` (proc(5)).
-    """
+    """Return the machine's busy seconds, all cores together (/proc/stat)."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = fields[3], fields[4]
     return (sum(fields) - idle - waiting) / _TICKS

@@ -1,6 +1,6 @@
 """Draw how the cost of the pipeline's jobs grows with events.
 
-From what the cells ``pipeline-*`` have measured.
+The cells ``pipeline-*`` have measured the costs.
 
 ``python -m benchmarks.scale_plot RESULTS.json... docs/pipeline_scale.svg``
 """

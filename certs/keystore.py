@@ -238,7 +238,7 @@ class KeyStore:
     def revoke(self, name: str, now: datetime, reason: x509.ReasonFlags | None = None) -> list[int]:
         """Revoke every certificate of that name that has not ended.
 
-        Also those of the authority's whose files were replaced.
+        Certificates of this authority whose files were replaced are revoked, too.
 
         :param name: ``server`` or a client's.
         :returns: their serial numbers.

@@ -147,7 +147,7 @@ def reread(configuration: Configuration) -> Settings:
 def settings_now(configuration: Configuration) -> Settings:
     """Read the settings and the passfile anew.
 
-    For a bridge that is started or reloaded. The command line stays over both.
+    A bridge that is started or reloaded uses them. The command line stays over both.
 
     :raises SettingsError: with everything that would be wrong at the next start, except of
         other bridges.
@@ -215,10 +215,7 @@ def _exposed(layout: Layout) -> list[str]:
 def _with_passwords(
     settings: Settings, layout: Layout, given: Path | None
 ) -> tuple[Settings, list[Problem]]:
-    """Return the settings with the passwords of the passfile in force.
-
-    And warnings of the passfile.
-    """
+    """Return the settings with the passfile's passwords, and its warnings."""
     path = given or passfile.location(settings, layout)
     return (
         (settings, [])

@@ -22,8 +22,5 @@ class StartRefused(Exception):
         self.lines = tuple(lines)
 
     def shown(self) -> None:
-        """Note that the lines have been shown.
-
-        From now on ``str`` refers to them, for those that show only the beginning of it.
-        """
+        """Note that the lines have been shown; from now on ``str`` refers to them."""
         self.args = ("not started, for the reason above",)

@@ -96,7 +96,7 @@ def _line(message: str) -> str:
 def _raised(text: str) -> str:
     """Return what a Python worker raised, without what Spark adds.
 
-    Of our own errors the sentence alone.
+    The pipeline's own errors are returned without their class.
     """
     found = _RAISED.search(_STATE.sub("", text.rpartition(_TRACEBACK)[2]))
     if found is None:

@@ -518,7 +518,7 @@ class Broker:
     def _damaged(self, error: StoreDamaged) -> None:
         """Stop the destination of a message that is damaged in the store.
 
-        Where the destination is not known, everything is stopped.
+        If the destination is not known, everything is stopped.
         """
         self.log.critical("{error}", error=str(error))
         if error.destination is None:

@@ -132,7 +132,7 @@ def _below(within: str, path: str) -> PurePosixPath:
 def _read(path: Path) -> str:
     """Return the text of a file; empty where it cannot be read.
 
-    As without control groups.
+    Without control groups there are no such files.
     """
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")

@@ -201,7 +201,7 @@ class Layout:
     def close_to_others(self) -> None:
         """Close the instance's directories to everyone except the owner.
 
-        For an instance that is being made; only directories that are there.
+        Call it while an instance is made. Directories that do not exist are passed over.
 
         What another user owns stays as it is, and is what :meth:`open_to_others` tells of.
 
@@ -224,7 +224,7 @@ class Layout:
     def lock(self) -> InstanceLock:
         """Take the instance for this process.
 
-        Until :meth:`InstanceLock.release` or the process's end, however it ends.
+        It is held until :meth:`InstanceLock.release` or the process's end, however it ends.
 
         A process that was forked has the lock too, so taking it before going into the background is
         enough.
@@ -265,7 +265,7 @@ class InstanceLock:
     def write_pid(self) -> None:
         """Write this process's pid into the lock file.
 
-        To be called again by a process that went into the background.
+        A process that went into the background calls it again.
         """
         if self._descriptor is None:
             raise ValueError("the lock is released")

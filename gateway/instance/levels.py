@@ -1,6 +1,6 @@
 """The levels of java.util.logging, and how Twisted's map to them.
 
-By them operators of the original choose what a log holds.
+Operators of the original choose by them what a log holds.
 """
 
 from __future__ import annotations

@@ -139,9 +139,9 @@ class _WatchedSocket:
 
 
 class Shortage:
-    """Tells the log that connections to a port cannot be accepted.
+    """Logs that a port cannot accept connections.
 
-    At most once in :data:`REPORT_S` seconds.
+    It does so at most once in :data:`REPORT_S` seconds.
 
     :param where: the port's address.
     """

@@ -117,7 +117,7 @@ class Log:
 class StandardError:
     """Shows events, each as one line, to the starter of the process.
 
-    Not those that say that they have been shown.
+    Events marked as shown already are left out.
     """
 
     def __init__(self, redaction: Redaction) -> None:
@@ -311,7 +311,7 @@ def set_levels(logs: Logs, settings: Settings) -> None:
 def instance_log(directory: Path, generation: int) -> Path:
     """Return ``log.txt``, or ``log_1.txt`` and so on for the older ones.
 
-    As in the original.
+    The original names them so.
     """
     return directory / (f"log_{generation}.txt" if generation else "log.txt")
 

@@ -300,10 +300,7 @@ class MemoryBudget:
         return self.used(state) > self.limits[state] or self.in_all() > self.total
 
     def has_room(self, state: State, more: int) -> bool:
-        """Whether that much more may be held in this state.
-
-        And no account waits for the same.
-        """
+        """Whether that much more fits in this state and no account waits for it."""
         return not self._lines[more > _SMALL, state] and self._has_room(state, more)
 
     def wait(self, account: Account, state: State, extra: int) -> None:

@@ -46,7 +46,7 @@ class PassfileError(Exception):
 def read(path: Path) -> dict[str, str]:
     """Return the passwords in the file, by name.
 
-    Of a name that comes twice, the later counts.
+    If a name comes twice, the later password counts.
 
     :raises PassfileError: it is missing, cannot be read, is not a file, may be read or written by
         others than its owner, or has a line that is not ``name=value``.

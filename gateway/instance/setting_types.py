@@ -501,8 +501,5 @@ def said_of(name: str) -> str:
 
 
 def is_of_the_original(name: str) -> bool:
-    """Whether Open MQ's broker knows a property of this name.
-
-    Or the Java virtual machine that ran it does.
-    """
+    """Whether Open MQ's broker or its Java virtual machine has this property."""
     return _KNOWN.fullmatch(name) is not None

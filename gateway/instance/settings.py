@@ -297,7 +297,7 @@ class Settings:
     def bridge_problems(self, name: str) -> list[Problem]:
         """Return the bad values given under ``imq.bridge.NAME.``.
 
-        For them that bridge must not start; the list may be empty.
+        A bridge with any must not start; the list may be empty.
         """
         prefix = f"{BRIDGES}{name}."
         return [problem for full_name, problem in self._bad.items() if full_name.startswith(prefix)]

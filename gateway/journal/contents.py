@@ -16,7 +16,7 @@ from gateway.messaging.message import DeliveryMode, Message
 def headers(messages: Sequence[Message]) -> list[dict[str, str]]:
     """Return what producer and broker say of each message, as texts.
 
-    By JMS's names; with their types they are in :data:`HEAD`.
+    The keys are JMS's names; :data:`HEAD` has the values with their types.
     """
     return [_headers(message) for message in messages]
 

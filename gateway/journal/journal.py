@@ -193,9 +193,9 @@ class Journal:
         self._writer.add(fields, octets)
 
     def written(self) -> Deferred[None]:
-        """Wait until all that was taken until now is with the kernel.
+        """Wait until the kernel has all lines taken until now.
 
-        Or lost because the journal has stopped.
+        It ends, too, if they are lost because the journal has stopped.
         """
         done: Deferred[None] = Deferred()
         self._writer.after(lambda: self._reactor.callFromThread(done.callback, None))

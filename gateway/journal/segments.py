@@ -123,7 +123,7 @@ class Segments:
     def _cut(self, error: OSError, data: bytes, done: int) -> CutShort:
         """Leave whole lines after a write that failed.
 
-        As a whole segment if that is possible.
+        They become a whole segment if that is possible.
 
         :param done: bytes that were written.
         """
@@ -189,9 +189,9 @@ class Segments:
     # --- what others have left
 
     def complete(self) -> list[str]:
-        """Complete the segments that were left open.
+        """Complete the segments that this run or an earlier one left open.
 
-        By an earlier run or by this one: cut off a line that is not whole, sync, rename.
+        It cuts off a line that is not whole, syncs and renames.
 
         Not while one is open. One without a whole line is removed.
 

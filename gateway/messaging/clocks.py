@@ -86,9 +86,9 @@ class TimeLimit:
 
 
 def make_monotonic(reactor: Any) -> None:
-    """Have a reactor's timers follow the monotonic clock. Idempotent.
+    """Have a reactor's timers and ``seconds`` follow the monotonic clock.
 
-    And its ``seconds``, too.
+    Idempotent.
 
     It goes on from the present time of day, for two reasons: calls that are pending already keep
     their times, and whatever takes ``reactor.seconds()`` for the time of day, such as a service
@@ -103,9 +103,9 @@ def make_monotonic(reactor: Any) -> None:
 
 
 def wall_clock(clock: Clock) -> Callable[[], float]:
-    """Return the clock for the time of day beside a reactor's timers.
+    """Return the clock for the time of day, in seconds since the epoch.
 
-    In seconds since the epoch. Any other clock, such as one that tests advance, is both.
+    For any other clock, such as one that tests advance, it is that clock's ``seconds``.
     """
     wall: Callable[[], float] = getattr(clock, _WALL, clock.seconds)
     return wall

@@ -1,6 +1,6 @@
 """A whole message as bytes, for any language and later versions.
 
-For dead messages, archive, replay, and the store.
+Dead messages, archive, replay and the store use it.
 
 Owns the two formats, the *head* (a message without its body, as the embedded broker stores it
 beside the body) and the *envelope* (a whole message, checked and self-contained). Knows nothing of

@@ -347,10 +347,7 @@ class DuplicateInDoubt(MessagingError):
 
 
 class XAError(MessagingError):
-    """An XA call failed.
-
-    With the code of the X/Open CAE Specification, section 3.2.
-    """
+    """An XA call failed; the codes are X/Open CAE's, section 3.2."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"XA error {code}: {reason}")

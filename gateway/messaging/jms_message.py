@@ -297,7 +297,7 @@ class JMSMessage:
     def destination(self) -> Destination | None:
         """JMSDestination (``getJMSDestination``); None on a new message.
 
-        To send elsewhere there is ``MessageTransformer.branch_to``.
+        ``MessageTransformer.branch_to`` sends a message elsewhere.
         """
         return self._original.headers.destination if self._original else None
 
@@ -455,7 +455,7 @@ class JMSMessage:
     def octets(self) -> bytes:
         """The body of a BytesMessage (``readBytes``, ``writeBytes``).
 
-        Or the serialised object of an ObjectMessage, which is never unpacked here.
+        For an ObjectMessage it is the serialised object, which is never unpacked here.
 
         :raises MessageFormatInvalid: of a message of another type.
         """

@@ -203,7 +203,7 @@ class Connection(Protocol):
     def administers(self) -> bool:
         """Whether its user is known to be an administrator of the provider.
 
-        Where the provider does not say, False. May change while it is open.
+        It is False if the provider does not say, and may change while the connection is open.
         """
 
     def session(self, mode: Mode) -> Session:
@@ -268,7 +268,7 @@ class Session(Protocol):
     def on_writable(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` once when the session can take more.
 
-        At the end of this turn if it can now.
+        If it can now, ``resume`` is called at the end of this turn.
         """
 
     def consumer(
@@ -427,10 +427,7 @@ class Consumer(Protocol):
 
 
 class Flags(IntFlag):
-    """Flags of XA calls.
-
-    With the values of the X/Open CAE Specification, section 4.2.
-    """
+    """Flags of XA calls, as in the X/Open CAE Specification, section 4.2."""
 
     NOFLAGS = 0x0
     JOIN = 0x200000

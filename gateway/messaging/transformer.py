@@ -135,7 +135,7 @@ class MessageTransformer(ABC):
     def create_queue(self, name: str) -> Destination:
         """The queue of that name at the target (``createQueue``).
 
-        For :meth:`branch_to` and ``reply_to``.
+        :meth:`branch_to` and ``reply_to`` take it.
         """
         return Queue(name)
 
@@ -187,10 +187,7 @@ class MessageTransformer(ABC):
         return self._branch_to
 
     def is_no_transfer(self) -> bool:
-        """Whether :meth:`no_transfer` was called (``isNoTransfer``).
-
-        For this message.
-        """
+        """Whether :meth:`no_transfer` was called for it (``isNoTransfer``)."""
         return self._no_transfer
 
 

@@ -124,7 +124,7 @@ class Turn:
     def refresh(self) -> int:
         """Return the time of day now, in epoch milliseconds.
 
-        For callers that may be outside of a turn.
+        Unlike :attr:`now_ms`, it is right outside of a turn, too.
         """
         if not self._depth and not self._ending:
             self._look()

@@ -1,6 +1,6 @@
 """The log of one connection: who is CONNECTED, and how it ended.
 
-At FINE also what it asked for besides messages.
+FINE adds the requests that are not about messages.
 
 Owns the sentences and their levels. A connection that goes well has two lines at INFO, each
 formatted once, whatever it does between. The address comes before all that a client chooses, so
@@ -165,7 +165,7 @@ class ConnectionLog:
 def _kind(error: BaseException) -> str:
     """Name what became of clients that were never CONNECTED.
 
-    For the number of lines that were left out.
+    The number of lines that were left out is logged under this name.
     """
     if isinstance(error, (AuthenticationFailed, AccessDenied)):
         return "refused logins"

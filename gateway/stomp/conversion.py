@@ -236,7 +236,7 @@ _SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
 def _is_envelope(content_type: str) -> bool:
     """Return whether this is the media type of envelopes.
 
-    In any case and with any parameters (RFC 9110, section 8.3.1).
+    Case and parameters do not matter (RFC 9110, section 8.3.1).
     """
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
 
@@ -412,7 +412,7 @@ class MessageEncoder:
     def fanned(self, message: Message) -> bytes:
         """Return :meth:`tail`, and remember it until the end of the turn.
 
-        For messages that other subscriptions will get, too.
+        Use it for messages that other subscriptions will get, too.
         """
         tail = self._fanned.get(message)
         if tail is None:

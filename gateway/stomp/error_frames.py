@@ -23,9 +23,7 @@ _SUMMARY: Final = 200
 
 
 def describe(error: BaseException, incident: str) -> tuple[str, bool]:
-    """Return what a client may be told of ``error``.
-
-    And whether it is one that the client can understand.
+    """Return what a client may be told, and whether it can understand it.
 
     :param incident: identifies an unexpected error in the text and in the log.
     """

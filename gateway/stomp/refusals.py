@@ -45,7 +45,4 @@ class MemoryShort(CommandRefused):
 
 
 class TooManyConnections(CommandRefused):
-    """The limit of connections is reached.
-
-    In all, from that address, or of that user.
-    """
+    """A limit of connections is reached: of all, an address or a user."""

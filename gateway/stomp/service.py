@@ -287,7 +287,7 @@ class StompService:
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
         """End the connections of clients whose certificates are revoked.
 
-        By ERROR; what they have under way is rolled back.
+        They get an ERROR, and their work under way is rolled back.
 
         :param is_revoked: tells of a verified certificate whether it is.
         """

@@ -52,7 +52,7 @@ class Remembered:
     def fresh(self, batches: Sequence[pa.RecordBatch], own: str) -> list[pa.RecordBatch] | None:
         """Return the rows with unknown ids, each id once; None if that is all.
 
-        To be called while the folder is locked, since others publish.
+        Call it while the folder is locked, since others publish.
 
         :param own: the piece that they are to be, which has no file.
         :raises StagingError: a file cannot be read.

@@ -186,7 +186,7 @@ class Ingested:
     def compact(self) -> int:
         """Merge new batches into one, with a file for each day and destination.
 
-        Also removes what the compaction before has replaced.
+        It removes the files that the compaction before has replaced.
 
         Readers that are at work go on: they find what they began with until the next compaction.
 
@@ -308,7 +308,7 @@ def is_table(spark: SparkSession, path: str) -> bool:
 def between(frame: DataFrame, since: str | None, until: str | None) -> DataFrame:
     """Filter by time, by day first, so that other days' folders are not read.
 
-    From ``since`` on, and before ``until``.
+    The window begins with ``since`` and ends before ``until``.
 
     :param since: as Spark reads times, in UTC.
     :param until: the same.

@@ -1,6 +1,6 @@
 """Events into journeys: one row for each message.
 
-For a topic one for each message and subscription.
+A topic has one for each message and subscription.
 
 Owns what became of a message, and by which of its steps that is known. Reads and writes nothing.
 

@@ -1,6 +1,6 @@
 """The help of ``imqbridgemgr`` and ``imqcmd``, for ``-h`` and ``-H``.
 
-And what ``imqcmd`` answers to those of Open MQ's subcommands that it does not have.
+It has the answer of ``imqcmd`` to subcommands of Open MQ that it lacks, too.
 """
 
 from __future__ import annotations

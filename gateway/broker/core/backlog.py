@@ -486,7 +486,7 @@ class Backlog:
     def lanes(self) -> Iterator[tuple[int, PriorityLane]]:
         """Yield the priorities in use, now or before, from the highest down.
 
-        For readers, which change nothing.
+        Callers only read, and change nothing.
         """
         for priority in sorted(self._lanes, reverse=True):
             yield priority, self._lanes[priority]

@@ -215,7 +215,8 @@ class PriorityLane:
     def between(self, after: int, before: int, most: int, octets: int) -> list[int]:
         """Return seqs of the tail between two seqs, in order.
 
-        At most ``most``, and of at most ``octets`` unless the first alone has more.
+        There are at most ``most``, and they have at most ``octets`` unless the first alone has
+        more.
         """
         seqs, sizes, gone = self._seqs, self._sizes, self._gone
         found: list[int] = []

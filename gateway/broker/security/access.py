@@ -122,7 +122,7 @@ class _Rule:
 class _Rules:
     """The rules of one operation of one resource.
 
-    By name, by pattern from specific to general, and for all.
+    They go by name, by pattern from specific to general, and for all.
     """
 
     named: dict[str, _Rule] = field(default_factory=dict)

@@ -122,7 +122,7 @@ class Users:
     def load(self) -> None:
         """Read the file; it holds for those who connect from now on.
 
-        For those who are connected call :meth:`readmit`.
+        Call :meth:`readmit` for those who are connected.
 
         :raises UsersError: the file cannot be read, or a line of it is no user. The users are then
             what they were.

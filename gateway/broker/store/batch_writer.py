@@ -329,7 +329,7 @@ class BatchWriter:
     def forget_redeliveries(self) -> None:
         """Look again whether there are redelivery counts.
 
-        For idle moments, after counts were deleted.
+        Call it in idle moments, after counts were deleted.
         """
         if self._redeliveries:
             found = self._connection.execute("SELECT EXISTS (SELECT 1 FROM redelivery)").fetchall()

@@ -127,7 +127,7 @@ def is_lack_of_space(error: OSError) -> bool:
 def lacks_space(path: str) -> bool:
     """Try to write 64 KiB to a new file at ``path``, which is then removed.
 
-    For a failure that does not say why.
+    Use it for a failure that does not say why.
 
     :returns: True when that failed for lack of space, False when it succeeded or failed otherwise.
     """

@@ -108,7 +108,7 @@ class Sign:
 class Arithmetic:
     """``first``, then each operator (``+ - * /``) with its operand.
 
-    From left to right.
+    They are evaluated from left to right.
     """
 
     first: Node
@@ -290,7 +290,7 @@ class _Term(NamedTuple):
 class _Builder:
     """Makes nodes when lark has read what they consist of.
 
-    From the inside to the outside; so no text makes it recurse.
+    It works from the inside to the outside, so no text makes it recurse.
 
     The methods carry the names of the grammar's alternatives; each is given what lark read, without
     the tokens that say nothing more.

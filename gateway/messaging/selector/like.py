@@ -131,10 +131,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def _core(piece: _Piece) -> _Piece:
-    """Return the piece from its first character to its last.
-
-    Without the ``_`` at its ends, which only ask for room.
-    """
+    """Return the piece without the ``_`` at its ends, which only ask for room."""
     given = [index for index, character in enumerate(piece) if character is not None]
     return piece[given[0] : given[-1] + 1] if given else ()
 

@@ -70,5 +70,5 @@ class Peer(Protocol):
     def wake(self, at_ms: int) -> None:
         """Call the session's ``tick`` at that time, or soon after.
 
-        In milliseconds of the clock of timers.
+        The time is in milliseconds of the clock of timers.
         """

@@ -72,7 +72,7 @@ class Settlement:
     def nack(self, head: Head) -> None:
         """Carry NACK out: the redelivery policy decides what follows.
 
-        Unless ``requeue:false`` says that the message is dead.
+        With ``requeue:false`` the message is dead.
 
         For ``ack:client`` and transacted subscriptions it rejects all that ACK would acknowledge.
 

@@ -377,7 +377,7 @@ class Subscription:
     def settled(self, count: int) -> None:
         """Let as many deliveries follow as were settled.
 
-        Unless they have followed already.
+        Those that have followed already are subtracted.
         """
         if self._overdrawn:
             paid = min(count, self._overdrawn)

@@ -163,7 +163,7 @@ class Transaction:
     def covers(self, subscription: Subscription, number: int) -> bool:
         """Return whether this transaction has acknowledged it cumulatively.
 
-        By an acknowledgement of that delivery or of a later one.
+        That delivery or a later one was acknowledged.
         """
         return 0 < number <= self._covered.get(subscription, 0)
 

@@ -120,9 +120,9 @@ def description(transport: Any, certificate: str | None) -> str:
 
 
 def refusal(transport: Any, reason: Failure) -> tuple[str, bool] | None:
-    """Say for the log why the handshake failed.
+    """Return why the handshake failed, and if the certificate was the reason.
 
-    And whether that is for the client's certificate; None where the client just went away.
+    None if the client just went away.
 
     :param reason: with which the connection was lost.
     """

@@ -27,7 +27,7 @@ class ProtocolError(Exception):
 def shown(text: str | bytes, most: int = 32) -> str:
     """Make text of the other side fit to be quoted.
 
-    At most `most` characters and an ellipsis, unprintable ones as ``?``.
+    It has at most `most` characters and an ellipsis, unprintable ones as ``?``.
     """
     if isinstance(text, bytes):
         text = text[: 4 * most + 4].decode("utf-8", "replace")

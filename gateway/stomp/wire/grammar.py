@@ -1,6 +1,6 @@
 r"""What a frame is made of: the grammar, its commands and its limits.
 
-And where this gateway is stricter or milder than the grammar.
+It also says where this gateway is stricter or milder than the grammar.
 
 Parses nothing itself. The parser enforces the limits while octets arrive, not when a frame is whole.
 

@@ -185,7 +185,7 @@ class PartialFrame:
     def _fault(self, octets: bytes | bytearray, start: int, message: str) -> ProtocolError:
         """Make the error for a block that cannot be read to its end.
 
-        With the receipt among the lines before the fault.
+        It carries the receipt among the lines before the fault.
         """
         if self._lines == 0:
             opening = bytes(octets[start : start + 8])

@@ -140,7 +140,7 @@ def serialize(
 ) -> bytes:
     """Return one whole frame as it is sent.
 
-    With LF as end of line, its NUL included and no LF after it.
+    Lines end with LF. The frame ends with its NUL, with no LF after it.
 
     The headers are sent in the order given. ``content-length`` is the caller's to give, because JMS
     peers tell text from bytes by it; only where a body has NUL octets and the caller gave none it

@@ -278,7 +278,7 @@ def connect(path: str) -> sqlite3.Connection:
 def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     """Upgrade a store of an earlier version and mark it as in use.
 
-    Also delete messages that are not persistent, and start with an empty log.
+    It deletes messages that are not persistent, and starts with an empty log.
 
     That a message is not persistent is believed only when its checksum is right. Reading and
     deleting a million contents takes ten seconds; so where they are many only what points at them
