@@ -209,8 +209,10 @@ class Coordinator:
         self._connection = made[0]
         self._session = self._connection.xa_session()
         self._resource = self._session.resource()
+        # What it was called before.
+        specification = getattr(seam, "ConsumerSpec", None) or seam.Subscription
         for name in ("q1", "q2"):
-            noted(turn, f"consumer {name}", self._consume, seam.Subscription(queue(name)))
+            noted(turn, f"consumer {name}", self._consume, specification(queue(name)))
 
     def _consume(self, subscription: Any) -> None:
         consumer = self._session.consumer(subscription, self._deliver, self._failed)
