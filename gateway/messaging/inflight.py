@@ -84,11 +84,12 @@ class InFlight(Generic[T]):
         """
         if len(numbers) == 1:
             return [self.pop(numbers[0])]
-        seen: set[int] = set()
-        for number in numbers:
-            if number not in self._open or number in seen:
-                raise UnknownDelivery(number)
-            seen.add(number)
+        wanted = set(numbers)
+        if len(wanted) < len(numbers) or not wanted <= self._open.keys():
+            for number in numbers:
+                if number not in self._open or number not in wanted:
+                    raise UnknownDelivery(number)
+                wanted.remove(number)
         return [self.pop(number) for number in numbers]
 
     def through(self, number: int) -> list[T]:
