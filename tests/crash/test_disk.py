@@ -104,10 +104,9 @@ def take_all(client: Client) -> None:
 
 
 def answer(client: Client) -> str:
-    try:
-        return client.frame().command
-    except Refused as refused:
-        return str(refused)
+    """RECEIPT, or what an ERROR says."""
+    frame = client.frame()
+    return frame.command if frame.command != "ERROR" else frame.headers["message"]
 
 
 def is_full(gateway: GatewayProcess) -> bool:
