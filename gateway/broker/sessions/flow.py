@@ -36,7 +36,6 @@ _REPORT_MS: Final = 60_000
 class Backpressure:
     """What holds the sender of one session back.
 
-    :param waits_for_disk: whether something that it has sent is not durable yet.
     :param waits_for_room: whether something that it has sent waits for room on the disk.
     :param released: called when no destination holds it back any more.
     """
@@ -47,7 +46,6 @@ class Backpressure:
         schedule: Schedule,
         commits: GroupCommit,
         memory: Memory,
-        waits_for_disk: Callable[[], bool],
         waits_for_room: Callable[[], bool],
         released: Callable[[], None],
     ) -> None:
@@ -55,7 +53,6 @@ class Backpressure:
         self._schedule: Final = schedule
         self._commits: Final = commits
         self._memory: Final = memory
-        self._waits_for_disk: Final = waits_for_disk
         self._waits_for_room: Final = waits_for_room
         self._released: Final = released
         self.blocked: set[PhysicalDestination] = set()
@@ -68,20 +65,11 @@ class Backpressure:
         """Whether nothing holds the sender back."""
         return (
             not self.blocked
-            and not self._crowds_the_disk()
+            and not self._commits.crowded()
             and not self._waits_for_room()
             and not self._memory.crowded()
             and not self._outruns()
         )
-
-    def _crowds_the_disk(self) -> bool:
-        """Whether too much waits for the disk, some of it this sender's.
-
-        Others may send on: what they add is held back in turn if it needs the disk. A full disk
-        holds all of them back, as it may stay full for long.
-        """
-        commits = self._commits
-        return commits.crowded() and (commits.full or self._waits_for_disk())
 
     def _outruns(self) -> bool:
         """Whether it sends faster than the consumers of its queue take.
@@ -103,7 +91,7 @@ class Backpressure:
             return
         if self.blocked:
             self._resume.append(resume)
-        elif self._crowds_the_disk():
+        elif self._commits.crowded():
             self._commits.on_relief(lambda: self.on_writable(resume))
         elif self._waits_for_room():
             self._commits.on_room(lambda: self.on_writable(resume))

@@ -71,10 +71,6 @@ class SessionCompletions(Completions):
         if self._commits.changes != changes:
             self.last_batch = self._commits.number
 
-    def wait_for_disk(self) -> bool:
-        """Whether something that it was asked to store is not durable."""
-        return self.last_insert > self._commits.stored
-
     def wait_for_room(self) -> bool:
         """Whether something that it was asked for waits for room on the disk."""
         return self._commits.waits_for_room(self.last_insert)
@@ -177,7 +173,6 @@ class EmbeddedSession(ConsumerOwner):
             routing.broker.schedule,
             self._commits,
             self.memory,
-            self._completions.wait_for_disk,
             self._completions.wait_for_room,
             self._completions.release_withheld,
         )

@@ -4,7 +4,6 @@ are held back.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.core.memory import OVERHEAD, Memory
 from gateway.broker.core.purging import purge
-from gateway.broker.durability.commit import MOST_WAITING
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind, Queue
@@ -211,23 +209,6 @@ def test_senders_are_let_go_together_and_held_again_if_one_fills_it(tmp_path: Pa
     assert ([one.well for one in told], resumed) == ([True] * 3, [0, 1])
     assert all(sender.writable() for sender in senders)
     assert stepped.broker.queue(LIMITED).waiting_senders == []
-
-
-def test_a_busy_disk_holds_a_sender_back_only_while_it_waits_for_it(stepped: Stepped) -> None:
-    busy, other = stepped.session(), stepped.session()
-    busy.send(texts(Q, ["x"]))
-    stepped.run_reactor()
-    busy.send(texts(Q, ["x" * MOST_WAITING, "x"]))
-    assert (busy.writable(), other.writable()) == (False, True)
-    other.send(texts(Q, ["y"], persistent=False))
-    assert other.writable()
-    other.send(texts(Q, ["y"]))
-    assert not other.writable()
-    resumed: list[Session] = []
-    for session in (busy, other):
-        session.on_writable(partial(resumed.append, session))
-    stepped.run_until_idle()
-    assert resumed == [busy, other]
 
 
 def test_a_sender_that_closes_while_it_is_held_is_told_and_forgotten(tmp_path: Path) -> None:
