@@ -28,7 +28,7 @@ from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
-from gateway.messaging.deferreds import gather
+from gateway.messaging.deferreds import deferred, gather
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.turn import Turn
@@ -117,14 +117,12 @@ class StompBridge:
             for protocol, port in self.service.ports.items()
         ]
 
-    def start(self) -> Deferred[None]:
+    @deferred
+    async def start(self) -> None:
         """As :meth:`~gateway.stomp.service.StompService.start`.
 
         :returns: fails with BridgeFailed, WrongState.
         """
-        return Deferred.fromCoroutine(self._start())
-
-    async def _start(self) -> None:
         if self.state is BridgeState.STARTED:
             return
         self.problem = ""
@@ -134,10 +132,8 @@ class StompBridge:
             self.problem = str(error)
             raise
 
-    def stop(self, seconds: float = STOP_S) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._stop(seconds))
-
-    async def _stop(self, seconds: float) -> None:
+    @deferred
+    async def stop(self, seconds: float = STOP_S) -> None:
         ended = await gather(
             self._reactor, {self.name: ensureDeferred(self.service.stop())}, seconds, _failed_late
         )
@@ -157,14 +153,12 @@ class StompBridge:
         """
         return Deferred.fromCoroutine(self._translated(self.service.pause))
 
-    def resume(self) -> Deferred[None]:
+    @deferred
+    async def resume(self) -> None:
         """As :meth:`~gateway.stomp.service.StompService.resume`.
 
         :returns: fails with BridgeFailed, WrongState.
         """
-        return Deferred.fromCoroutine(self._resume())
-
-    async def _resume(self) -> None:
         if self.state is not BridgeState.STARTED:
             await self._translated(self.service.resume)
 

@@ -27,6 +27,7 @@ from gateway.admin.service.guard import Authenticate, Guard
 from gateway.admin.service.requests import AdminRequest, Routes
 from gateway.admin.service.settings import PORT_MAPPER_NAME, AdminOptions, is_loopback
 from gateway.instance.listening import server_endpoint
+from gateway.messaging.deferreds import deferred
 
 MOST_CONNECTIONS: Final = 64
 LARGEST_BODY: Final = 64 * 1024
@@ -122,15 +123,13 @@ class AdminService:
             )
         self._log.info("admin service on {host}:{port}", host=options.hostname, port=self.port)
 
-    def stop(self) -> Deferred[None]:
+    @deferred
+    async def stop(self) -> None:
         """Stop listening.
 
         Requests under way have :data:`STOP_S` seconds to be answered, then their connections are
         closed.
         """
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
         listening, self._listening = self._listening, None
         unregister, self._unregister = self._unregister, None
         if unregister is not None:

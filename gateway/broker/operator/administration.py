@@ -36,6 +36,7 @@ from gateway.broker.operator.views import (
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.sessions.session import when_durable
 from gateway.messaging.dead import DMQ
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     DurableInUse,
@@ -161,15 +162,13 @@ class BrokerAdministration:
 
     # --- destinations
 
-    def create(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
+    @deferred
+    async def create(self, type: str, name: str, given: Mapping[str, str]) -> Sequence[str]:
         """Make a destination; it stays until an administrator destroys it.
 
         :returns: sentences about properties that have no effect here; fails with
             AdministrationRefused, InvalidDestination, StorageFailed.
         """
-        return Deferred.fromCoroutine(self._create(type, name, given))
-
-    async def _create(self, type: str, name: str, given: Mapping[str, str]) -> Sequence[str]:
         destination = Destination(_kind(type), name)
         physical = self._broker.find(destination)
         if physical is not None:
@@ -196,7 +195,8 @@ class BrokerAdministration:
         )
         return notes
 
-    def update(self, type: str, name: str, given: Mapping[str, str]) -> Deferred[Sequence[str]]:
+    @deferred
+    async def update(self, type: str, name: str, given: Mapping[str, str]) -> Sequence[str]:
         """Change these properties of a destination, at once.
 
         A destination that its use has made becomes an administrator's.
@@ -207,9 +207,6 @@ class BrokerAdministration:
         :returns: sentences about properties that have no effect here; fails with
             AdministrationRefused, StorageFailed.
         """
-        return Deferred.fromCoroutine(self._update(type, name, given))
-
-    async def _update(self, type: str, name: str, given: Mapping[str, str]) -> Sequence[str]:
         physical = self._changeable(type, name)
         destination = physical.destination
         if not given:
@@ -241,9 +238,8 @@ class BrokerAdministration:
             )
         return notes
 
-    def purge(
-        self, type: str, name: str, selector: str = "", use_dmq: bool = False
-    ) -> Deferred[int]:
+    @deferred
+    async def purge(self, type: str, name: str, selector: str = "", use_dmq: bool = False) -> int:
         """Give up what waits in a destination.
 
         What consumers have not settled stays theirs, and so does what prepared branches have sent
@@ -254,9 +250,6 @@ class BrokerAdministration:
         :returns: how many messages, on a topic each as often as a subscription had it; fails with
             AdministrationRefused, InvalidSelector, StorageFailed.
         """
-        return Deferred.fromCoroutine(self._purge(type, name, selector, use_dmq))
-
-    async def _purge(self, type: str, name: str, selector: str, use_dmq: bool) -> int:
         physical = self._find(type, name)
         wanted = parse(selector).matches if selector.strip() else None
         comment = _dmq_comment(physical, "purged") if use_dmq else None
@@ -275,7 +268,8 @@ class BrokerAdministration:
         )
         return count
 
-    def destroy(self, type: str, name: str, use_dmq: bool = False) -> Deferred[None]:
+    @deferred
+    async def destroy(self, type: str, name: str, use_dmq: bool = False) -> None:
         """Remove a destination, with its messages.
 
         Its consumers end with an error, durable subscriptions of a topic go with it; those with
@@ -286,9 +280,6 @@ class BrokerAdministration:
         :returns: fails with AdministrationRefused, also where a prepared branch has sent to it or
             acknowledged a message of it; with StorageFailed.
         """
-        return Deferred.fromCoroutine(self._destroy(type, name, use_dmq))
-
-    async def _destroy(self, type: str, name: str, use_dmq: bool) -> None:
         physical = self._changeable(type, name)
         destination, broker = physical.destination, self._broker
         if destination == DMQ:
@@ -418,7 +409,8 @@ class BrokerAdministration:
 
     # --- durable subscriptions and connections
 
-    def destroy_durable(self, name: str, client_id: str) -> Deferred[None]:
+    @deferred
+    async def destroy_durable(self, name: str, client_id: str) -> None:
         """Remove a durable subscription, and what it has yet to take.
 
         Its messages go to the dead message queue where its topic uses that. What a prepared branch
@@ -426,9 +418,6 @@ class BrokerAdministration:
 
         :returns: fails with UnknownSubscription, DurableInUse, StorageFailed.
         """
-        return Deferred.fromCoroutine(self._destroy_durable(name, client_id))
-
-    async def _destroy_durable(self, name: str, client_id: str) -> None:
         subscription = self._broker.durables.get((client_id, name))
         if subscription is None:
             raise UnknownSubscription(client_id, name)

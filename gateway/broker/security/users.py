@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from gateway.broker.security.logins import Logins, Rank
@@ -40,6 +39,7 @@ from gateway.instance import passfile
 from gateway.instance.layout import Layout, LineError, make_directory, replace
 from gateway.instance.listening import counted_address
 from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 
@@ -139,7 +139,8 @@ class Users:
     #: The same again, for a file that changed.
     reload = load
 
-    def authenticate(self, credentials: Credentials) -> Deferred[Principal]:
+    @deferred
+    async def authenticate(self, credentials: Credentials) -> Principal:
         """Check the credentials: whether their user may connect from there.
 
         A passcode that is given is always verified. The name that a client certificate vouches for
@@ -149,27 +150,6 @@ class Users:
 
         :returns: fails with AuthenticationFailed.
         """
-        return Deferred.fromCoroutine(self._authenticate(credentials))
-
-    def readmit(self, principal: Principal, address: str) -> Principal:
-        """Return a connected user with the groups that the file has now.
-
-        The passcode is not verified again.
-
-        :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect
-            from there.
-        """
-        user = self._users.get(principal.name)
-        if user is None:
-            raise AuthenticationFailed(principal.name, "the user was deleted")
-        return _admitted(user, address)
-
-    def close(self) -> None:
-        """Stop the threads that verify, and keep who has logged in."""
-        self._passcodes.close()
-        self._logins.close()
-
-    async def _authenticate(self, credentials: Credentials) -> Principal:
         name, passcode, certificate = (
             credentials.username,
             credentials.passcode,
@@ -209,6 +189,24 @@ class Users:
         principal = _admitted(user, credentials.address)
         self._logins.succeeded(name, address)
         return principal
+
+    def readmit(self, principal: Principal, address: str) -> Principal:
+        """Return a connected user with the groups that the file has now.
+
+        The passcode is not verified again.
+
+        :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect
+            from there.
+        """
+        user = self._users.get(principal.name)
+        if user is None:
+            raise AuthenticationFailed(principal.name, "the user was deleted")
+        return _admitted(user, address)
+
+    def close(self) -> None:
+        """Stop the threads that verify, and keep who has logged in."""
+        self._passcodes.close()
+        self._logins.close()
 
 
 def read_users(path: Path) -> dict[str, User]:

@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.xa.branch import Branch, State
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.errors import XAError
 from gateway.messaging.xa import XA_HEURCOM, xid_text
 
@@ -71,12 +72,19 @@ class BranchAdministration:
         """Roll a prepared branch back; otherwise as :meth:`commit`."""
         return Deferred.fromCoroutine(self._decide(xid, False))
 
-    def forget(self, xid: str) -> Deferred[None]:
+    @deferred
+    async def forget(self, xid: str) -> None:
         """Forget a branch that an administrator has completed.
 
         Durable when it fires. Fails with AdministrationRefused, XAError.
         """
-        return Deferred.fromCoroutine(self._forget(xid))
+        branch = self._find(
+            xid,
+            State.HEURISTIC,
+            "is prepared: its coordinator may still end it; commit it or roll it back first",
+        )
+        await self._order(branch, self._broker.branches.forget(branch.xid))
+        self._broker.log.info("branch {xid} is forgotten by an administrator", xid=xid)
 
     async def _decide(self, xid: str, commit: bool) -> None:
         branch = self._find(xid, State.PREPARED, "is completed already; it waits to be forgotten")
@@ -85,15 +93,6 @@ class BranchAdministration:
         self._broker.log.warn(
             "branch {xid} is {what} by an administrator, not by its coordinator", xid=xid, what=what
         )
-
-    async def _forget(self, xid: str) -> None:
-        branch = self._find(
-            xid,
-            State.HEURISTIC,
-            "is prepared: its coordinator may still end it; commit it or roll it back first",
-        )
-        await self._order(branch, self._broker.branches.forget(branch.xid))
-        self._broker.log.info("branch {xid} is forgotten by an administrator", xid=xid)
 
     async def _order(self, branch: Branch, asked: Deferred[None]) -> None:
         try:

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from bridge.config.model import QualityOfService
 from bridge.link.link import JMSLink
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Topic
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
@@ -119,20 +120,16 @@ class _SlowResource(Behind):
         super().__init__(behind)
         self._side = side
 
-    async def _prepare(self, xid: Xid) -> Vote:
+    @deferred
+    async def prepare(self, xid: Xid) -> Vote:
         vote: Vote = await self._behind.prepare(xid)
         await self._side.waits("prepare", xid)
         return vote
 
-    def prepare(self, xid: Xid) -> Deferred[Vote]:
-        return Deferred.fromCoroutine(self._prepare(xid))
-
-    async def _commit(self, xid: Xid, one_phase: bool) -> None:
+    @deferred
+    async def commit(self, xid: Xid, one_phase: bool) -> None:
         await self._side.waits("commit", xid)
         await self._behind.commit(xid, one_phase)
-
-    def commit(self, xid: Xid, one_phase: bool) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._commit(xid, one_phase))
 
     def rollback(self, xid: Xid) -> Deferred[None]:
         self._side.asked.append(("rollback", xid))

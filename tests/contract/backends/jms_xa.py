@@ -14,6 +14,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from bridge.providers.jms.provider import JMSProvider
+from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import (
@@ -68,15 +69,8 @@ class _Both:
     def capabilities(self) -> Capabilities:
         return replace(self._plain.capabilities, xa=True)
 
-    def connect(
-        self,
-        credentials: Credentials,
-        client_id: str | None,
-        lost: Callable[[MessagingError], None],
-    ) -> Deferred[Connection]:
-        return Deferred.fromCoroutine(self._connect(credentials, client_id, lost))
-
-    async def _connect(
+    @deferred
+    async def connect(
         self,
         credentials: Credentials,
         client_id: str | None,
