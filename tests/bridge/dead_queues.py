@@ -102,7 +102,7 @@ class Graveyard:
     """The queues, the broker that they are on, and the bridge's log.
 
     :param full: queues that refuse every message.
-    :param denied: queues that nobody may send to, by access rules.
+    :param denied: queues to which the access rules let no user send.
     """
 
     def __init__(

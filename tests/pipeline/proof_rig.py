@@ -46,7 +46,7 @@ class Fate:
 
     :param queue: where it was sent.
     :param outcome: as journeys call it.
-    :param attempts: how often it was handed out; several numbers where nobody can know.
+    :param attempts: how often it was handed out; several numbers where it cannot be known.
     """
 
     queue: str

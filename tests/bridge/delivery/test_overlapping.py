@@ -133,7 +133,7 @@ async def test_a_link_that_reconnects_leaves_a_prepared_transaction_of_another_a
     for one in slow:
         one.asked.clear()
 
-    # Now both branches are prepared. The decision is missing still, or nobody has heard of it.
+    # Now both branches are prepared. The decision is not made yet, or no resource manager knows it.
     for name, connections in others.items():
         if cut in (name, "both"):
             for connection in connections:

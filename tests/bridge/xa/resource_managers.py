@@ -292,7 +292,7 @@ class Session:
     def snap(self, arriving: int, told: bool = True) -> None:
         """The line breaks.
 
-        :param arriving: how many of the requests on it arrive all the same, later.
+        :param arriving: how many of the requests on it still arrive, later.
         :param told: whether those who wait are told; else they are gone.
         """
         if self.broken:

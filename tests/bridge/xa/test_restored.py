@@ -135,7 +135,7 @@ def test_what_may_be_one_of_several_waits_until_it_is_listed(two: Two) -> None:
     transaction = waiting(two, SEVERAL)
     other = ResourceManager("rm:b")
     for _ in range(2):
-        # And keeps nobody from going on.
+        # And other transactions go on.
         assert two.recover_target(other, SEVERAL) == Recovered()
     assert "commit" not in other.calls
     [status] = two.coordinator.transactions()

@@ -54,7 +54,7 @@ class Two:
         self.reconnect()
 
     def restart_later(self) -> None:
-        """Restart with everything on the disk, also what nobody waits for."""
+        """Restart with everything on the disk, also what has no waiter."""
         self.process.reactor.advance(1)
         self.restart(kept=10_000)
 

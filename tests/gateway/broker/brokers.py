@@ -132,25 +132,8 @@ class Client:
     def session(self, mode: Mode = Mode.CLIENT) -> Session:
         return self.connection.session(mode)
 
-    def consumer(
-        self,
-        session: Session,
-        destination: Destination,
-        *,
-        credit: int = 1000,
-        octets: int = 0,
-        start: bool = True,
-        **spec: Any,
-    ) -> Inbox:
-        inbox = Inbox()
-        inbox.consumer = session.consumer(
-            ConsumerSpec(destination, **spec), inbox.deliver, inbox.failures.append
-        )
-        if credit:
-            inbox.consumer.grant(credit, octets)
-        if start:
-            inbox.consumer.start()
-        return inbox
+    def consumer(self, session: Session, destination: Destination, **given: Any) -> Inbox:
+        return consume(session, destination, **given)
 
     async def close(self) -> None:
         await self.connection.close()
@@ -209,6 +192,27 @@ class Inbox:
     def count(self, number: int) -> Deferred[None]:
         """Fires when that many messages are here."""
         return self.until(lambda: len(self.messages) >= number)
+
+
+def consume(
+    session: Session,
+    destination: Destination,
+    *,
+    credit: int = 1000,
+    octets: int = 0,
+    start: bool = True,
+    **spec: Any,
+) -> Inbox:
+    """Make a consumer that keeps what it is given. :param spec: as of ConsumerSpec."""
+    inbox = Inbox()
+    inbox.consumer = session.consumer(
+        ConsumerSpec(destination, **spec), inbox.deliver, inbox.failures.append
+    )
+    if credit:
+        inbox.consumer.grant(credit, octets)
+    if start:
+        inbox.consumer.start()
+    return inbox
 
 
 def text(destination: Destination, body: str, *, expires: int = 0, **headers: Any) -> Message:

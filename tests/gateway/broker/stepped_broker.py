@@ -23,9 +23,9 @@ from gateway.broker.store.interface import StoreError
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
-from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Mode, Session
+from gateway.messaging.provider import Connection, Credentials, Mode, Session
 from gateway.messaging.turn import Turn
-from tests.gateway.broker.brokers import EveryoneIn, Inbox, text
+from tests.gateway.broker.brokers import EveryoneIn, Inbox, consume, text
 from tests.gateway.broker.step_store import Disk, StepStore
 
 
@@ -120,25 +120,8 @@ class Stepped:
         """A session of a connection of its own."""
         return self.connect(client_id).session(mode)
 
-    def consume(
-        self,
-        session: Session,
-        destination: Destination,
-        *,
-        credit: int = 1000,
-        octets: int = 0,
-        start: bool = True,
-        **spec: Any,
-    ) -> Inbox:
-        inbox = Inbox()
-        inbox.consumer = session.consumer(
-            ConsumerSpec(destination, **spec), inbox.deliver, inbox.failures.append
-        )
-        if credit:
-            inbox.consumer.grant(credit, octets)
-        if start:
-            inbox.consumer.start()
-        return inbox
+    def consume(self, session: Session, destination: Destination, **given: Any) -> Inbox:
+        return consume(session, destination, **given)
 
     def receive(self, session: Session, destination: Destination, **given: Any) -> Inbox:
         """As :meth:`consume`, and settle: the inbox has what waits."""

@@ -1,5 +1,5 @@
 """``ingest``: the table is the journal, each event once, whatever comes twice, late or not at all,
-and whoever kills it at any time.
+and if it is killed at any time.
 """
 
 from __future__ import annotations
