@@ -3,7 +3,8 @@
 OLD and NEW are folders with the gateway's packages, compiled or pure, such as a checkout or its
 ``build/compiled``; compare like with like. Both gateways run side by side, one idle while the other
 is loaded, and are measured in turn. The figures are processor seconds of the gateway for 100,000
-messages, and the rate. Exits with 1 when a cell costs more than the bound.
+messages, the rate, and how much of one core the load generator used: near 100 % the rate is its
+own. Exits with 1 when a cell costs more than the bound.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from benchmarks.runner import Runner
 CELLS: Final = (
     "queue-100B-transient-1to1-auto-constant",
     "queue-100B-transient-1to1-auto-varying",
-    "queue-100B-transient-1to1-client-individual-constant",
-    "queue-100B-receipt100-1to1-client-constant",
-    "queue-1KiB-receipt1-1to1-auto-constant",
+    "queue-100B-transient-1to1-client-individual-varying",
+    "queue-100B-receipt100-1to1-client-varying",
+    "queue-1KiB-receipt1-1to1-auto-varying",
     "request-reply-10",
     "backlog-persistent",
 )
@@ -73,6 +74,10 @@ def _rate(run: Measurement) -> float | None:
 
 def _cost(run: Measurement) -> float | None:
     return run.server_cpu
+
+
+def _generator(run: Measurement) -> float | None:
+    return None if run.generator is None else run.generator * 100
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,9 @@ def _lines(measured: Sequence[RowResult]) -> Iterator[str]:
             found = compared(result, figure)
             if found is not None:
                 yield f"{result.row.title[:52]:<53}{label:<11}{found}"
+        found = compared(result, _generator)
+        if found is not None:
+            yield f"{'':<53}{'gen %':<11}{found.old:>10.0f} {found.new:>10.0f}"
         lost = {name: result.outcome(name).lost for name in ("old", "new")}
         if any(lost.values()):
             yield f"    lost: {lost}"
@@ -183,7 +191,11 @@ def _summary(measured: Sequence[RowResult]) -> list[dict[str, Any]]:
             "title": result.row.title,
             **{
                 label: {"old": found.old, "new": found.new, "ratio": found.ratio}
-                for label, figure in (("cpu s/100k", _cost), ("rate/s", _rate))
+                for label, figure in (
+                    ("cpu s/100k", _cost),
+                    ("rate/s", _rate),
+                    ("generator %", _generator),
+                )
                 if (found := compared(result, figure)) is not None
             },
         }

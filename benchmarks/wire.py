@@ -16,6 +16,12 @@ DIGITS = 12
 #: Numbers of one producer lie in ``[producer * SPAN, (producer + 1) * SPAN)``.
 SPAN = 10**10
 _ACK = re.compile(rb"\nack:([^\n\r]*)")
+# What stands in a block for the digits that differ from one block to the next.
+_NUMBER, _CREATED, _TRACE = b"@", b"#", b"$"
+# The first message's ``created``, in milliseconds; each later message has one more, whatever the
+# rate, so that no server meets the same value twice.
+_EPOCH = 1_764_000_000_000
+_ODD = 0x9E3779B97F4A7C15
 
 
 class Confirm(Enum):
@@ -36,7 +42,8 @@ class Shape:
     :param body: octets of the body, at least :data:`DIGITS`.
     :param persistent: the ``persistent`` header, always sent.
     :param confirm: where receipts are asked for.
-    :param varying: two more headers, whose values differ in every message.
+    :param varying: three more headers, whose values differ in every message: ``correlation-id``,
+        ``created`` and ``trace``.
     :param headers: further headers, the same in every message.
     """
 
@@ -65,9 +72,10 @@ class Block:
         self.confirmed = shape.confirm is not Confirm.NONE
         low = len(str(messages)) - 1
         self._width = DIGITS - 2 - low
-        mark = b"@" * self._width
+        self._producer = shape.producer
+        mark = _NUMBER * self._width
         frames = [
-            _send(shape, b"%02d" % shape.producer + mark + (b"%0*d" % (low, i) if low else b""))
+            _send(shape, b"%02d" % shape.producer + mark, b"%0*d" % (low, i) if low else b"")
             for i in range(messages)
         ]
         name = b"%02d-" % shape.producer + mark
@@ -78,19 +86,61 @@ class Block:
         elif self.confirmed:
             frames[-1] = frames[-1].replace(b"\n", b"\nreceipt:" + name + b"-r\n", 1)
         self._octets = bytearray(b"".join(frames))
-        self._marks = [match.start() for match in re.finditer(re.escape(mark), self._octets)]
         self._view = memoryview(self._octets)
+        self._fields = {
+            mark: _Field(self._octets, frames, mark) for mark in (_NUMBER, _CREATED, _TRACE)
+        }
 
     def fill(self, number: int) -> memoryview:
         """Return the frames of messages ``number * messages`` and on.
 
         Valid until the next call.
         """
-        digits = b"%0*d" % (self._width, number)
-        octets, width = self._octets, self._width
-        for start in self._marks:
-            octets[start : start + width] = digits
+        fields = self._fields
+        fields[_NUMBER].put(b"%0*d" % (self._width, number))
+        fields[_CREATED].put(b"%d" % (_EPOCH // self.messages + number))
+        # A multiple of an odd number: no two are the same, and most digits differ from one to the
+        # next.
+        fields[_TRACE].put(b"%016x" % ((self._producer * SPAN + number) * _ODD % 2**64))
         return self._view
+
+
+class _Field:
+    """Characters that are the same in all frames of a block, at the same place in each.
+
+    Frames of one length lie at equal distances, so a changed character is written into all of them
+    at once.
+
+    :param octets: the frames in one buffer.
+    :param mark: the character that stands for the field in them.
+    """
+
+    def __init__(self, octets: bytearray, frames: Sequence[bytes], mark: bytes) -> None:
+        self._octets = octets
+        places: dict[tuple[int, int], list[int]] = {}
+        pattern = re.compile(re.escape(mark) + b"{8,}")
+        start = 0
+        for item in frames:
+            for match in pattern.finditer(item):
+                places.setdefault((len(item), match.start()), []).append(start + match.start())
+            start += len(item)
+        #: First place, place after the last, distance, number.
+        self._runs = [
+            (starts[0], starts[-1] + 1, length, len(starts))
+            for (length, _), starts in places.items()
+        ]
+        self._value = mark * 16
+
+    def put(self, value: bytes) -> None:
+        """Write the characters that differ from those written before."""
+        if not self._runs:
+            return
+        octets, before = self._octets, self._value
+        for at, character in enumerate(value):
+            if character != before[at]:
+                for first, end, distance, count in self._runs:
+                    octets[first + at : end + at : distance] = bytes((character,)) * count
+        self._value = value
 
 
 class Cutter:
@@ -135,15 +185,19 @@ class Cutter:
         return data[start : start + self._HEAD] + data[end - self._TAIL : end]
 
 
-def _send(shape: Shape, number: bytes) -> bytes:
+def _send(shape: Shape, high: bytes, low: bytes) -> bytes:
+    """One frame. :param high, low: parts of its number; ``low`` is the place in the block."""
     headers = [
         b"destination:" + shape.destination.encode(),
         b"persistent:true" if shape.persistent else b"persistent:false",
         b"content-length:%d" % shape.body,
     ]
     headers += [f"{name}:{value}".encode() for name, value in shape.headers]
+    number = high + low
     if shape.varying:
-        headers += [b"correlation-id:c" + number, b"order_id:" + number]
+        created = _CREATED * (len(str(_EPOCH)) - len(low)) + low
+        trace = _TRACE * 16 + b"%016x" % ((int(low or b"0") + 1) * _ODD % 2**64)
+        headers += [b"correlation-id:order-" + number, b"created:" + created, b"trace:" + trace]
     return b"SEND\n" + b"\n".join(headers) + b"\n\n" + b"x" * (shape.body - DIGITS) + number + b"\0"
 
 

@@ -4,6 +4,7 @@ is what went in.
 
 from __future__ import annotations
 
+import re
 from itertools import cycle
 
 import pytest
@@ -47,8 +48,23 @@ def test_a_block_counts_on(producer: int, messages: int, varying: bool) -> None:
             assert header(octets, b"persistent") == b"true"
             assert header(octets, b"content-length") == b"100"
             assert len(body) == 100
-            assert (header(octets, b"order_id") == b"%012d" % count) == varying
-            assert b"@" not in head
+            assert (header(octets, b"correlation-id") == b"order-%012d" % count) == varying
+            assert not set(b"@#$") & set(head)
+
+
+@pytest.mark.parametrize("messages", [1, 100])
+@pytest.mark.parametrize("confirm", [Confirm.NONE, Confirm.EACH_100])
+def test_varying_headers_differ_in_every_message(messages: int, confirm: Confirm) -> None:
+    block = Block(Shape("/queue/a", 1, confirm=confirm, varying=True), messages)
+    frames = [octets for number in range(1000) for octets in frames_of(block.fill(number))]
+    for name, pattern in (
+        (b"correlation-id", rb"order-[0-9]{12}"),
+        (b"created", rb"[0-9]{13}"),
+        (b"trace", rb"[0-9a-f]{32}"),
+    ):
+        values = [header(octets, name) or b"" for octets in frames]
+        assert len(set(values)) == len(frames)
+        assert all(re.fullmatch(pattern, value) for value in values)
 
 
 def test_a_receipt_each_100_is_asked_for_by_the_last_frame_only() -> None:
