@@ -24,10 +24,10 @@ from bridge.link.journal import BridgeLines
 from bridge.link.link import JMSLink, RefusedLink
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
-from gateway.messaging.clocks import wall_ms
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.provider import Credentials
 from gateway.messaging.transformer import MessageTransformer
+from gateway.reactor.clocks import wall_ms
+from gateway.reactor.deferreds import deferred
 
 if TYPE_CHECKING:
     from bridge.providers.jms.java_command import JavaOptions

@@ -47,8 +47,8 @@ from gateway.instance.settings_general import (
     BRIDGE_LOGFILE_COUNT,
     BRIDGE_LOGFILE_LIMIT,
 )
-from gateway.messaging.deferreds import gather, shield, when_all_ended
 from gateway.messaging.provider import Connection, Provider
+from gateway.reactor.deferreds import gather, shield, when_all_ended
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.link.status import BridgeState, LinkStatus
-from gateway.messaging.deferreds import gather
+from gateway.reactor.deferreds import gather
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes

@@ -24,7 +24,7 @@ PICTURE: Final = TOP / "docs" / "house.svg"
 PACKAGES: Final = ("gateway", "bridge", "certs", "pipeline")
 
 #: What nearly all packages import.
-EVERYWHERE: Final = ("gateway.messaging", "gateway.instance")
+EVERYWHERE: Final = ("gateway.messaging", "gateway.instance", "gateway.reactor")
 #: Pixels.
 WIDTH, HEIGHT, GAP, RISE = 182, 62, 12, 54
 #: Boxes in a row, and characters in a line of a box.

@@ -53,11 +53,11 @@ from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message
-from gateway.messaging.clocks import make_monotonic
-from gateway.messaging.deferreds import gather
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
 from gateway.opened_broker import OpenedBroker
+from gateway.reactor.clocks import make_monotonic
+from gateway.reactor.deferreds import gather
 from gateway.stomp import settings as stomp_settings
 from gateway.tls import server_contexts
 from gateway.transformer_loading import ExtensionError, load_transformer

@@ -28,10 +28,10 @@ from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
-from gateway.messaging.deferreds import deferred, gather
 from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
-from gateway.messaging.turn import Turn
+from gateway.reactor.deferreds import deferred, gather
+from gateway.reactor.turn import Turn
 from gateway.stomp import service
 from gateway.stomp.service import RegisterPort, StompService
 from gateway.stomp.settings import StompOptions

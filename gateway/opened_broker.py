@@ -30,9 +30,9 @@ from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.instance.settings import Settings
 from gateway.journal.journal import LEVEL, Journal, JournalOptions
 from gateway.journal.schema import Level, run_name
-from gateway.messaging.clocks import wall_clock
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
-from gateway.messaging.turn import Turn
+from gateway.reactor.clocks import wall_clock
+from gateway.reactor.turn import Turn
 
 
 class OpenedBroker:

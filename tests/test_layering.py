@@ -42,6 +42,7 @@ class Room:
 BELOW = (
     "gateway.messaging",
     "gateway.instance",
+    "gateway.reactor",
     "gateway.journal",
     "gateway.journal.journal",
     "gateway.journal.contents",
@@ -81,6 +82,7 @@ ROOMS: Mapping[str, Room] = {
     "gateway.broker": Room(BELOW),
     "gateway.messaging": Room(),
     "gateway.instance": Room(),
+    "gateway.reactor": Room(),
     "gateway.journal": Room(stdlib_only=True),
     "gateway.journal.journal": Room(("gateway.instance", "gateway.journal")),
     "gateway.journal.contents": Room(("gateway.messaging", "gateway.journal")),
@@ -338,7 +340,9 @@ def test_the_plugin_names_its_module_by_string() -> None:
     [
         ("gateway.messaging.message", "from gateway.instance import settings"),
         ("gateway.messaging.message", "def late():\n    import gateway.broker.core.queue"),
+        ("gateway.messaging.message", "from gateway.reactor.turn import Turn"),
         ("gateway.instance.logs", "from ..broker import queue"),
+        ("gateway.reactor.turn", "from gateway.messaging.errors import MessagingError"),
         ("gateway.broker.core.queue", "from gateway.stomp.wire.frame import Frame"),
         ("gateway.broker.core.queue", "from gateway import app"),
         ("gateway.broker.core.queue", "import certs.contexts"),

@@ -18,10 +18,10 @@ from twisted.logger import Logger
 
 from bridge.config import model
 from bridge.config.secrets import secrets_in
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Provider, Waiting
+from gateway.reactor.deferreds import deferred
 
 _log: Final = Logger(namespace="bridge")
 

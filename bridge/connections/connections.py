@@ -22,9 +22,9 @@ from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.pool import ConnectionKind, Lease, Lost, Pool
-from gateway.messaging.deferreds import deferred, timeout
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.provider import Connection
+from gateway.reactor.deferreds import deferred, timeout
 
 __all__ = [
     "ConnectionKind",

@@ -18,9 +18,9 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from bridge.connections.administered import AdministeredFactory
-from gateway.messaging.deferreds import shield, timeout
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Connection
+from gateway.reactor.deferreds import shield, timeout
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall

@@ -21,11 +21,11 @@ from bridge.connections.connections import Connections
 from bridge.connections.factories import Factories
 from bridge.dead.message import Burial, DeadMessage, headers_line, properties_line
 from bridge.dead.queue import DeadMessageQueue, DmqStatus, NotTaken
-from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Unreadable
 from gateway.messaging.transformer import MessageTransformer
+from gateway.reactor.clocks import wall_ms
 
 __all__ = ["DeadMessage", "DeadMessageQueues", "DmqStatus", "NotBuried", "NotTaken"]
 

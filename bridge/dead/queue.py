@@ -21,8 +21,6 @@ from bridge.connections.connections import ConnectionKind, ConnectionLender, Con
 from bridge.connections.factories import Factories
 from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
-from gateway.messaging.clocks import wall_ms
-from gateway.messaging.deferreds import timeout
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
     MessageRejected,
@@ -38,6 +36,8 @@ from gateway.messaging.transformer import (
     TransformFailed,
     transformed,
 )
+from gateway.reactor.clocks import wall_ms
+from gateway.reactor.deferreds import timeout
 
 #: Seconds that closing waits for what is being sent.
 CLOSING_S: Final = 5.0

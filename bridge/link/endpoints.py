@@ -23,7 +23,6 @@ from bridge.link.status import Doing, OnceBy
 from bridge.link.transfer import LinkEnds
 from bridge.providers.jms.failures import JavaMissing
 from bridge.xa.errors import LogFailed
-from gateway.messaging.deferreds import gather, shield
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
@@ -36,6 +35,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 from gateway.messaging.provider import Connection
+from gateway.reactor.deferreds import gather, shield
 
 #: What cannot change before somebody does something about it, whether or not the link was connected
 #: before.

@@ -41,10 +41,10 @@ from bridge.link.trouble import (
     remedy,
     with_remedy,
 )
-from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
+from gateway.reactor.clocks import wall_ms
 
 #: Seconds that a link which stops may take to finish its batch, and then as many to close its
 #: connections.

@@ -21,12 +21,12 @@ from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.link.source import subscription_of
 from bridge.link.status import LinkCounters
-from gateway.messaging.clocks import wall_ms
-from gateway.messaging.deferreds import timeout
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Consumer, ConsumerSpec, Mode, Session, Waiting
+from gateway.reactor.clocks import wall_ms
+from gateway.reactor.deferreds import timeout
 
 #: Seconds between two browses of a source.
 BROWSE_EVERY_S: Final = 10.0

@@ -73,12 +73,12 @@ from bridge.link.transfer import (
 )
 from bridge.xa.coordinator import Transaction
 from gateway.instance import crashpoints
-from gateway.messaging.clocks import wall_ms
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.deferreds import FairShare
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import Message
+from gateway.reactor.clocks import wall_ms
+from gateway.reactor.deferreds import FairShare
 
 
 class Buries(Protocol):

@@ -18,7 +18,6 @@ from bridge.config.model import Link
 from bridge.connections.connections import ConnectionLender, Lease
 from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
 from bridge.link.errors import SourceLost
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message
@@ -32,6 +31,7 @@ from gateway.messaging.provider import (
     XAResource,
     XASession,
 )
+from gateway.reactor.deferreds import deferred
 
 #: Messages received ahead, at least: the next one is here when one is done with.
 _LEAST_CREDIT: Final = 2

@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred
 
 from bridge.connections.connections import ConnectionKind, ConnectionLender, Lease
 from bridge.link.errors import Refused, TargetLost
-from gateway.messaging.deferreds import FairShare
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -24,6 +23,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Mode, Provider, Session, XAResource, XASession
+from gateway.reactor.deferreds import FairShare
 
 #: Messages handed over to a branch between two looks at whether others want the reactor.
 SLICE: Final = 100

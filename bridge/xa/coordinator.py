@@ -24,9 +24,9 @@ from bridge.xa.status import BranchState, TransactionCounts, TransactionState, T
 from bridge.xa.transaction import Committed, Transaction, have_one_rm
 from bridge.xa.transaction_run import SETTLED, RunContext, TransactionRun, transaction_of
 from bridge.xa.transaction_state import HEURISTIC, UNFINISHED, Branch, GlobalTransaction, Order
-from gateway.messaging.clocks import wall_ms
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.provider import XAResource, Xid
+from gateway.reactor.clocks import wall_ms
+from gateway.reactor.deferreds import deferred
 
 __all__ = ["Committed", "Coordinator", "Recovered", "Transaction"]
 

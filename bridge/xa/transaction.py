@@ -37,9 +37,9 @@ from bridge.xa.transaction_state import (
 )
 from gateway.instance import crashpoints
 from gateway.messaging import xa
-from gateway.messaging.deferreds import shield
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, XAError
 from gateway.messaging.provider import Flags, XAResource
+from gateway.reactor.deferreds import shield
 
 #: The crash points of the first association and of the second.
 _POINTS: Final = ("xa.after-start-1", "xa.after-start-2")

@@ -55,9 +55,9 @@ from bridge.xa.transaction_state import (
 )
 from gateway.instance import crashpoints
 from gateway.messaging import xa
-from gateway.messaging.deferreds import outcome, shield
 from gateway.messaging.errors import MessagingError, ProviderUnavailable, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
+from gateway.reactor.deferreds import outcome, shield
 
 #: States of one that recovery and operators may go on with.
 SETTLED: Final = (TransactionState.WAITING, TransactionState.HEURISTIC, TransactionState.FORGETTING)

@@ -48,9 +48,9 @@ from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
 from gateway.journal.journal import Journal
-from gateway.messaging.clocks import wall_ms
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
+from gateway.reactor.clocks import wall_ms
 from gateway.stomp.service import Client, StompService
 from gateway.tls import way_to_certificate
 

@@ -48,7 +48,7 @@ from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import DestinationStopped, InvalidDestination, StorageFailed
 from gateway.messaging.message import Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 
 class Broker:

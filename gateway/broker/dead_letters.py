@@ -19,8 +19,8 @@ from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.turn import Turn
 from gateway.messaging.values import Int, Value
+from gateway.reactor.turn import Turn
 
 
 class DeadJournal(Protocol):

@@ -17,7 +17,7 @@ from gateway.broker.limit_reports import UseReports
 from gateway.broker.schedule import Schedule
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Destinations and subscriptions that are looked at for expired messages in one turn.
 SWEPT: Final = 200

@@ -18,7 +18,7 @@ from gateway.journal import contents
 from gateway.journal.journal import Journal
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 Steps: TypeAlias = tuple[str, ...]
 #: A value for each message, or the one that all have.

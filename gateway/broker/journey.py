@@ -38,7 +38,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 from gateway.messaging.selector.selector import Selector
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 Arrivals = Iterable[tuple[PhysicalDestination, Sequence[Message]]]
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Seconds of one turn; what is due and was not done then is done in the next turns, between others'
 #: work.

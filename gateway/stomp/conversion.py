@@ -25,8 +25,8 @@ from gateway.messaging.message import (
 )
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.selector.names import is_property_name
-from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
+from gateway.reactor.turn import Turn
 from gateway.stomp import client_headers, destinations
 from gateway.stomp.brokers import RELATIVE_EXPIRIES, SCHEDULES
 from gateway.stomp.client_headers import ENVELOPE

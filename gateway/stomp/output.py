@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IPullProducer
 from twisted.internet.tcp import Connection
 from zope.interface import implementer
 
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Parts that are longer than this on the average are not joined before they are sent, and at most
 #: this many go in one call.

@@ -24,7 +24,7 @@ from gateway.instance.logs import Log, Strangers
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.messaging.provider import Connection, Provider
 from gateway.messaging.transformer import MessageTransformer
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 
-from gateway.messaging.deferreds import OTHERS, TURN_S, FairShare
+from gateway.reactor.deferreds import OTHERS, TURN_S, FairShare
 
 
 class Reactor(Clock):

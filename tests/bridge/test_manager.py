@@ -25,7 +25,7 @@ from bridge.manager import (
     UnknownType,
     error_lines,
 )
-from gateway.messaging.deferreds import Gathered, gather, shield
+from gateway.reactor.deferreds import Gathered, gather, shield
 
 
 class Simple:

@@ -38,7 +38,7 @@ from gateway.messaging.provider import (
     Session,
     Xid,
 )
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from tests.gateway.broker.brokers import EveryoneIn, text
 
 SOURCE, TARGET = Queue("source"), Queue("target")

@@ -29,7 +29,7 @@ from gateway.configuration import configure
 from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints
 from gateway.instance.logs import open_logs
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from tests.bridge.link_pair import clock
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.on_reactor import on_reactor

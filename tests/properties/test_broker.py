@@ -50,7 +50,7 @@ from gateway.messaging.provider import (
     Mode,
     Session,
 )
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from tests.gateway.broker.step_store import Disk, StepStore
 
 QUEUE, LIMITED, TOPIC, TEMPORARY = (

@@ -27,9 +27,9 @@ from bridge.link.trouble import FOR_EVER, Retries
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.status import BranchState, TransactionState, TransactionStatus
 from bridge.xa.transaction_state import UNFINISHED
-from gateway.messaging.clocks import wall_ms
-from gateway.messaging.deferreds import deferred, shield
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.reactor.clocks import wall_ms
+from gateway.reactor.deferreds import deferred, shield
 
 #: Seconds before the second attempt to reach a resource manager; doubled for each that follows, up
 #: to a minute.

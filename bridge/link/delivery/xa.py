@@ -47,10 +47,10 @@ from bridge.xa.transaction_state import one_of_several
 from gateway.instance import crashpoints
 from gateway.messaging import xa
 from gateway.messaging.dead import BridgeDeadReason
-from gateway.messaging.deferreds import timeout
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Unreadable
+from gateway.reactor.deferreds import timeout
 
 #: Seconds that connecting waits for what an earlier run had begun; then it fails, and is tried
 #: again.

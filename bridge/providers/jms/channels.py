@@ -22,8 +22,8 @@ from twisted.logger import Logger
 
 from bridge.providers.jms import wire
 from bridge.providers.jms.wire import Frame, Payload, Type, Verb, WireError
-from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.reactor.clocks import TimeLimit
 
 T = TypeVar("T")
 

@@ -35,7 +35,6 @@ from bridge.providers.jms.session import (
 )
 from bridge.providers.jms.wire import Payload, Verb
 from bridge.providers.jms.xa_session import JMSXASession
-from gateway.messaging.deferreds import shield
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -45,6 +44,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 from gateway.messaging.provider import Mode
+from gateway.reactor.deferreds import shield
 
 # How a session settles, with the constants of Link.java.
 _TRANSACTED: Final = 0

@@ -29,8 +29,8 @@ from bridge.providers.jms import build, wire
 from bridge.providers.jms.channels import Channel, Hung, Lane, SessionChannel
 from bridge.providers.jms.java_command import MIB, Command
 from bridge.providers.jms.wire import Alive, Frame, Frames, Payload, Ready, Type, WireError
-from gateway.messaging.clocks import TimeLimit
 from gateway.messaging.errors import ProviderUnavailable
+from gateway.reactor.clocks import TimeLimit
 
 #: Lines of a client's output that are logged between two beats.
 _MOST_LINES: Final = 100

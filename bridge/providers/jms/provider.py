@@ -44,10 +44,10 @@ from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.process import JavaProcess
 from bridge.providers.jms.supervisor import supervisor_of
 from bridge.providers.jms.wire import Verb
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials
+from gateway.reactor.deferreds import deferred
 
 _INITIAL_CONTEXT_FACTORY: Final = "java.naming.factory.initial"
 _PROVIDER_URL: Final = "java.naming.provider.url"

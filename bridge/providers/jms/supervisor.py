@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from bridge.providers.jms.java_command import MIB, Command, JavaOptions, NoHeapLeft, command
 from bridge.providers.jms.process import JavaProcess, Times
 from bridge.providers.jms.wire import WireError
-from gateway.messaging.deferreds import deferred, timeout
 from gateway.messaging.errors import ProviderUnavailable
+from gateway.reactor.deferreds import deferred, timeout
 
 #: A process that has lived this many seconds does not repeat an earlier failure.
 _LASTING: Final = 10.0

@@ -33,8 +33,6 @@ from bridge.providers.stomp.session import Sessions, StompSession
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import durable_headers, remove_durable_queue
 from bridge.providers.stomp.wire import Wire
-from gateway.messaging.clocks import TimeLimit
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     ClientIdInUse,
@@ -46,6 +44,8 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, XASession
+from gateway.reactor.clocks import TimeLimit
+from gateway.reactor.deferreds import deferred
 from gateway.stomp.brokers import GENERIC, Dialect, product, recognise
 
 _log: Final = Logger(namespace="bridge.stomp")

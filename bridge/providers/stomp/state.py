@@ -17,8 +17,8 @@ from twisted.internet.interfaces import IReactorTime
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.subscriptions import WireSubscription
 from bridge.providers.stomp.wire import Wire
-from gateway.messaging.clocks import wall_ms
 from gateway.messaging.errors import ProviderUnavailable
+from gateway.reactor.clocks import wall_ms
 from gateway.stomp.brokers import Dialect
 
 #: Bytes of bodies that wait for the end of the turn from which on a session is not writable.

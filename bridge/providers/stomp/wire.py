@@ -21,9 +21,9 @@ from zope.interface import implementer
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.refusals import Asked, Operation, is_refusal, refusal, sentence
-from gateway.messaging.clocks import AWAY_S
-from gateway.messaging.deferreds import outcome
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.reactor.clocks import AWAY_S
+from gateway.reactor.deferreds import outcome
 
 #: Called once with the outcome of a frame that asked for a RECEIPT.
 Answer: TypeAlias = Callable[[MessagingError | None], None]

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from bridge.xa.decision_log import Change, Entry, Presumed
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.file import LogFile
-from gateway.messaging.deferreds import outcome
+from gateway.reactor.deferreds import outcome
 
 #: Seconds that a change which is only noted may wait for one that is synced.
 LAZY_S: Final = 0.2

@@ -27,12 +27,12 @@ from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from gateway.admin.service.browsing import Browsing, Reader, Taking, portions, reader
 from gateway.admin.service.requests import Refused
 from gateway.messaging import dead
-from gateway.messaging.clocks import wall_ms
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError, decode
 from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import BodyType, Message
 from gateway.messaging.provider import DUPLICATE_ID, Credentials, Mode, Provider
+from gateway.reactor.clocks import wall_ms
 
 #: Messages that are taken, and sent, in one transaction.
 BATCH: Final = 100

@@ -27,7 +27,7 @@ from gateway.admin.service.guard import Authenticate, Guard
 from gateway.admin.service.requests import AdminRequest, Routes
 from gateway.admin.service.settings import PORT_MAPPER_NAME, AdminOptions, is_loopback
 from gateway.instance.listening import server_endpoint
-from gateway.messaging.deferreds import deferred
+from gateway.reactor.deferreds import deferred
 
 MOST_CONNECTIONS: Final = 64
 LARGEST_BODY: Final = 64 * 1024

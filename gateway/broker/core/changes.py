@@ -20,7 +20,7 @@ from gateway.broker.limit_reports import LimitReports
 from gateway.broker.schedule import Schedule, SelectorTime
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 
 class Journal(Protocol):

@@ -31,7 +31,7 @@ from gateway.broker.schedule import Schedule
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000

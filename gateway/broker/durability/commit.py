@@ -44,7 +44,7 @@ from gateway.broker.store.interface import (
     SubscriptionRow,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Bounds of one commit, and of what may wait before senders of persistent messages are held back.
 MOST_OPERATIONS: Final = 2_000

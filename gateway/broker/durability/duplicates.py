@@ -35,7 +35,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DuplicateInDoubt, InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 Destined: TypeAlias = PhysicalQueue | PhysicalTopic
 Arrivals: TypeAlias = list[tuple[Destined, Sequence[Message]]]

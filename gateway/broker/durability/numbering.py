@@ -13,7 +13,7 @@ from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.durability.commit import GroupCommit
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Seqs are reserved in the store by that many at once, ahead of their use.
 RESERVE: Final = 10_000_000

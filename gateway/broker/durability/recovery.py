@@ -32,8 +32,8 @@ from gateway.broker.xa.branch import Branch, restored
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.selector.selector import parse
-from gateway.messaging.turn import Turn
 from gateway.messaging.xa import xid_text
+from gateway.reactor.turn import Turn
 
 
 def open_broker(

@@ -28,7 +28,7 @@ from gateway.broker.store.interface import (
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_head
 from gateway.messaging.message import Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Messages read back from the store at once.
 BLOCK = 500

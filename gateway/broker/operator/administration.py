@@ -36,7 +36,6 @@ from gateway.broker.operator.views import (
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.sessions.session import when_durable
 from gateway.messaging.dead import DMQ
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     DurableInUse,
@@ -47,6 +46,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.selector.selector import parse
+from gateway.reactor.deferreds import deferred
 
 _KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
 

@@ -39,9 +39,9 @@ from gateway.instance import passfile
 from gateway.instance.layout import Layout, LineError, make_directory, replace
 from gateway.instance.listening import counted_address
 from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
+from gateway.reactor.deferreds import deferred
 
 VERSION: Final = "StompGatewayUsers/1"
 

@@ -24,7 +24,7 @@ from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.schedule import Schedule
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 #: Milliseconds between two looks at those who are held back: memory is counted at each message, and
 #: does not tell.

@@ -20,9 +20,9 @@ from twisted.internet.defer import Deferred
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.xa.branch import Branch, State
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.errors import XAError
 from gateway.messaging.xa import XA_HEURCOM, xid_text
+from gateway.reactor.deferreds import deferred
 
 
 @dataclass(frozen=True, slots=True)

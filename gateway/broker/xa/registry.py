@@ -28,7 +28,6 @@ from gateway.broker.xa.branch import Branch, BranchSession, Part, State
 from gateway.broker.xa.work import BranchWork, Told, give_up
 from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.provider import Vote, Xid
-from gateway.messaging.turn import Turn
 from gateway.messaging.xa import (
     XA_HEURCOM,
     XA_HEURRB,
@@ -42,6 +41,7 @@ from gateway.messaging.xa import (
     xa_error,
     xid_text,
 )
+from gateway.reactor.turn import Turn
 
 _log: Final = Logger(namespace="gateway.broker")
 

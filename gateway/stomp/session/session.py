@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Provider
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from gateway.instance.memory_budget import MemoryBudget
 from gateway.instance.memory_budget import State as MemoryState
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort

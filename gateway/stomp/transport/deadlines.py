@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from gateway.messaging.clocks import AWAY_S
+from gateway.reactor.clocks import AWAY_S
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import FrameTooSlow
 

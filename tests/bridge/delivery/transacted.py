@@ -9,11 +9,11 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from bridge.config.model import QualityOfService
 from bridge.link.link import JMSLink
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Topic
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Provider, Vote, Xid
+from gateway.reactor.deferreds import deferred
 from tests.bridge.link_pair import SOURCE, TARGET, Away, Rig, Side
 
 ONCE: Final = QualityOfService.ONCE_AND_ONLY_ONCE

@@ -21,7 +21,7 @@ from gateway.broker.store.sqlite import SqliteStore
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
 from gateway.messaging.provider import Credentials, Provider
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from tests.contract.backends.backend import Backend
 
 _DENIED: Final = Queue("denied")

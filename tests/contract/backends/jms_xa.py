@@ -14,7 +14,6 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from bridge.providers.jms.provider import JMSProvider
-from gateway.messaging.deferreds import deferred
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import (
@@ -26,6 +25,7 @@ from gateway.messaging.provider import (
     Session,
     XASession,
 )
+from gateway.reactor.deferreds import deferred
 from tests.contract.backends.jms import JMS, activemq_factory
 
 _clock: Any = reactor

@@ -33,8 +33,8 @@ from gateway.messaging.provider import (
     Mode,
     Session,
 )
-from gateway.messaging.turn import Turn
 from gateway.messaging.values import Value
+from gateway.reactor.turn import Turn
 
 
 class EveryoneIn:

@@ -24,7 +24,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Credentials, Mode, Session
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from tests.gateway.broker.brokers import EveryoneIn, Inbox, consume, text
 from tests.gateway.broker.step_store import Disk, StepStore
 

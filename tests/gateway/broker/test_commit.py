@@ -28,7 +28,7 @@ from gateway.broker.store.interface import (
 )
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 HEADERS = Headers(Queue("q"))
 FULL = StoreFull("no room")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from gateway.broker.schedule import Schedule
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 
 def make() -> tuple[Clock, Turn, Schedule]:

@@ -14,7 +14,7 @@ from gateway.broker.schedule import SLICE, SelectorTime
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from tests.gateway.broker.administration import administration, outcome
 from tests.gateway.broker.brokers import with_properties
 from tests.gateway.broker.stepped_broker import SlowClock, Stepped, Told

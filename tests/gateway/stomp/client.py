@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from gateway.instance.memory_budget import MemoryBudget, State
 from gateway.messaging.transformer import MessageTransformer
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters
 from gateway.stomp.service import StompFactory
 from gateway.stomp.session.transforming import Transforming

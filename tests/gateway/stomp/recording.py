@@ -35,7 +35,7 @@ from gateway.messaging.provider import (
     Session,
     XASession,
 )
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 
 class RecordingProvider:

@@ -29,7 +29,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from gateway.messaging.provider import Connection
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 from gateway.stomp.service import NoListener, ServiceState, StompService, WrongState
 from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
 from gateway.stomp.wire import Frame, FrameParser, Limits, Version

@@ -14,8 +14,8 @@ from twisted.internet.task import Clock
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.envelope import CONTENT_TYPE, decode, encode
 from gateway.messaging.message import BodyType, Headers, Message
-from gateway.messaging.turn import Turn
 from gateway.messaging.values import Byte, Float, Int, Value, encode_map
+from gateway.reactor.turn import Turn
 from gateway.stomp.brokers import ACTIVEMQ, BROKERS, GATEWAY
 from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version

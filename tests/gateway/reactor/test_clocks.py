@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.task import Clock
 
-from gateway.messaging.clocks import TimeLimit
+from gateway.reactor.clocks import TimeLimit
 
 
 def test_a_limit_passes_once_in_its_time() -> None:

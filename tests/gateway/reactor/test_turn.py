@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
-from gateway.messaging.turn import Turn
+from gateway.reactor.turn import Turn
 
 
 class Noted:

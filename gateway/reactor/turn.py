@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from gateway.messaging.clocks import wall_clock
+from gateway.reactor.clocks import wall_clock
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -34,7 +34,7 @@ class Turn:
     """The work collected in this turn. One per reactor.
 
     :param clock: the reactor; timers and spans of time are its clock's, and
-        :func:`~gateway.messaging.clocks.wall_clock` says the time of day.
+        :func:`~gateway.reactor.clocks.wall_clock` says the time of day.
     """
 
     _log = Logger()
