@@ -45,11 +45,12 @@ from gateway.broker.security.users import Users, UsersError
 from gateway.broker.store.interface import StoreError
 from gateway.configuration import Configuration, reread
 from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
-from gateway.instance import host_memory, settings_general
-from gateway.instance.host_memory import Trimming, malloc_trim
+from gateway.instance import settings_general
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
+from gateway.instance.memory import host_memory
+from gateway.instance.memory.host_memory import Trimming, malloc_trim
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
 from gateway.messaging import message

@@ -25,7 +25,7 @@ from gateway.configuration import Configuration, settings_now
 from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints, settings_general
 from gateway.instance.logs import Logs, open_bridge_log
-from gateway.instance.memory_budget import MemoryBudget
+from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
 from gateway.messaging.provider import Provider

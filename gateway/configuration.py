@@ -20,8 +20,9 @@ from gateway.broker.security.access import DEFAULT_RULES, AccessError
 from gateway.broker.security.users import UsersError, make_first_users
 from gateway.broker.settings import BrokerOptions, broker_options
 from gateway.exit_codes import StartRefused
-from gateway.instance import host_memory, passfile, settings_general
+from gateway.instance import passfile, settings_general
 from gateway.instance.layout import Layout, LayoutError, make_directory, replace
+from gateway.instance.memory import host_memory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
 from gateway.journal import journal

@@ -26,7 +26,7 @@ from gateway.broker.store.sqlite import SqliteStore
 from gateway.configuration import Configuration
 from gateway.instance import crashpoints
 from gateway.instance.layout import Layout, make_directory
-from gateway.instance.memory_budget import MemoryBudget, State
+from gateway.instance.memory.budget import MemoryBudget, State
 from gateway.instance.settings import Settings
 from gateway.journal.journal import LEVEL, Journal, JournalOptions
 from gateway.journal.schema import Level, run_name

@@ -44,7 +44,7 @@ from gateway.exit_codes import StartRefused
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
-from gateway.instance.memory_budget import MemoryBudget
+from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
 from gateway.journal.journal import Journal

@@ -1,4 +1,4 @@
 """One installation on disk. A leaf.
 
-Its settings, directories, lock, passfile, log files and port mapper.
+Its settings, directories, lock, passfile, log files, memory and port mapper.
 """

@@ -13,9 +13,9 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
-from gateway.instance import host_memory
 from gateway.instance.levels import ALIASES, LEVELS
-from gateway.instance.memory_budget import MemoryBudget, State
+from gateway.instance.memory import host_memory
+from gateway.instance.memory.budget import MemoryBudget, State
 from gateway.instance.setting_types import RESERVED_BRIDGE_NAMES, words_of
 from gateway.instance.settings import (
     Boolean,
@@ -292,7 +292,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
 def memory_budget(settings: Settings, machine_memory: int) -> int:
     """The bytes of the memory budget.
 
-    :param machine_memory: as :func:`gateway.instance.host_memory.memory` tells it.
+    :param machine_memory: as :func:`gateway.instance.memory.host_memory.memory` tells it.
     """
     return min(
         settings[MEMORY_BUDGET] or host_memory.default_budget(machine_memory),

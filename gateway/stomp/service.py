@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from gateway.instance.listening import peer_host, server_endpoint
 from gateway.instance.logs import Log, Strangers
-from gateway.instance.memory_budget import MemoryBudget
+from gateway.instance.memory.budget import MemoryBudget
 from gateway.messaging.provider import Connection, Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.turn import Turn

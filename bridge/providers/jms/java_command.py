@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from bridge.config.settings import JMS_CLASSPATH
 from bridge.providers.jms.failures import ClientMissing, JavaMissing
-from gateway.instance import host_memory
+from gateway.instance.memory import host_memory
 from gateway.instance.settings import Setting, Settings, Text
 from gateway.instance.settings_general import memory_budget
 from gateway.messaging.errors import ProviderUnavailable

@@ -27,7 +27,7 @@ from bridge.xa.status import TransactionCounts, TransactionState
 from gateway.admin.service.bridge_resources import COUNTED, as_jms, looked, transactions_of
 from gateway.admin.service.requests import AdminRequest, Plain, Routes
 from gateway.broker.operator.administration import BrokerAdministration
-from gateway.instance.memory_budget import Usage
+from gateway.instance.memory.budget import Usage
 from gateway.journal.journal import JournalStanding
 from gateway.stomp.counters import Counters
 

@@ -25,8 +25,8 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from gateway.instance.memory_budget import MemoryBudget
-from gateway.instance.memory_budget import State as MemoryState
+from gateway.instance.memory.budget import MemoryBudget
+from gateway.instance.memory.budget import State as MemoryState
 from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters
 from gateway.stomp.output import Output

@@ -22,7 +22,7 @@ from gateway.admin.service.metrics import (
     memory_metrics,
 )
 from gateway.broker.operator.administration import BrokerAdministration
-from gateway.instance.memory_budget import MemoryBudget, State
+from gateway.instance.memory.budget import MemoryBudget, State
 from gateway.journal.journal import JournalStanding
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.provider import Mode

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.instance import host_memory
+from gateway.instance.memory import host_memory
 
 _MIB = 1024 * 1024
 #: What version 1 says where there is no limit.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from gateway.instance.memory_budget import Account, MemoryBudget, State
+from gateway.instance.memory.budget import Account, MemoryBudget, State
 
 _MIB = 1024 * 1024
 _CONNECTIONS = (State.RECEIVING, State.TRANSACTIONS, State.OUTPUT)

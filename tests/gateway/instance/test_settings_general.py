@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from gateway.instance import settings_general as general
 from gateway.instance.levels import Level
-from gateway.instance.memory_budget import State
+from gateway.instance.memory.budget import State
 from gateway.instance.setting_types import Setting, is_of_the_original
 from gateway.instance.settings import SettingsError, Severity, read
 

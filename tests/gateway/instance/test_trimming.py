@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from twisted.internet.task import Clock
 
-from gateway.instance.host_memory import Trimming, malloc_trim
+from gateway.instance.memory.host_memory import Trimming, malloc_trim
 
 _MIB = 1024 * 1024
 

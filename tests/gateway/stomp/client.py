@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from gateway.instance.memory_budget import MemoryBudget, State
+from gateway.instance.memory.budget import MemoryBudget, State
 from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters

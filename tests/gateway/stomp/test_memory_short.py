@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.instance.memory_budget import State
+from gateway.instance.memory.budget import State
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import message

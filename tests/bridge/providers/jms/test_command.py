@@ -22,7 +22,7 @@ from bridge.providers.jms.java_command import (
     java_options,
 )
 from bridge.providers.jms.provider import JMSProvider
-from gateway.instance import host_memory
+from gateway.instance.memory import host_memory
 from gateway.instance.settings import Setting, read
 from gateway.instance.settings_general import MEMORY_BUDGET
 from gateway.messaging.errors import ProviderUnavailable
