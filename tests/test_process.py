@@ -32,13 +32,15 @@ TWISTD = Path(sys.executable).with_name("twistd")
 
 
 def commanded(varhome: Path, **options: Any) -> GatewayProcess:
-    """A gateway that is started as its users start it."""
+    """A gateway that is started as its users start it: one of each kind of start is, the others
+    are forked.
+    """
     return GatewayProcess(varhome, command=COMMAND, **options)
 
 
-def stopped(varhome: Path) -> GatewayProcess:
+def stopped(varhome: Path, **options: Any) -> GatewayProcess:
     """A gateway that has an instance, and was ended in order."""
-    gateway = commanded(varhome)
+    gateway = GatewayProcess(varhome, **options)
     gateway.start()
     assert gateway.terminate() == 0
     return gateway
@@ -230,7 +232,7 @@ def test_a_signal_ends_it_in_order_under_load(number: signal.Signals, tmp_path: 
 
 
 def test_it_can_be_ended_twice_while_it_ends(tmp_path: Path) -> None:
-    with commanded(tmp_path) as gateway, Client(gateway.port):
+    with GatewayProcess(tmp_path) as gateway, Client(gateway.port):
         gateway.signal(signal.SIGTERM)
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() == 0, gateway.said
@@ -238,7 +240,7 @@ def test_it_can_be_ended_twice_while_it_ends(tmp_path: Path) -> None:
 
 def test_signals_while_it_ends_change_nothing(tmp_path: Path) -> None:
     with (
-        commanded(tmp_path) as gateway,
+        GatewayProcess(tmp_path) as gateway,
         Client(gateway.port, receive_buffer=4096) as paused,
         Client(gateway.port) as idle,
     ):
@@ -258,7 +260,7 @@ def test_signals_while_it_ends_change_nothing(tmp_path: Path) -> None:
 
 
 def test_the_text_of_all_logs_is_at_hand_for_failed_tests(tmp_path: Path) -> None:
-    with commanded(tmp_path) as gateway:
+    with GatewayProcess(tmp_path) as gateway:
         until_logged(gateway, "is ready")
         assert "is ready" in gateway.log
         assert "STOMP bridge started" in gateway.log
@@ -285,7 +287,7 @@ main()
 
 
 def test_ports_and_files_are_let_go(tmp_path: Path) -> None:
-    gateway = commanded(tmp_path)
+    gateway = GatewayProcess(tmp_path)
     for _ in range(2):
         with gateway, Client(gateway.port) as client:
             client.store(QUEUE, b"x")
@@ -359,7 +361,7 @@ def test_a_reload_keeps_connections_and_takes_users_and_rules(tmp_path: Path) ->
 def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_is(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with commanded(tmp_path / "var") as gateway:
+    with GatewayProcess(tmp_path / "var") as gateway:
         add_alice(gateway, tmp_path)
         reload(gateway, "users were read again")
         with (
@@ -381,7 +383,7 @@ def test_a_user_who_is_one_no_more_is_disconnected_by_a_reload_and_nobody_else_i
 
 
 def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
-    with commanded(tmp_path) as gateway:
+    with GatewayProcess(tmp_path) as gateway:
         file = gateway.directory / "etc" / "gateway.properties"
         kept = file.read_text()
         bridge = gateway.directory / "bridges" / "stomp" / "stomp0.log"
@@ -417,7 +419,7 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
 
 
 def test_a_level_of_the_command_line_stays_over_that_of_the_file(tmp_path: Path) -> None:
-    with commanded(tmp_path, settings={"imq.log.level": "INFO"}) as gateway:
+    with GatewayProcess(tmp_path, settings={"imq.log.level": "INFO"}) as gateway:
         file = gateway.directory / "etc" / "gateway.properties"
         file.write_text(file.read_text() + "imq.log.level=OFF\n")
         for times in (1, 2):
@@ -434,7 +436,7 @@ def test_a_revoked_certificate_is_refused_after_a_reload(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     context = client_context(certificates)
-    with commanded(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
+    with GatewayProcess(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
         tls = gateway.directory / "etc" / "tls"
         run("-m", "certs.command", "client", "--name", "other", "--dir", tls)
         unrevoked = client_context(Certificates(tls, "other"))
@@ -485,7 +487,7 @@ def test_a_new_certificate_is_shown_after_a_reload(
 def test_without_a_host_name_it_listens_to_both_families(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    with commanded(tmp_path, tls=certificates, settings={"imq.hostname": ""}) as gateway:
+    with GatewayProcess(tmp_path, tls=certificates, settings={"imq.hostname": ""}) as gateway:
         for host in (HOST, "::1"):
             for port, word in (
                 (gateway.port, b"version:1.2"),
@@ -558,7 +560,7 @@ def test_one_process_has_an_instance(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_named(
     settings: dict[str, str], words: Sequence[str], tmp_path: Path
 ) -> None:
-    line = refused(commanded(tmp_path / "var", settings=settings))
+    line = refused(GatewayProcess(tmp_path / "var", settings=settings))
     for word in words:
         assert word in line, line
     if "jdbc" not in words:
@@ -568,7 +570,7 @@ def test_a_wrong_setting_is_named(
 
 
 def test_a_wrong_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> None:
-    gateway = stopped(tmp_path)
+    gateway = stopped(tmp_path, command=COMMAND)
     file = gateway.directory / "etc" / "gateway.properties"
     count = len(file.read_text().splitlines())
     file.write_text(file.read_text() + "imq.persist.stroe=memory\n")
@@ -600,7 +602,7 @@ def test_the_command_for_a_missing_certificate_works_and_keeps_the_authority(
     missing: tuple[str, ...], tmp_path: Path, certificates: Certificates
 ) -> None:
     varhome = tmp_path / "of all instances"
-    gateway = commanded(varhome, tls=certificates)
+    gateway = GatewayProcess(varhome, tls=certificates)
     shutil.copytree(certificates.directory, gateway.directory / "etc" / "tls")
     tls = gateway.directory / "etc" / "tls"
     kept = (tls / "ca.pem").read_bytes()
@@ -619,7 +621,7 @@ def test_the_command_for_a_missing_certificate_works_and_keeps_the_authority(
 def test_half_an_authority_is_to_be_restored(
     missing: str, tmp_path: Path, certificates: Certificates
 ) -> None:
-    gateway = commanded(tmp_path, tls=certificates)
+    gateway = GatewayProcess(tmp_path, tls=certificates)
     shutil.copytree(certificates.directory, gateway.directory / "etc" / "tls")
     tls = gateway.directory / "etc" / "tls"
     for name in ("server.key", missing):
@@ -642,7 +644,7 @@ def test_a_revoked_certificate_stays_so_when_the_list_is_lost(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     context = client_context(certificates)
-    with commanded(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
+    with GatewayProcess(tmp_path, tls=certificates, require_client_certificate=True) as gateway:
         tls = gateway.directory / "etc" / "tls"
         run("-m", "certs.command", "revoke", certificates.client, "--dir", tls)
         reload(gateway, "certificates were read again")
@@ -692,11 +694,11 @@ def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert str(tmp_path / "file") in refused(commanded(tmp_path / "file" / "var"))
+    assert str(tmp_path / "file") in refused(GatewayProcess(tmp_path / "file" / "var"))
 
 
 def test_a_taken_port_mapper_port_is_named(tmp_path: Path) -> None:
-    gateway = stopped(tmp_path)
+    gateway = stopped(tmp_path, command=COMMAND)
     with occupied(gateway.port_mapper_port):
         assert f":{gateway.port_mapper_port}" in refused(gateway)
     gateway.start()

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,8 +64,14 @@ def settings(*names: str, **more: str) -> dict[str, str]:
     return given | {name.replace("_", "."): value for name, value in more.items()}
 
 
-def gateway(varhome: Path, given: Mapping[str, str]) -> GatewayProcess:
-    process = GatewayProcess(varhome, settings=given, command=COMMAND)
+def gateway(
+    varhome: Path, given: Mapping[str, str], command: Sequence[str] | None = None
+) -> GatewayProcess:
+    """An instance that is to have these bridges.
+
+    :param command: starts it; None to fork it, where another test shows how it is imported.
+    """
+    process = GatewayProcess(varhome, settings=given, command=command)
     process.directory.joinpath("etc").mkdir(parents=True)
     return process
 
@@ -86,7 +92,7 @@ def log_of(process: GatewayProcess, bridge: str) -> str:
 def test_a_link_takes_what_a_stomp_client_sends_to_where_another_receives_it(
     tmp_path: Path,
 ) -> None:
-    process = gateway(tmp_path, settings("stomp", "orders"))
+    process = gateway(tmp_path, settings("stomp", "orders"), COMMAND)
     written(process.directory / "etc")
     with process, Client(process.port) as client:
         process.wait_for_output("bridge orders STARTED: link ab STARTED")
@@ -123,7 +129,7 @@ def test_a_link_drains_a_queue_that_is_named_like_several(tmp_path: Path) -> Non
 
 
 def test_bridges_of_jms_only_are_a_process_too(tmp_path: Path) -> None:
-    process = gateway(tmp_path, settings("orders"))
+    process = gateway(tmp_path, settings("orders"), COMMAND)
     written(process.directory / "etc")
     process.launch()
     try:
@@ -181,7 +187,7 @@ def test_what_fails_harms_no_other(tmp_path: Path) -> None:
 
 
 def test_no_bridge_that_could_be_started_ends_it(tmp_path: Path) -> None:
-    process = gateway(tmp_path, settings("orders"))
+    process = gateway(tmp_path, settings("orders"), COMMAND)
     process.launch()
     assert process.wait() == 2
     assert "orders.xml: expected a file that can be read" in process.said
