@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from twisted.logger import LogEvent
 from twisted.python.failure import Failure
 
 from bridge.config.changes import Changes
@@ -26,6 +26,7 @@ from bridge.manager import (
     error_lines,
 )
 from gateway.reactor.deferreds import Gathered, gather, shield
+from tests.logged import logged
 
 
 class Simple:
@@ -98,13 +99,10 @@ def three() -> Fixture:
     )
 
 
-@pytest.fixture
-def logged() -> Iterator[list[LogEvent]]:
-    events: list[LogEvent] = []
-    observer = cast(ILogObserver, events.append)
-    globalLogPublisher.addObserver(observer)
-    yield events
-    globalLogPublisher.removeObserver(observer)
+@pytest.fixture(name="events")
+def logged_events() -> Iterator[list[LogEvent]]:
+    with logged() as events:
+        yield events
 
 
 def test_those_that_start_by_themselves_are_started_in_order() -> None:
@@ -143,7 +141,7 @@ def test_what_nothing_matches_is_the_failure() -> None:
         result(manager.reload("three"))
 
 
-def test_the_first_failure_does_not_end_the_others(logged: list[LogEvent]) -> None:
+def test_the_first_failure_does_not_end_the_others(events: list[LogEvent]) -> None:
     fixture = Fixture(Raising("zero"), Simple("one"), Simple("two"), Simple("three"))
     fixture.bridges["one"].gives = fail(WrongState("bridge one", "start", "STOPPING"))
     outcomes: list[Outcome] = result(fixture.manager.operate("start"))
@@ -160,7 +158,7 @@ def test_the_first_failure_does_not_end_the_others(logged: list[LogEvent]) -> No
     ]
     assert fixture.bridges["three"].state is BridgeState.STARTED
     # In the bridge's own log, by its name.
-    assert [event["bridge"] for event in logged if event.get("bridge")] == ["zero", "one"]
+    assert [event["bridge"] for event in events if event.get("bridge")] == ["zero", "one"]
 
 
 def test_all_four_operations_reach_the_bridges_asked_for() -> None:
@@ -195,12 +193,12 @@ def test_a_shut_down_is_over_those_that_run_at_once_and_bounded() -> None:
     assert fixture.clock.getDelayedCalls() == []
 
 
-def test_reload_gives_what_changed_or_fails(logged: list[LogEvent]) -> None:
+def test_reload_gives_what_changed_or_fails(events: list[LogEvent]) -> None:
     manager = three().manager
     assert result(manager.reload("one")).added == ("one",)
     with pytest.raises(NotReloadable, match="cannot reload bridge stomp"):
         result(manager.reload("stomp"))
-    assert [event["bridge"] for event in logged if event.get("bridge")] == ["stomp"]
+    assert [event["bridge"] for event in events if event.get("bridge")] == ["stomp"]
 
 
 def test_each_line_of_an_error_names_its_bridge() -> None:

@@ -6,8 +6,8 @@ import shutil
 import socket
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -28,7 +28,7 @@ from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReacto
 from twisted.internet.protocol import Factory, Protocol, ServerFactory, connectionDone
 from twisted.internet.ssl import Certificate, PrivateCertificate, optionsForClientTLS
 from twisted.internet.threads import deferToThread
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 from twisted.python.failure import Failure
 
 from certs.authority import Authority, KeyType, common_name
@@ -44,6 +44,7 @@ from certs.files import (
     write_private,
 )
 from certs.keystore import KeyStore
+from tests.logged import logged, logged_lines
 
 pytestmark = pytest.mark.process
 
@@ -336,16 +337,12 @@ async def test_no_session_is_ever_resumed(store: KeyStore, version: ssl.TLSVersi
 @ensureDeferred
 async def test_why_a_certificate_was_refused_is_in_the_log(store: KeyStore) -> None:
     store.revoke("alice", NOW)
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
-    try:
+    with logged() as events:
         async with listening(
             ServerContextFactory(files(store), ClientCertificates.REQUIRED)
         ) as port:
             with pytest.raises(REFUSED):
                 await ask(port, client_context(store, "alice"))
-    finally:
-        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
     assert [(event["subject"], event["reason"]) for event in events if "subject" in event] == [
         ("alice", "cert revoked")
     ]
@@ -493,14 +490,10 @@ async def test_without_a_revocation_list_nothing_is_revoked(store: KeyStore) -> 
 
 
 def test_the_log_warns_of_what_ends_soon(store: KeyStore) -> None:
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
-    try:
+    with logged() as events:
         ServerContextFactory(files(store), now=lambda: NOW + timedelta(days=340))
         ServerContextFactory(files(store), now=lambda: NOW + timedelta(days=400))
         ServerContextFactory(files(store), now=lambda: NOW + timedelta(days=300))
-    finally:
-        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
     formats = [str(event["log_format"]) for event in events if "what" in event]
     assert formats == ["{what} ends on {end}, in {days} days", "{what} ended on {end}"]
 
@@ -575,9 +568,7 @@ async def test_a_twisted_client_verifies_the_servers_name(store: KeyStore) -> No
 def test_the_log_warns_of_a_server_certificate_that_is_revoked(
     store: KeyStore, clients: ClientCertificates
 ) -> None:
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
-    try:
+    with logged() as events:
         context = ServerContextFactory(files(store), clients)
         store.revoke("alice", NOW)
         context.reload()
@@ -585,8 +576,6 @@ def test_the_log_warns_of_a_server_certificate_that_is_revoked(
         store.revoke("server", NOW)
         context.reload()
         ServerContextFactory(files(store), clients)
-    finally:
-        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
     told = [formatEvent(event) for event in events]
     assert len(told) == 2
     for line in told:
@@ -599,30 +588,11 @@ def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_list_that_is_n
     store: KeyStore,
 ) -> None:
     store.revocation_list.write_text("rubbish")
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
-    try:
+    with logged() as events:
         ServerContextFactory(files(store), ClientCertificates.NONE)
-    finally:
-        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
     assert [str(store.revocation_list) in formatEvent(event) for event in events] == [True]
     with pytest.raises(CertificateFileError, match="expected certificate revocation lists"):
         ServerContextFactory(files(store), ClientCertificates.REQUIRED)
-
-
-@contextmanager
-def told() -> Iterator[list[str]]:
-    """What is logged meanwhile."""
-    lines: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        lines.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(observe)  # type: ignore[arg-type]
-    try:
-        yield lines
-    finally:
-        globalLogPublisher.removeObserver(observe)  # type: ignore[arg-type]
 
 
 def registered(store: KeyStore) -> ServerFiles:
@@ -671,7 +641,7 @@ def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_missing_list(
     store: KeyStore,
 ) -> None:
     store.revocation_list.unlink()
-    with told() as lines:
+    with logged_lines() as lines:
         ServerContextFactory(registered(store))
     assert [line.startswith(f"{store.revocation_list}: is missing") for line in lines] == [True]
 
@@ -679,11 +649,11 @@ def test_a_listener_that_asks_for_no_certificates_only_warns_of_a_missing_list(
 def test_a_list_that_is_older_than_the_register_is_warned_of(store: KeyStore) -> None:
     old = store.revocation_list.read_bytes()
     (serial,) = store.revoke("alice", NOW)
-    with told() as lines:
+    with logged_lines() as lines:
         ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
     assert lines == []
     write_private(store.revocation_list, old)
-    with told() as lines:
+    with logged_lines() as lines:
         ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
     (line,) = lines
     assert line.startswith(
@@ -697,13 +667,13 @@ def test_a_list_that_is_older_than_the_register_is_warned_of(store: KeyStore) ->
 def test_a_register_that_is_lost_is_warned_of(store: KeyStore, register: bytes | None) -> None:
     store.revoke("alice", NOW)
     store.register.unlink() if register is None else store.register.write_bytes(register)
-    with told() as lines:
+    with logged_lines() as lines:
         ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
     (line,) = lines
     assert str(store.register) in line
     assert ("cannot be revoked by name" if register is None else "complete cannot be told") in line
     store.authority_key.unlink()
-    with told() as lines:
+    with logged_lines() as lines:
         ServerContextFactory(registered(store), ClientCertificates.REQUIRED)
     assert len(lines) == (0 if register is None else 1), (
         "an authority that is kept elsewhere has its register there"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
@@ -21,23 +20,16 @@ from gateway.messaging.provider import Mode, Session
 from gateway.messaging.values import Value
 from tests.gateway.broker.brokers import Inbox, text
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
+from tests.logged import logged_lines
 
 Q = Queue("q")
 
 
 @pytest.fixture(name="lines")
-def logged_lines() -> Iterator[list[str]]:
+def what_the_broker_says() -> Iterator[list[str]]:
     """What the broker says to the log."""
-    lines: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        if str(event["log_namespace"]).startswith("gateway.broker"):
-            lines.append(formatEvent(event))
-
-    observer = cast("ILogObserver", observe)
-    globalLogPublisher.addObserver(observer)
-    yield lines
-    globalLogPublisher.removeObserver(observer)
+    with logged_lines(lambda event: event["log_namespace"].startswith("gateway.broker")) as lines:
+        yield lines
 
 
 def kill(stepped: Stepped, message: Message, reason: DeadReason = DeadReason.UNDELIVERABLE) -> None:

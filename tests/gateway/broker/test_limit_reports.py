@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 
 from gateway.broker.core.limits import DestinationProperties, LimitBehavior
 from gateway.broker.limit_reports import NAMED
@@ -19,6 +18,7 @@ from gateway.messaging.errors import MessageRejected
 from gateway.messaging.provider import Mode, Session
 from tests.gateway.broker.brokers import Inbox, text
 from tests.gateway.broker.stepped_broker import Stepped
+from tests.logged import logged_lines
 
 Q = Queue("q")
 BEGINS = "queue:q is at its limit and begins to hold its senders back: maxNumMsgs is 2"
@@ -27,17 +27,8 @@ ROOM = "queue:q has room again, and its senders go on"
 
 def logged(*words: str) -> Iterator[list[str]]:
     """Lines of the log with one of these words, from now on."""
-    lines: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        line = formatEvent(event)
-        if any(word in line for word in words):
-            lines.append(line)
-
-    observer = cast("ILogObserver", observe)
-    globalLogPublisher.addObserver(observer)
-    yield lines
-    globalLogPublisher.removeObserver(observer)
+    with logged_lines(lambda event: any(word in formatEvent(event) for word in words)) as lines:
+        yield lines
 
 
 @pytest.fixture(name="lines")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
 
 from gateway.broker.security.logins import FORGOTTEN_S, FREE, Logins
+from tests.logged import logged
 
 
 class Reactor(Clock):
@@ -89,12 +89,8 @@ def test_ten_thousand_are_known_and_those_not_seen_for_longest_are_forgotten(
 )
 def test_a_file_that_is_not_one_is_told_of_and_not_used(file: Path, text: bytes) -> None:
     file.write_bytes(text)
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
-    try:
+    with logged() as events:
         logins = Logins(Reactor(), file)
-    finally:
-        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
     assert [event["file"] for event in events if "used" in str(event["log_format"])] == [str(file)]
     logins.succeeded("alice", "192.0.2.1")
     logins.close()
@@ -103,14 +99,10 @@ def test_a_file_that_is_not_one_is_told_of_and_not_used(file: Path, text: bytes)
 
 def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path, reactor: Reactor) -> None:
     logins = Logins(reactor, tmp_path / "missing" / "logins")
-    events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
-    try:
+    with logged() as events:
         for name in ("alice", "bob"):
             logins.succeeded(name, "192.0.2.1")
             reactor.advance(1)
-    finally:
-        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
     assert [
         event["error"] for event in events if "cannot be written" in str(event["log_format"])
     ] == [os.strerror(2)]

@@ -5,10 +5,8 @@ refused when there is no room.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from gateway.broker.core.memory import Memory, of_consumer, of_destination, of_subscription
 from gateway.broker.settings import BrokerOptions
@@ -16,6 +14,7 @@ from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, NoRoom
 from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Mode
 from tests.gateway.broker.stepped_broker import Stepped, texts
+from tests.logged import logged_lines
 
 
 class Rig(Stepped):
@@ -125,22 +124,13 @@ def test_administrators_and_links_are_not_refused(tmp_path: Path, user: str, add
 def test_the_log_says_so_once_a_minute(tmp_path: Path) -> None:
     rig = Rig(tmp_path, 0)
     connection = rig.client()
-    said: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        said.append(formatEvent(event))
-
-    observer = cast("ILogObserver", observe)
-    globalLogPublisher.addObserver(observer)
-    try:
+    with logged_lines() as said:
         for _ in range(3):
             with pytest.raises(NoRoom):
                 connection.temporary(Kind.QUEUE)
         assert len(said) == 1
         assert said[0].startswith("no memory for more destinations")
         rig.later(61)
-    finally:
-        globalLogPublisher.removeObserver(observer)
     assert (
         said[-1]
         == "2 more destinations, subscriptions and consumers were refused in a minute, for lack of memory"

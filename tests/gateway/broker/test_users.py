@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
 
 from gateway.broker.security.logins import FREE, Logins, Rank
 from gateway.broker.security.passcodes import Passcodes, TooManyWait, hash_passcode
@@ -34,6 +33,7 @@ from gateway.instance import passfile
 from gateway.instance.layout import Layout
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
+from tests.logged import logged
 from tests.on_reactor import on_reactor
 
 reactor = cast(Any, global_reactor)
@@ -273,13 +273,9 @@ def test_neither_passcodes_nor_hashes_are_shown() -> None:
 
 
 def test_a_file_that_others_can_read_is_warned_of(file: Path, users: Users) -> None:
-    events: list[LogEvent] = []
     file.chmod(0o644)
-    globalLogPublisher.addObserver(events.append)  # type: ignore[arg-type]
-    try:
+    with logged() as events:
         users.reload()
-    finally:
-        globalLogPublisher.removeObserver(events.append)  # type: ignore[arg-type]
     assert [
         event["file"] for event in events if "its mode should be 0600" in str(event["log_format"])
     ] == [str(file)]

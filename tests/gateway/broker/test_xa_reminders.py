@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 
 from gateway.broker.xa import registry
 from tests.gateway.broker.stepped_broker import Stepped, texts
 from tests.gateway.broker.xa_branches import OTHER, Branching, Q, branched, fill, xid
+from tests.logged import logged_lines
 
 HOUR = 3600
 XID = "5354.676c6f62616c2031.6272616e6368"
@@ -24,17 +24,10 @@ def stepped(tmp_path: Path) -> Stepped:
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        text = formatEvent(event)
-        if "branch" in text and event["log_level"].name == "warn":
-            lines.append(text)
-
-    observer = cast("ILogObserver", observe)
-    globalLogPublisher.addObserver(observer)
-    yield lines
-    globalLogPublisher.removeObserver(observer)
+    with logged_lines(
+        lambda event: event["log_level"].name == "warn" and "branch" in formatEvent(event)
+    ) as lines:
+        yield lines
 
 
 def prepare(stepped: Stepped, number: int) -> Branching:

@@ -5,13 +5,12 @@ inside of what asked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from gateway.reactor.turn import Turn
+from tests.logged import logged
 
 
 class Noted:
@@ -132,8 +131,6 @@ def test_work_that_never_stops_making_work_leaves_the_reactor_its_turn(
 
 
 def test_one_failure_leaves_the_other_work_alone_and_is_logged(turn: Turn, noted: Noted) -> None:
-    events: list[LogEvent] = []
-
     def fail() -> None:
         raise ZeroDivisionError("on purpose")
 
@@ -141,12 +138,8 @@ def test_one_failure_leaves_the_other_work_alone_and_is_logged(turn: Turn, noted
     turn.deliver(fail)
     turn.deliver(noted.work("deliver"))
     turn.write(noted.work("write"))
-    observe = cast("ILogObserver", events.append)
-    globalLogPublisher.addObserver(observe)
-    try:
+    with logged() as events:
         turn.end()
-    finally:
-        globalLogPublisher.removeObserver(observe)
     assert noted.done == ["deliver", "write"]
     (event,) = [event for event in events if "log_failure" in event]
     assert event["log_failure"].type is ZeroDivisionError

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
-from zope.interface import implementer
 
 from gateway.stomp.session.handshake import Heartbeat, heartbeat
 from gateway.stomp.session.states import State
@@ -14,6 +12,7 @@ from gateway.stomp.transport.deadlines import TICK_MS, Wheel
 from gateway.stomp.wire import Head
 from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import message, unavailable
+from tests.logged import logged
 
 
 @pytest.mark.parametrize(
@@ -321,12 +320,6 @@ def test_a_lost_socket_closes_the_providers_connection_once(server: Server, clie
 
 
 def test_an_internal_error_has_an_incident_and_no_details(monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[LogEvent] = []
-
-    @implementer(ILogObserver)
-    def observe(event: LogEvent) -> None:
-        events.append(event)
-
     server = Server()
     client = server.connected()
 
@@ -334,11 +327,8 @@ def test_an_internal_error_has_an_incident_and_no_details(monkeypatch: pytest.Mo
         raise ZeroDivisionError("secret detail")
 
     monkeypatch.setattr(server.provider.connection.sessions[0], "send", broken)
-    globalLogPublisher.addObserver(observe)
-    try:
+    with logged() as events:
         client.say("SEND\ndestination:/queue/a\n\nx")
-    finally:
-        globalLogPublisher.removeObserver(observe)
     error = client.error()
     assert "internal error, incident" in error.head.headers["message"]
     assert b"secret detail" not in error.body
