@@ -31,7 +31,8 @@ from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.journey import Journey
 from gateway.broker.limit_reports import LimitReports, UseReports
-from gateway.broker.schedule import Schedule, SelectorTime
+from gateway.broker.schedule import Schedule
+from gateway.broker.selector_time import SelectorTime
 from gateway.broker.sessions.flow import Unacknowledged
 from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.store.interface import (

@@ -17,7 +17,8 @@ from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.limit_reports import LimitReports
-from gateway.broker.schedule import Schedule, SelectorTime
+from gateway.broker.schedule import Schedule
+from gateway.broker.selector_time import SelectorTime
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 from gateway.reactor.turn import Turn

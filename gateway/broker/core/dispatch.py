@@ -8,7 +8,7 @@ the place's.
 A consumer with a selector takes what it wants, wherever in the backlog that is, in memory or in the
 store only.
 
-Owns fairness, credit, what is read back for consumers, and how long senders wait who outrun them.
+Owns fairness, credit, and what is read back for consumers.
 """
 
 from __future__ import annotations
@@ -24,88 +24,20 @@ from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumer import EmbeddedConsumer, QueueOrSubscription
 from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.pace import Pace
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.durability.rows import BLOCK
-from gateway.broker.schedule import Schedule
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
-from gateway.reactor.turn import Turn
 
 #: Messages handed out by one destination in one turn; others come between.
 MOST_IN_A_TURN: Final = 1_000
-#: The parts of a backlog's share of memory at which senders are slowed, and let go.
-_SLOW_DOWN: Final = 4
-_LET_GO: Final = 8
-_MOMENT_MS: Final = 50
-#: Octets that may come between two such moments.
-_GRACE: Final = 1024 * 1024
 #: Messages that a consumer with a selector looks at in one turn.
 _MOST_EXAMINED: Final = 1_000
 #: Consumers are each asked about a few returned messages, if that is cheap; more than this are
 #: simply shown to them again.
 _FEW: Final = 64
-
-
-class Pace:
-    """Slows senders that outrun the consumers of one place.
-
-    A sender is slowed when a part of the backlog's share of memory is full, until only a smaller
-    part is: reading messages back from the store costs more than waiting does. It is slowed, not
-    stopped, and not at all for consumers that take nothing.
-    """
-
-    def __init__(self, turn: Turn, schedule: Schedule, memory: Memory, backlog: Backlog) -> None:
-        self._turn = turn
-        self._schedule = schedule
-        self._memory = memory
-        self._backlog = backlog
-        self._slowed: list[Callable[[], None]] = []
-        self._until = 0
-        self._handed = 0
-        self._handed_before = -1
-        self._stuck = False
-
-    def outrun(self) -> bool:
-        """Whether senders outrun the consumers, so that memory fills up."""
-        return (
-            not self._stuck
-            and self._fuller_than(_SLOW_DOWN)
-            and self._backlog.window_octets > self._until
-        )
-
-    def slow_down(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` when the consumers have caught up, or after a moment."""
-        self._slowed.append(resume)
-        if len(self._slowed) == 1:
-            self._handed_before = self._handed
-            self._schedule.after(_MOMENT_MS, self._moment_over)
-
-    def handed(self, count: int) -> None:
-        """Count messages that consumers were given."""
-        self._handed += count
-        self._stuck = False
-
-    def look(self) -> None:
-        """Some were handed out: senders may go on if the consumers have caught up."""
-        if (self._until or self._slowed) and not self._fuller_than(_LET_GO):
-            self._until = 0
-            self._let_go()
-
-    def _moment_over(self) -> None:
-        if self._slowed and self._handed == self._handed_before:
-            self._stuck = True
-        self._until = self._backlog.window_octets + _GRACE
-        self._let_go()
-
-    def _fuller_than(self, part: int) -> bool:
-        return self._backlog.window_octets > self._memory.share // part
-
-    def _let_go(self) -> None:
-        self._slowed, resumed = [], self._slowed
-        for resume in resumed:
-            self._turn.deliver(resume)
 
 
 class Dispatched(QueueOrSubscription, Protocol):

@@ -10,7 +10,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.schedule import SLICE, SelectorTime
+from gateway.broker.schedule import SLICE
+from gateway.broker.selector_time import SelectorTime
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
