@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker import settings as broker_settings
 from gateway.broker.broker import Broker
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.recovery import open_broker
 from gateway.broker.journey import Journey
 from gateway.broker.security.access import AccessRules

@@ -339,13 +339,16 @@ def test_the_plugin_names_its_module_by_string() -> None:
     ("module", "source"),
     [
         ("gateway.messaging.message", "from gateway.instance import settings"),
-        ("gateway.messaging.message", "def late():\n    import gateway.broker.core.queue"),
+        (
+            "gateway.messaging.message",
+            "def late():\n    import gateway.broker.core.destinations.queue",
+        ),
         ("gateway.messaging.message", "from gateway.reactor.turn import Turn"),
         ("gateway.instance.logs", "from ..broker import queue"),
         ("gateway.reactor.turn", "from gateway.messaging.errors import MessagingError"),
-        ("gateway.broker.core.queue", "from gateway.stomp.wire.frame import Frame"),
-        ("gateway.broker.core.queue", "from gateway import app"),
-        ("gateway.broker.core.queue", "import certs.contexts"),
+        ("gateway.broker.core.destinations.queue", "from gateway.stomp.wire.frame import Frame"),
+        ("gateway.broker.core.destinations.queue", "from gateway import app"),
+        ("gateway.broker.core.destinations.queue", "import certs.contexts"),
         ("gateway.stomp.service", "from bridge.link import Link"),
         ("gateway.stomp.service", "from gateway.broker.provider import EmbeddedProvider"),
         ("gateway.stomp.wire.parser", "from gateway.stomp.session import table"),
@@ -372,7 +375,7 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
     [
         ("gateway.messaging.provider", "from gateway.messaging.errors import MessagingError"),
         ("gateway.messaging.provider", "from .errors import MessagingError"),
-        ("gateway.broker.core.queue", "from gateway.messaging import errors, message"),
+        ("gateway.broker.core.destinations.queue", "from gateway.messaging import errors, message"),
         (
             "gateway.stomp.session.session",
             "from gateway.stomp.wire.frame import Frame\nfrom gateway.stomp.conversion import to_message",
@@ -399,7 +402,7 @@ def test_a_right_import_is_let_through(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("gateway.broker.utils", ""),
-        ("gateway.broker.core.queue", "class QueueManager: ..."),
+        ("gateway.broker.core.destinations.queue", "class QueueManager: ..."),
         ("gateway.stomp.frame_handlers", ""),
         ("gateway.stomp.service", "class Outer:\n    class XAEngine: ..."),
     ],

@@ -13,16 +13,17 @@ from functools import partial
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from gateway.broker.core import ending, properties
+from gateway.broker.core import administered_properties
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.limits import DestinationProperties
-from gateway.broker.core.memory import Memory, of_destination, of_subscription
+from gateway.broker.core.destination_properties import DestinationProperties
+from gateway.broker.core.destinations import subscription_end
+from gateway.broker.core.destinations.purging import fail_consumers, purge
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
 from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.core.physical import PhysicalDestination
-from gateway.broker.core.purging import fail_consumers, purge
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.topic import PhysicalTopic, WildSubscriptions
+from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.duplicates import DuplicateIds
@@ -223,11 +224,11 @@ class Broker:
         :raises StoreError: its properties cannot be read.
         """
         destination = Destination(Kind(row.kind), row.name)
-        given = properties.from_text(row.properties) if row.administered else None
+        given = administered_properties.from_text(row.properties) if row.administered else None
         held = self.configured.get(destination)
         try:
             if given is not None:
-                held = properties.over(held or DestinationProperties(), given)
+                held = administered_properties.over(held or DestinationProperties(), given)
             elif held is None:
                 held = (
                     DestinationProperties.from_text(row.properties)
@@ -412,7 +413,7 @@ class Broker:
         if subscription.ordinal:
             self.wild.remove(subscription)
         if not subscription.durable:
-            ending.discard(subscription, subscription.dmq_comment, done)
+            subscription_end.discard(subscription, subscription.dmq_comment, done)
         if topic is not None and was_named:
             topic.emptied()
 
@@ -448,7 +449,7 @@ class Broker:
             done()
 
         kept = comment if self.properties_for(pattern).use_dmq else None
-        ending.discard(subscription, kept, emptied)
+        subscription_end.discard(subscription, kept, emptied)
 
     # --- arrivals
 

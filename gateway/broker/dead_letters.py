@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.consumer import QueueOrSubscription
+from gateway.broker.core.consumers.consumer import QueueOrSubscription
 from gateway.broker.durability.rows import Destined
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging import dead

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.durability.rows import Destined
 from gateway.broker.limit_reports import UseReports
 from gateway.broker.schedule import Schedule

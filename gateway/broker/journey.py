@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from gateway.broker.core.consumer import EmbeddedConsumer, QueueOrSubscription
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubscription
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.physical import PhysicalDestination
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows

@@ -755,7 +755,7 @@ async def test_a_source_that_refuses_an_acknowledgement_is_connected_anew(
 
     link = await brokers.started(max_batch_size=1)
     monkeypatch.setattr(
-        "gateway.broker.core.consumer.EmbeddedConsumer.acknowledge_through", refusing
+        "gateway.broker.core.consumers.consumer.EmbeddedConsumer.acknowledge_through", refusing
     )
     await brokers.source.send(*NUMBERS[:10])
     assert await brokers.target.texts(11) == ["0", *NUMBERS[:10]]

@@ -27,11 +27,11 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from gateway.broker.core.backlog import Backlog
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
-from gateway.broker.core.memory import Memory
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.waiting.backlog import Backlog
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import LINGER
 from gateway.broker.durability.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules

@@ -1,1 +1,1 @@
-"""The core of the broker: destinations, waiting messages, dispatch."""
+"""What queues and topics share: names, properties, counts, changes."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from gateway.broker.core.consumer import EmbeddedConsumer, QueueOrSubscription
-from gateway.broker.core.memory import Memory
-from gateway.broker.core.spilled import Spilled
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubscription
+from gateway.broker.core.waiting.memory import Memory
+from gateway.broker.core.waiting.spilled import Spilled
 from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Destined, Rows

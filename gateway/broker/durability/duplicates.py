@@ -23,8 +23,8 @@ from typing import ClassVar, Final, TypeAlias
 
 from twisted.logger import Logger
 
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from twisted.internet.interfaces import IReactorTime
 
 from gateway.broker.broker import Broker
-from gateway.broker.core import redelivery
-from gateway.broker.core.dispatch import Dispatched
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.delivery import redelivery
+from gateway.broker.core.delivery.dispatch import Dispatched
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.names import is_wild
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import (

@@ -13,8 +13,8 @@ from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.limits import DestinationProperties
-from gateway.broker.core.properties import to_text
+from gateway.broker.core.administered_properties import to_text
+from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.store.interface import (

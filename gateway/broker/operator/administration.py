@@ -2,8 +2,8 @@
 
 Owns the order of each operation and when it is done: a change is durable when its Deferred fires.
 What an administrator sees, :mod:`gateway.broker.operator.views` knows; how messages are given up,
-:mod:`gateway.broker.core.purging`; what a property may be,
-:mod:`gateway.broker.core.properties`.
+:mod:`gateway.broker.core.destinations.purging`; what a property may be,
+:mod:`gateway.broker.core.administered_properties`.
 
 The properties that an administrator gives override those of the settings. Where neither says
 anything, a created destination has no limits, REJECT_NEWEST, and uses the dead message queue.
@@ -17,14 +17,15 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core import ending, properties
-from gateway.broker.core.dispatch import Dispatched
-from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core import administered_properties
+from gateway.broker.core.administered_properties import PropertyRefused
+from gateway.broker.core.delivery.dispatch import Dispatched
+from gateway.broker.core.destination_properties import DestinationProperties
+from gateway.broker.core.destinations import subscription_end
+from gateway.broker.core.destinations.purging import SelectivePurge, fail_consumers, purge
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.names import check_name, is_wild
-from gateway.broker.core.properties import PropertyRefused
-from gateway.broker.core.purging import SelectivePurge, fail_consumers, purge
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.operator import views
 from gateway.broker.operator.views import (
     BrokerView,
@@ -185,7 +186,9 @@ class BrokerAdministration:
             )
         check_name(destination)
         kept, notes = _checked(destination, given)
-        physical = self._broker.create(destination, properties.over(DestinationProperties(), kept))
+        physical = self._broker.create(
+            destination, administered_properties.over(DestinationProperties(), kept)
+        )
         physical.auto_created = False
         physical.administered = kept
         self._broker.rows.store_destination(physical)
@@ -220,10 +223,12 @@ class BrokerAdministration:
                 before = (
                     {}
                     if base is not None
-                    else properties.differing(physical.properties, DestinationProperties())
+                    else administered_properties.differing(
+                        physical.properties, DestinationProperties()
+                    )
                 )
             physical.administered = {**before, **kept}
-            physical.properties = properties.over(
+            physical.properties = administered_properties.over(
                 base or DestinationProperties(), physical.administered
             )
             physical.auto_created = False
@@ -358,7 +363,7 @@ class BrokerAdministration:
             if subscription.dispatch.halted is not None and is_wild(subscription.pattern.name):
                 gone_on: Deferred[None] = Deferred()
                 gone.append(gone_on)
-                ending.go_on_without(subscription, topic, partial(gone_on.callback, None))
+                subscription_end.go_on_without(subscription, topic, partial(gone_on.callback, None))
         for each in gone:
             await each
         await self._emptied(topic, None, topic.dmq_comment)
@@ -528,6 +533,6 @@ def _checked(
     destination: Destination, given: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str]]:
     try:
-        return properties.check(destination, given)
+        return administered_properties.check(destination, given)
     except PropertyRefused as error:
         raise AdministrationRefused(str(error)) from None

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from gateway import __version__
-from gateway.broker.core import properties
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core import administered_properties
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.messaging.dead import DMQ
@@ -243,7 +243,7 @@ def destination(
         octets_out=physical.found_octets + physical.come_octets - physical.octets,
         peak_messages=physical.peak,
         peak_octets=physical.peak_octets,
-        properties=properties.values(physical.properties),
+        properties=administered_properties.values(physical.properties),
         administered=dict(physical.administered or {}),
     )
 

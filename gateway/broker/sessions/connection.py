@@ -13,11 +13,11 @@ from typing import Final
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.broker import Broker
-from gateway.broker.core.consumer import EmbeddedConsumer
-from gateway.broker.core.memory import of_consumer, of_destination, of_subscription
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.destinations.queue import PhysicalQueue, QueueBrowser
+from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.names import is_wild
-from gateway.broker.core.queue import PhysicalQueue, QueueBrowser
-from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.waiting.memory import of_consumer, of_destination, of_subscription
 from gateway.broker.journal_lines import Origin
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import Principal

@@ -18,10 +18,10 @@ from typing import ClassVar, Final
 
 from twisted.logger import Logger
 
-from gateway.broker.core.consumer import EmbeddedConsumer
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.physical import PhysicalDestination
-from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.schedule import Schedule
 from gateway.reactor.turn import Turn

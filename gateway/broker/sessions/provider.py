@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from twisted.internet.defer import Deferred, succeed
 
 from gateway.broker.broker import Broker
-from gateway.broker.core.dispatch import Dispatched
-from gateway.broker.core.queue import PhysicalQueue
+from gateway.broker.core.delivery.dispatch import Dispatched
+from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.connection import EmbeddedConnection

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.broker.broker import Broker
-from gateway.broker.core.limits import LimitBehavior
-from gateway.broker.core.memory import of_destination
+from gateway.broker.core.destination_properties import LimitBehavior
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.names import is_wild
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.waiting.memory import of_destination
 from gateway.broker.durability.duplicates import Arrivals, Before, check_id
 from gateway.broker.journal_lines import Origin
 from gateway.broker.limit_reports import LimitReports

@@ -14,9 +14,14 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer, Rejected, Transaction
+from gateway.broker.core.consumers.consumer import (
+    ConsumerOwner,
+    EmbeddedConsumer,
+    Rejected,
+    Transaction,
+)
+from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
-from gateway.broker.core.queue import PhysicalQueue
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
@@ -180,7 +185,7 @@ class EmbeddedSession(ConsumerOwner):
         self.unconfirmed: Unconfirmed | None = None
         self.transaction = self._begin()
         #: The resource of a session whose transactions are branches, and what it must not do
-        #: outside of one; see :class:`gateway.broker.core.consumer.ConsumerOwner`.
+        #: outside of one; see :class:`gateway.broker.core.consumers.consumer.ConsumerOwner`.
         self.xa_resource: XAResource | None = None
         self.gate = None
         #: For a session whose transactions are branches: called when it closes.

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from gateway.broker.core.consumer import EmbeddedConsumer, Transaction
-from gateway.broker.core.dispatch import Dispatched
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer, Transaction
+from gateway.broker.core.delivery.dispatch import Dispatched
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.physical import PhysicalDestination
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.topic import PhysicalTopic
 from gateway.broker.durability.duplicates import Arrivals, Before
 from gateway.broker.journal_lines import Origin
 from gateway.broker.journey import Confirmable

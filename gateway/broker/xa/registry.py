@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
-from gateway.broker.core.consumer import ConsumerOwner
+from gateway.broker.core.consumers.consumer import ConsumerOwner
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.schedule import Schedule
 from gateway.broker.store.interface import BranchRow, StoreError

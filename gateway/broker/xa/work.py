@@ -27,12 +27,12 @@ from typing import Final, NamedTuple
 
 from twisted.logger import Logger
 
-from gateway.broker.core.consumer import ConsumerOwner, EmbeddedConsumer
-from gateway.broker.core.dispatch import Dispatched
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.consumers.consumer import ConsumerOwner, EmbeddedConsumer
+from gateway.broker.core.delivery.dispatch import Dispatched
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds
 from gateway.broker.durability.numbering import Numbering

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, fail, succeed
 
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.durability.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.security.users import Principal

@@ -8,7 +8,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.views import DestinationView
 from gateway.broker.settings import BrokerOptions

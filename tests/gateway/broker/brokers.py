@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.broker import Broker
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.security.users import Principal

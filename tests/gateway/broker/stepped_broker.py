@@ -11,9 +11,9 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from gateway.broker.broker import Broker
-from gateway.broker.core.memory import Memory
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import LINGER
 from gateway.broker.durability.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules

@@ -10,8 +10,8 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.operator.views import DestinationView
 from gateway.broker.settings import BrokerOptions

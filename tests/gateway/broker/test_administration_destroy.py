@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.limits import DestinationProperties
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.destination_properties import DestinationProperties
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.settings import BrokerOptions

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from twisted.internet.interfaces import IDelayedCall
 
-from gateway.broker.core.limits import DestinationProperties
-from gateway.broker.core.purging import EXAMINED, SLICE
+from gateway.broker.core.destination_properties import DestinationProperties
+from gateway.broker.core.destinations.purging import EXAMINED, SLICE
 from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic

@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.broker.core.backlog import Backlog
-from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.waiting.backlog import Backlog
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
 

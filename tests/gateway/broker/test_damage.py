@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.store.interface import StoreDamaged
 from gateway.messaging.dead import DMQ

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.dispatch import MOST_IN_A_TURN
-from gateway.broker.core.memory import OVERHEAD, Memory
-from gateway.broker.core.purging import purge
+from gateway.broker.core.delivery.dispatch import MOST_IN_A_TURN
+from gateway.broker.core.destinations.purging import purge
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message

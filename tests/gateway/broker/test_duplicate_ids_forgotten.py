@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.broker.core.purging import purge
+from gateway.broker.core.destinations.purging import purge
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.provider import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core.expiries import Expiries
+from gateway.broker.core.waiting.expiries import Expiries
 
 _entries = st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(1, 1 << 62))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import MOST_WAITING, RETRY
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DMQ, DeadReason

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.core.dispatch import Dispatch
-from gateway.broker.core.queue import PhysicalQueue
-from gateway.broker.core.subscription import TopicSubscription
-from gateway.broker.core.topic import PhysicalTopic
+from gateway.broker.core.delivery.dispatch import Dispatch
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.housekeeping import SWEPT
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Kind, Queue, Topic

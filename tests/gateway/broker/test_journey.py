@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.broker.core.limits import LimitBehavior
+from gateway.broker.core.destination_properties import LimitBehavior
 from gateway.broker.settings import BrokerOptions
 from gateway.journal.journal import Journal
 from gateway.journal.lines import Lines

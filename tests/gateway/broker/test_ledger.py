@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core.ledger import CumulativeLedger, Ledger
+from gateway.broker.core.consumers.ledger import CumulativeLedger, Ledger
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import UnknownDelivery
 from gateway.messaging.inflight import InFlight

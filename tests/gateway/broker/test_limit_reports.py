@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from twisted.logger import formatEvent
 
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.limit_reports import NAMED
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic

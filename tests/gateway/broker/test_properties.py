@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core import properties
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core import administered_properties
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Queue
 from gateway.messaging.redelivery import RedeliveryPolicy
 
@@ -36,10 +36,15 @@ ANY = st.builds(
 def test_what_differs_makes_the_one_of_the_other(
     ours: DestinationProperties, base: DestinationProperties
 ) -> None:
-    differing = properties.differing(ours, base)
-    assert properties.over(base, properties.from_text(properties.to_text(differing))) == ours
-    checked, notes = properties.check(Queue("q"), differing)
-    assert (properties.over(base, checked), notes) == (ours, [])
+    differing = administered_properties.differing(ours, base)
+    assert (
+        administered_properties.over(
+            base, administered_properties.from_text(administered_properties.to_text(differing))
+        )
+        == ours
+    )
+    checked, notes = administered_properties.check(Queue("q"), differing)
+    assert (administered_properties.over(base, checked), notes) == (ours, [])
 
 
 def test_sizes_are_kept_as_they_are_read_best() -> None:
@@ -49,7 +54,7 @@ def test_sizes_are_kept_as_they_are_read_best() -> None:
         "useDMQ": "FALSE",
         "limitBehavior": "reject_newest",
     }
-    kept, _ = properties.check(Queue("q"), given)
+    kept, _ = administered_properties.check(Queue("q"), given)
     assert kept == {
         "maxTotalMsgBytes": "10m",
         "maxBytesPerMsg": "5000",
@@ -61,11 +66,13 @@ def test_sizes_are_kept_as_they_are_read_best() -> None:
 @pytest.mark.parametrize("text", ["maxNumMsgs=many", "nothing=1", "maxNumMsgs"])
 def test_text_that_makes_no_sense_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=text.partition("=")[0]):
-        properties.over(DestinationProperties(), properties.from_text(text))
+        administered_properties.over(
+            DestinationProperties(), administered_properties.from_text(text)
+        )
 
 
 def test_every_property_of_the_original_is_known() -> None:
-    known = {*properties.NAMES, *properties.IGNORED}
+    known = {*administered_properties.NAMES, *administered_properties.IGNORED}
     assert known >= {
         "maxNumMsgs",
         "maxBytesPerMsg",

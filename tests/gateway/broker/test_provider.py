@@ -13,7 +13,7 @@ import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import (

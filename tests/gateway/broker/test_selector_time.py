@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.schedule import SLICE
 from gateway.broker.selector_time import SelectorTime
 from gateway.messaging.destination import Destination, Queue, Topic

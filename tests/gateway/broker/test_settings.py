@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.settings import DMQ_PROPERTIES, SETTINGS, BrokerOptions, broker_options
 from gateway.instance.settings import read
 from gateway.messaging.dead import DMQ

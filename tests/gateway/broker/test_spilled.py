@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core.spilled import Spilled
+from gateway.broker.core.waiting.spilled import Spilled
 
 _TOPICS: Final[tuple[Any, ...]] = ("first", "second")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.core.limits import DestinationProperties
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.destination_properties import DestinationProperties
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessagingError

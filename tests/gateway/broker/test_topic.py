@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, MessageRejected

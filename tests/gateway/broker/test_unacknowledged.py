@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.message import Message

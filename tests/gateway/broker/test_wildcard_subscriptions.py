@@ -60,7 +60,7 @@ def test_each_topic_is_looked_at_once_when_many_end_and_few_in_each_turn(
     inboxes = [stepped.consume(connection.session(Mode.AUTO), SHOP) for _ in range(50)]
     stepped.send_each([text(Topic(f"shop.{number}"), "x") for number in range(TOPICS)], sender)
     assert {len(inbox.messages) for inbox in inboxes} == {TOPICS}
-    monkeypatch.setattr("gateway.broker.core.topic.LOOKED_AT", 1000)
+    monkeypatch.setattr("gateway.broker.core.destinations.topic.LOOKED_AT", 1000)
     looks = counted(monkeypatch, Housekeeping, "reap_later")
     connection.close()
     assert looks() == 0, "the connection that ends waits for no topic"

@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.settings import BrokerOptions
 from gateway.broker.xa.administration import BranchAdministration
 from gateway.messaging.destination import Destination, Queue, Topic

@@ -13,7 +13,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.memory import OVERHEAD, Memory
+from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.store.interface import StoreDamaged, StoreError
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import ConsumerSpec, Flags, Vote

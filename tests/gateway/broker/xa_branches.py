@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.limits import DestinationProperties, LimitBehavior
+from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import XAError

@@ -20,12 +20,12 @@ from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.consumer import EmbeddedConsumer, QueueOrSubscription
-from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.pace import Pace
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubscription
+from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.delivery.pace import Pace
 from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.waiting.backlog import Backlog
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped

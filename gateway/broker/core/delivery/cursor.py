@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gateway.broker.core.backlog import Backlog
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.consumer import EmbeddedConsumer
-from gateway.broker.core.lane import BEYOND, PriorityLane
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.waiting.backlog import Backlog
+from gateway.broker.core.waiting.lane import BEYOND, PriorityLane
 from gateway.messaging.message import Message
 
 #: Octets that are read from the store at once.

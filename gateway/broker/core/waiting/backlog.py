@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from gateway.broker.core.expiries import Expiries
-from gateway.broker.core.lane import BEYOND, PriorityLane, seq_of
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.waiting.expiries import Expiries
+from gateway.broker.core.waiting.lane import BEYOND, PriorityLane, seq_of
+from gateway.broker.core.waiting.memory import Memory
 from gateway.messaging.message import OVERHEAD, Message
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
-from gateway.broker.core import redelivery
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.consumer import EmbeddedConsumer
-from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.dispatch import Dispatch
-from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.delivery import redelivery
+from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.delivery.dispatch import Dispatch
+from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason

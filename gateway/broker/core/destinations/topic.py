@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Final
 
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.limits import DestinationProperties
+from gateway.broker.core.destination_properties import DestinationProperties
+from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.names import Pattern
 from gateway.broker.core.physical import Accepted, PhysicalDestination
-from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.schedule import Schedule
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from gateway.broker.core.dispatch import Dispatched
+from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message

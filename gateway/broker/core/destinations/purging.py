@@ -14,8 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from gateway.broker.core.cursor import Cursor
-from gateway.broker.core.dispatch import Dispatched
+from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import Message

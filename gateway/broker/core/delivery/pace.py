@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.broker.core.backlog import Backlog
-from gateway.broker.core.memory import Memory
+from gateway.broker.core.waiting.backlog import Backlog
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.schedule import Schedule
 from gateway.reactor.turn import Turn
 

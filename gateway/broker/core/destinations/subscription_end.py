@@ -13,10 +13,10 @@ from typing import Final
 
 from twisted.logger import Logger
 
+from gateway.broker.core.destinations.purging import SelectivePurge, purge
+from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.names import is_wild
 from gateway.broker.core.physical import PhysicalDestination
-from gateway.broker.core.purging import SelectivePurge, purge
-from gateway.broker.core.subscription import TopicSubscription
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped

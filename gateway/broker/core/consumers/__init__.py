@@ -1,0 +1,1 @@
+"""Consumers of the embedded broker, and what each has outstanding."""

@@ -1,0 +1,1 @@
+"""Waiting messages are handed to consumers, and delivered again."""

@@ -1,0 +1,1 @@
+"""Queues, topics and subscriptions, and how each ends."""

@@ -1,0 +1,1 @@
+"""Messages that wait: their order, and the memory that they take."""
