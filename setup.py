@@ -27,9 +27,12 @@ PURE = "STOMP_GATEWAY_PURE"
 #: decorators of Twisted or below those (transports, turns), and errors, which pure modules derive
 #: theirs from.
 MODULES = [
+    "gateway/broker/arrivals/numbering.py",
     "gateway/broker/core/changes.py",
     "gateway/broker/core/consumers/consumer.py",
     "gateway/broker/core/consumers/ledger.py",
+    "gateway/broker/core/consumers/origin.py",
+    "gateway/broker/core/consumers/unacknowledged.py",
     "gateway/broker/core/delivery/cursor.py",
     "gateway/broker/core/delivery/dispatch.py",
     "gateway/broker/core/delivery/pace.py",
@@ -45,10 +48,9 @@ MODULES = [
     "gateway/broker/core/waiting/memory.py",
     "gateway/broker/durability/batch.py",
     "gateway/broker/durability/commit.py",
-    "gateway/broker/durability/numbering.py",
     "gateway/broker/durability/rows.py",
-    "gateway/broker/journal_lines.py",
-    "gateway/broker/journey.py",
+    "gateway/broker/journal/journal_lines.py",
+    "gateway/broker/journal/journey.py",
     "gateway/broker/sessions/connection.py",
     "gateway/broker/sessions/flow.py",
     "gateway/broker/sessions/routing.py",

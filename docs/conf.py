@@ -34,7 +34,7 @@ def settings_page() -> str:
     from bridge.config import settings as bridge
     from bridge.providers.jms import java_command as jms
     from gateway.admin.service import settings as admin
-    from gateway.broker import settings as broker
+    from gateway.broker.properties import settings as broker
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general
     from gateway.journal import journal

@@ -37,7 +37,7 @@ from gateway.bridges import (
     refusals,
     unlisted,
 )
-from gateway.broker import settings as broker_settings
+from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessError, AccessRules
 from gateway.broker.security.logins import Logins
 from gateway.broker.security.passcodes import Passcodes

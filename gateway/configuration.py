@@ -15,10 +15,10 @@ from bridge.config import settings as bridge_settings
 from bridge.providers.jms.java_command import SETTINGS as JAVA_SETTINGS
 from gateway import __version__
 from gateway.admin.service import settings as admin_settings
-from gateway.broker import settings as broker_settings
+from gateway.broker.properties import settings as broker_settings
+from gateway.broker.properties.settings import BrokerOptions, broker_options
 from gateway.broker.security.access import DEFAULT_RULES, AccessError
 from gateway.broker.security.users import UsersError, make_first_users
-from gateway.broker.settings import BrokerOptions, broker_options
 from gateway.exit_codes import StartRefused
 from gateway.instance import passfile, settings_general
 from gateway.instance.layout import Layout, LayoutError, make_directory, replace

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker import settings as broker_settings
 from gateway.broker.broker import Broker
 from gateway.broker.core.waiting.memory import Memory
-from gateway.broker.durability.recovery import open_broker
-from gateway.broker.journey import Journey
+from gateway.broker.journal.journey import Journey
+from gateway.broker.properties import settings as broker_settings
+from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Users
 from gateway.broker.sessions.provider import EmbeddedProvider

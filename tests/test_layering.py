@@ -188,19 +188,24 @@ def ours(target: str) -> bool:
     return target.split(".")[0] in PACKAGES
 
 
-def circles(sources: Mapping[str, tuple[str, bool]]) -> set[frozenset[str]]:
+def circles(sources: Mapping[str, tuple[str, bool]], packages: bool = False) -> set[frozenset[str]]:
     """Return the sets of modules of which each imports, directly or through others, every other
     one.
 
     :param sources: by the name of a module its source, and whether it is a package.
+    :param packages: return such sets of packages.
     """
+
+    def place(module: str) -> str:
+        return module.rpartition(".")[0] if packages and not sources[module][1] else module
+
     graph: networkx.DiGraph[str] = networkx.DiGraph()
     for module, (source, is_package) in sources.items():
         for _, target in imported(module, source, is_package):
             while target and target not in sources:
                 target = target.rpartition(".")[0]
-            if target not in ("", module):
-                graph.add_edge(module, target)
+            if target and place(target) != place(module):
+                graph.add_edge(place(module), place(target))
     return {
         frozenset(found)
         for found in networkx.strongly_connected_components(graph)
@@ -284,6 +289,19 @@ def test_no_circle_of_modules_is_new() -> None:
     }
 
 
+def test_the_brokers_packages_stand_above_what_they_import() -> None:
+    """Whoever reads one needs only those below it."""
+    sources = {
+        name: (source, is_package)
+        for name, source, is_package in modules()
+        if within(name, "gateway.broker")
+    }
+    # The store opens itself by its own checks.
+    assert circles(sources, packages=True) == {
+        frozenset({"gateway.broker.store", "gateway.broker.store.integrity"})
+    }
+
+
 def test_a_circle_is_found() -> None:
     sources = {
         "bridge": ("", True),
@@ -296,6 +314,19 @@ def test_a_circle_is_found() -> None:
         "bridge.d": ("from bridge import a", False),
     }
     assert circles(sources) == {frozenset({"bridge.a", "bridge.b", "bridge.c"})}
+
+
+def test_a_circle_of_packages_is_found() -> None:
+    sources = {
+        "bridge": ("", True),
+        "bridge.a": ("from bridge.b.c import C", False),
+        "bridge.b": ("", True),
+        "bridge.b.c": ("", False),
+        "bridge.b.d": ("from bridge.e import E", False),
+        "bridge.e": ("", False),
+    }
+    assert circles(sources) == set()
+    assert circles(sources, packages=True) == {frozenset({"bridge", "bridge.b"})}
 
 
 def test_names_say_what_a_thing_is() -> None:

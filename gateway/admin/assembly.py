@@ -33,12 +33,12 @@ from gateway.admin.service.metrics import (
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
 from gateway.bridges import StompBridge
-from gateway.broker import settings as broker_settings
 from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.operator.xa_administration import BranchAdministration
+from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Users
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.xa.administration import BranchAdministration
 from gateway.configuration import Configuration
 from gateway.exit_codes import StartRefused
 from gateway.instance import settings_general

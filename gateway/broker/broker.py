@@ -13,29 +13,27 @@ from functools import partial
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from gateway.broker.core import administered_properties
+from gateway.broker.arrivals.duplicates import DuplicateIds
+from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.destination_properties import DestinationProperties
+from gateway.broker.core.consumers.unacknowledged import Unacknowledged
+from gateway.broker.core.dead_letters import DeadLetters
 from gateway.broker.core.destinations import subscription_end
 from gateway.broker.core.destinations.purging import fail_consumers, purge
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
-from gateway.broker.core.names import check_name, is_wild
+from gateway.broker.core.limit_reports import LimitReports, UseReports
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
-from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.durability.duplicates import DuplicateIds
-from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
-from gateway.broker.journey import Journey
-from gateway.broker.limit_reports import LimitReports, UseReports
-from gateway.broker.schedule import Schedule
-from gateway.broker.selector_time import SelectorTime
-from gateway.broker.sessions.flow import Unacknowledged
-from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
+from gateway.broker.journal.journey import Journey
+from gateway.broker.properties import administered_properties
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.names import check_name, is_wild
+from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.store.interface import (
     DestinationRow,
     Store,
@@ -44,6 +42,8 @@ from gateway.broker.store.interface import (
     StoreFailed,
     SubscriptionRow,
 )
+from gateway.broker.timing.schedule import Schedule
+from gateway.broker.timing.selector_time import SelectorTime
 from gateway.broker.xa.registry import Branches
 from gateway.broker.xa.work import BranchWork
 from gateway.messaging.dead import DMQ
@@ -56,7 +56,7 @@ from gateway.reactor.turn import Turn
 class Broker:
     """Queues, topics, durable subscriptions, and the messages in them.
 
-    Made by :func:`gateway.broker.durability.recovery.open_broker`.
+    Made by :func:`gateway.broker.recovery.open_broker`.
 
     :param clock: the reactor.
     :param store: opened.

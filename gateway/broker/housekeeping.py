@@ -12,10 +12,10 @@ from typing import Final
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.core.limit_reports import UseReports
 from gateway.broker.durability.rows import Destined
-from gateway.broker.limit_reports import UseReports
-from gateway.broker.schedule import Schedule
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Destination
 from gateway.reactor.turn import Turn
 

@@ -18,8 +18,8 @@ from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories
 from bridge.dead.chain import DeadMessage, DeadMessageQueues
 from bridge.providers.jms.java_command import JavaOptions
-from gateway.broker.core.destination_properties import DestinationProperties
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import ClientIdInUse, MessagingError

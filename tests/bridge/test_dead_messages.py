@@ -12,7 +12,7 @@ from bridge.config import model
 from bridge.config.model import BUILT_IN_DMQ_NAME, Dmq
 from bridge.connections.connections import ConnectionKind
 from bridge.dead.chain import NotBuried
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ as BROKERS_DMQ
 from gateway.messaging.dead import BridgeDeadReason

@@ -19,7 +19,7 @@ from bridge.connections.connections import ConnectionKind
 from bridge.connections.factories import GROUP
 from bridge.dead.chain import NotBuried
 from bridge.providers.jms.failures import JavaMissing
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.messaging import dead
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.envelope import decode

@@ -31,7 +31,7 @@ from bridge.link.status import BridgeState, LinkState, WrongState
 from bridge.manager import STOP_S
 from bridge.providers.jms.java_command import SETTINGS as JAVA_SETTINGS
 from bridge.xa.log.opening import TransactionProperties, open_coordinator
-from gateway.broker.xa.resource import EmbeddedXAResource
+from gateway.broker.sessions.xa_resource import EmbeddedXAResource
 from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction
 from gateway.instance.settings import Settings, SettingsError, read

@@ -19,10 +19,10 @@ from twisted.internet import reactor as installed
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from gateway.broker.durability.recovery import open_broker
+from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.instance import crashpoints
 from gateway.messaging.destination import Queue

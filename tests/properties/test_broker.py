@@ -27,17 +27,17 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.waiting.backlog import Backlog
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import LINGER
-from gateway.broker.durability.recovery import open_broker
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.settings import BrokerOptions
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, MessagingError

@@ -41,7 +41,7 @@ from typing import Final, cast
 from bridge.xa import xids
 from gateway.admin.service.requests import AdminRequest, LongList, Refused, Routes, plain
 from gateway.broker.operator.administration import BrokerAdministration
-from gateway.broker.xa.administration import BranchAdministration, BranchView
+from gateway.broker.operator.xa_administration import BranchAdministration, BranchView
 from gateway.messaging.provider import Xid
 
 _TYPES: Final = {"q": "queue", "t": "topic"}

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubscription
+from gateway.broker.core.dead_letters import DeadLetters
+from gateway.broker.core.limit_reports import LimitReports
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.core.waiting.spilled import Spilled
-from gateway.broker.dead_letters import DeadLetters
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Destined, Rows
-from gateway.broker.limit_reports import LimitReports
-from gateway.broker.schedule import Schedule
-from gateway.broker.selector_time import SelectorTime
+from gateway.broker.timing.schedule import Schedule
+from gateway.broker.timing.selector_time import SelectorTime
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.message import Message
 from gateway.reactor.turn import Turn

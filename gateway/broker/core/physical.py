@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import Source
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message

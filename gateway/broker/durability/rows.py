@@ -13,10 +13,10 @@ from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
 
-from gateway.broker.core.administered_properties import to_text
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.properties.administered_properties import to_text
+from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.broker.store.interface import (
     DestinationRow,
     Row,

@@ -3,7 +3,7 @@
 Owns the order of each operation and when it is done: a change is durable when its Deferred fires.
 What an administrator sees, :mod:`gateway.broker.operator.views` knows; how messages are given up,
 :mod:`gateway.broker.core.destinations.purging`; what a property may be,
-:mod:`gateway.broker.core.administered_properties`.
+:mod:`gateway.broker.properties.administered_properties`.
 
 The properties that an administrator gives override those of the settings. Where neither says
 anything, a created destination has no limits, REJECT_NEWEST, and uses the dead message queue.
@@ -17,15 +17,11 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core import administered_properties
-from gateway.broker.core.administered_properties import PropertyRefused
 from gateway.broker.core.delivery.dispatch import Dispatched
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.destinations import subscription_end
 from gateway.broker.core.destinations.purging import SelectivePurge, fail_consumers, purge
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.core.names import check_name, is_wild
 from gateway.broker.operator import views
 from gateway.broker.operator.views import (
     BrokerView,
@@ -34,6 +30,10 @@ from gateway.broker.operator.views import (
     DestinationView,
     DurableView,
 )
+from gateway.broker.properties import administered_properties
+from gateway.broker.properties.administered_properties import PropertyRefused
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.names import check_name, is_wild
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.sessions.session import when_durable
 from gateway.messaging.dead import DMQ

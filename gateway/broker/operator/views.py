@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from gateway import __version__
-from gateway.broker.core import administered_properties
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.properties import administered_properties
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.messaging.dead import DMQ

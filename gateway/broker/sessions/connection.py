@@ -14,17 +14,17 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.broker import Broker
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.queue import PhysicalQueue, QueueBrowser
 from gateway.broker.core.destinations.subscription import TopicSubscription
-from gateway.broker.core.names import is_wild
 from gateway.broker.core.waiting.memory import of_consumer, of_destination, of_subscription
-from gateway.broker.journal_lines import Origin
+from gateway.broker.properties.names import is_wild
+from gateway.broker.properties.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.sessions.session import EmbeddedSession, when_durable
-from gateway.broker.settings import SELECTOR_COST, SELECTORS_COST
-from gateway.broker.xa.resource import EmbeddedXAResource
+from gateway.broker.sessions.xa_resource import EmbeddedXAResource
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,

@@ -1,36 +1,25 @@
-"""Flow control: senders and consumers that are held back.
+"""Flow control: what holds a sender back.
 
-A sender is held back by destinations at their limits, a crowded or full disk, full memory, and
-consumers that it outruns.
+That is destinations at their limits, a crowded or full disk, full memory, and consumers that it
+outruns.
 
-A consumer gets more while what it has not acknowledged is less than what is left for all consumers.
-So one that acknowledges nothing cannot have more than half, and there is always some left for the
-others. A consumer that has nothing gets a message in any case, however large.
-
-Owns who is held back, when to look again, and what the log says. What a consumer has is its own to
-count.
+Owns which of them hold one sender back, and when to look again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final
 
-from twisted.logger import Logger
-
-from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.schedule import Schedule
+from gateway.broker.timing.schedule import Schedule
 from gateway.reactor.turn import Turn
 
-#: Milliseconds between two looks at those who are held back: memory is counted at each message, and
-#: does not tell.
+#: Milliseconds between two looks at memory: it is counted at each message, and does not tell.
 _MOMENT_MS: Final = 50
-#: Milliseconds between two lines of the log.
-_REPORT_MS: Final = 60_000
 
 
 class Backpressure:
@@ -135,60 +124,3 @@ class Backpressure:
         self.blocked.clear()
         self._resume.clear()
         self._closed = True
-
-
-class Unacknowledged:
-    """The consumers of one broker that are held back."""
-
-    _log: ClassVar = Logger(namespace="gateway.broker")
-
-    def __init__(self, memory: Memory, schedule: Schedule) -> None:
-        self._memory: Final = memory
-        self._schedule: Final = schedule
-        self.held_back: Final[dict[EmbeddedConsumer, None]] = {}
-        self._looking = False
-        self._quiet = False
-
-    def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
-        """Whether there is memory for more deliveries.
-
-        If there is not, the consumer gets them later.
-        """
-        if consumer.unsettled < self._memory.left():
-            return True
-        if consumer not in self.held_back:
-            self.held_back[consumer] = None
-            self._report(consumer)
-            if not self._looking:
-                self._looking = True
-                self._schedule.after(_MOMENT_MS, self._look)
-        return False
-
-    def _look(self) -> None:
-        left = self._memory.left()
-        for consumer in [each for each in self.held_back if each.closed or each.unsettled < left]:
-            del self.held_back[consumer]
-            consumer.source.wake()
-        self._looking = bool(self.held_back)
-        if self._looking:
-            self._schedule.after(_MOMENT_MS, self._look)
-
-    def _report(self, consumer: EmbeddedConsumer) -> None:
-        if self._quiet:
-            return
-        self._quiet = True
-        self._schedule.after(_REPORT_MS, self._speak_again)
-        origin, spec = consumer.origin, consumer.spec
-        self._log.warn(
-            "subscription '{name}' of user '{user}' from {address} has not acknowledged {count} messages of {source}, {octets} bytes in memory, "
-            "and there is no room for more; it gets no more until it acknowledges some or others do (imq.memory.unacknowledged)",
-            name=spec.durable_name or spec.name,
-            user=origin.user,
-            address=origin.address or "this process",
-            count=consumer.outstanding,
-            source=str(consumer.source),
-            octets=consumer.unsettled,
-        )
-
-    def _speak_again(self) -> None:
-        self._quiet = False

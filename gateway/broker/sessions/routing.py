@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from gateway.broker.arrivals.duplicates import Arrivals, Before, check_id
 from gateway.broker.broker import Broker
-from gateway.broker.core.destination_properties import LimitBehavior
+from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.core.names import is_wild
+from gateway.broker.core.limit_reports import LimitReports
 from gateway.broker.core.waiting.memory import of_destination
-from gateway.broker.durability.duplicates import Arrivals, Before, check_id
-from gateway.broker.journal_lines import Origin
-from gateway.broker.limit_reports import LimitReports
+from gateway.broker.properties.destination_properties import LimitBehavior
+from gateway.broker.properties.names import is_wild
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
 from gateway.messaging.destination import Destination, Kind
@@ -74,7 +74,7 @@ class Routing:
 
         Messages whose duplicate ids are known are left out, see :attr:`repeats`.
 
-        :param before: see :meth:`~gateway.broker.durability.duplicates.DuplicateIds.sift`.
+        :param before: see :meth:`~gateway.broker.arrivals.duplicates.DuplicateIds.sift`.
         :raises MessageRejected: for the first that may not be sent.
         """
         if self._epoch != self._rules.epoch:

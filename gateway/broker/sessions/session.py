@@ -23,7 +23,7 @@ from gateway.broker.core.consumers.consumer import (
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.journey import Unconfirmed
+from gateway.broker.journal.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from gateway.broker.arrivals.duplicates import Arrivals, Before
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer, Transaction
+from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.physical import PhysicalDestination
-from gateway.broker.durability.duplicates import Arrivals, Before
-from gateway.broker.journal_lines import Origin
-from gateway.broker.journey import Confirmable
+from gateway.broker.journal.journey import Confirmable
 from gateway.broker.store.interface import BranchRow, IndexRow, StoreError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Xid

@@ -4,7 +4,7 @@ It knows which call is allowed when, and X/Open's answer to one that is not.
 
 Owns the registry, the states, the time-outs. What a call does to messages is
 :mod:`gateway.broker.xa.work`'s, which session is associated with what is
-:mod:`gateway.broker.xa.resource`'s.
+:mod:`gateway.broker.sessions.xa_resource`'s.
 
 Calls for one branch run one after the other. A full disk
 refuses to prepare a branch that has sent something, which is a rollback, and delays a commit in one
@@ -22,8 +22,8 @@ from twisted.logger import Logger
 
 from gateway.broker.core.consumers.consumer import ConsumerOwner
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.schedule import Schedule
 from gateway.broker.store.interface import BranchRow, StoreError
+from gateway.broker.timing.schedule import Schedule
 from gateway.broker.xa.branch import Branch, BranchSession, Part, State
 from gateway.broker.xa.work import BranchWork, Told, give_up
 from gateway.messaging.errors import MessagingError, XAError

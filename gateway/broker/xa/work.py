@@ -27,6 +27,8 @@ from typing import Final, NamedTuple
 
 from twisted.logger import Logger
 
+from gateway.broker.arrivals.duplicates import Arrivals, Before, DuplicateIds
+from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.consumers.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
@@ -34,11 +36,9 @@ from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.durability.duplicates import Arrivals, Before, DuplicateIds
-from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows
-from gateway.broker.journey import Journey
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.journal.journey import Journey
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import (
     Branch,

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Final
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, fail, succeed
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.durability.recovery import open_broker
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import Store, StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore

@@ -24,8 +24,8 @@ from gateway.admin.service.message_resources import QueueMessages
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import AdminOptions
 from gateway.broker.operator.administration import BrokerAdministration
-from gateway.broker.settings import BrokerOptions
-from gateway.broker.xa.administration import BranchAdministration
+from gateway.broker.operator.xa_administration import BranchAdministration
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.instance.listening import server_endpoint
 from gateway.instance.portmapper import PortMapper
 from gateway.journal.journal import JournalStanding

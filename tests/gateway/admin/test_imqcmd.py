@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThread
 from gateway import __version__
 from gateway.admin.cli import imqcmd
 from gateway.admin.cli.help_texts import INSTEAD
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.views import DestinationView
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from tests.gateway.broker.stepped_broker import Stepped
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.broker import Broker
 from gateway.broker.core.waiting.memory import Memory
-from gateway.broker.durability.recovery import open_broker
+from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore

@@ -15,10 +15,10 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import LINGER
-from gateway.broker.durability.recovery import open_broker
+from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.settings import BrokerOptions
 from gateway.broker.store.interface import StoreError
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError

@@ -10,11 +10,11 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
 from gateway.broker.operator.views import DestinationView
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import (

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import (
     DurableInUse,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from twisted.internet.interfaces import IDelayedCall
 
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.destinations.purging import EXAMINED, SLICE
 from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Message

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.settings import DMQ_PROPERTIES, BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Queue, Topic

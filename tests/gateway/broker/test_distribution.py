@@ -12,7 +12,7 @@ import pytest
 from gateway.broker.core.delivery.dispatch import MOST_IN_A_TURN
 from gateway.broker.core.destinations.purging import purge
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode, Session

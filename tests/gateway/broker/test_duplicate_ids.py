@@ -9,8 +9,8 @@ import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import InvalidDuplicateId, MessageRejected

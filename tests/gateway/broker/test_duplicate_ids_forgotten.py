@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.broker.core.destinations.purging import purge
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.provider import Session
 from tests.gateway.broker.duplicate_ids import Q, bearing, rest

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import MOST_WAITING, RETRY
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, StorageFailed, XAError

@@ -16,7 +16,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.housekeeping import SWEPT
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.brokers import Inbox

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.broker.core.destination_properties import LimitBehavior
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.journal.journal import Journal
 from gateway.journal.lines import Lines
 from gateway.journal.schema import HEAD, Level

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from twisted.logger import formatEvent
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.limit_reports import NAMED
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.core.limit_reports import NAMED
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import MessageRejected
 from gateway.messaging.provider import Mode, Session

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.messaging.redelivery import RedeliveryPolicy
 
 NUMBERS = st.integers(-1, 2**40)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.core.waiting.memory import Memory, of_consumer, of_destination, of_subscription
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import MessageRejected, NoRoom
 from gateway.messaging.provider import Connection, ConsumerSpec, Credentials, Mode

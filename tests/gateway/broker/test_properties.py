@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core import administered_properties
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties import administered_properties
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.messaging.destination import Queue
 from gateway.messaging.redelivery import RedeliveryPolicy
 

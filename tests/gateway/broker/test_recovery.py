@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.arrivals.numbering import RESERVE
 from gateway.broker.core.destinations.purging import purge
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.durability.batch import REMOVED
-from gateway.broker.durability.numbering import RESERVE
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import (
     DestinationRow,
     RedeliveryRow,

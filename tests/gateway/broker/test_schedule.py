@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from gateway.broker.schedule import Schedule
+from gateway.broker.timing.schedule import Schedule
 from gateway.reactor.turn import Turn
 
 

@@ -10,8 +10,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
-from gateway.broker.schedule import SLICE
-from gateway.broker.selector_time import SelectorTime
+from gateway.broker.timing.schedule import SLICE
+from gateway.broker.timing.selector_time import SelectorTime
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode

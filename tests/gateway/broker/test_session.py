@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.core.destinations.purging import purge
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.errors import (

@@ -6,8 +6,13 @@ import re
 
 import pytest
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.settings import DMQ_PROPERTIES, SETTINGS, BrokerOptions, broker_options
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import (
+    DMQ_PROPERTIES,
+    SETTINGS,
+    BrokerOptions,
+    broker_options,
+)
 from gateway.instance.settings import read
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Queue, Topic

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import InvalidDestination, MessagingError
 from gateway.messaging.provider import Connection, Mode, Session

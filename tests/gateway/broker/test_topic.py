@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, MessageRejected
 from gateway.messaging.provider import Mode

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Credentials, Mode, Vote

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.broker.housekeeping import Housekeeping
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.security.access import AccessRules
-from gateway.broker.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.brokers import text

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker.core.names import Pattern, is_wild
+from gateway.broker.properties.names import Pattern, is_wild
 
 LEVELS = st.sampled_from(["a", "b", "ab", "", "*", ">", "a*", ">>", "é"])
 NAMES = st.lists(LEVELS, min_size=1, max_size=5).map(".".join)

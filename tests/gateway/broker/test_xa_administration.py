@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.operator.administration import AdministrationRefused
-from gateway.broker.xa.administration import BranchAdministration
+from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.messaging.provider import ConsumerSpec
 from tests.gateway.broker.administration import administration, outcome
 from tests.gateway.broker.stepped_broker import Stepped, texts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.errors import MessageRejected, TransactionTooLarge, XAError
 from gateway.messaging.provider import Flags
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts

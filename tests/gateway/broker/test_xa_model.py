@@ -25,8 +25,8 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
-from gateway.broker.settings import BrokerOptions
-from gateway.broker.xa.administration import BranchAdministration
+from gateway.broker.operator.xa_administration import BranchAdministration
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue, Topic
 from gateway.messaging.errors import XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, XASession, Xid

@@ -16,8 +16,8 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from twisted.logger import Logger
 
 from gateway.broker.core.consumers.ledger import CumulativeLedger, Ledger
+from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.waiting.memory import Memory
-from gateway.broker.journal_lines import Origin
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import (
     MessagingError,

@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.broker.core.waiting.backlog import Backlog
 from gateway.broker.core.waiting.memory import Memory
-from gateway.broker.schedule import Schedule
+from gateway.broker.timing.schedule import Schedule
 from gateway.reactor.turn import Turn
 
 #: The parts of a backlog's share of memory at which senders are slowed, and let go.

@@ -11,9 +11,9 @@ from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.delivery import redelivery
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.delivery.dispatch import Dispatch
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.durability.rows import BLOCK
+from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped, TooManyConsumers

@@ -4,7 +4,7 @@ Owns which messages it accepts, and which rows of the store it still needs. A du
 outlives its consumers.
 
 Its selector is asked about each message that arrives. Where there is no time for that
-(:mod:`gateway.broker.selector_time`), the message waits here as if it was wanted, stored and counted.
+(:mod:`gateway.broker.timing.selector_time`), the message waits here as if it was wanted, stored and counted.
 The selector is asked later, in any case before the message is delivered, and what is not wanted
 goes. A process that ends between leaves such messages behind; so the selector is asked again about
 all that a durable subscription had at the start.
@@ -26,12 +26,12 @@ from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.delivery import redelivery
 from gateway.broker.core.delivery.dispatch import Dispatch
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.destinations.purging import SelectivePurge
-from gateway.broker.core.names import is_wild
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.lane import BEYOND
 from gateway.broker.core.waiting.spilled import Spilled
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.names import is_wild
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message

@@ -15,9 +15,9 @@ from twisted.logger import Logger
 
 from gateway.broker.core.destinations.purging import SelectivePurge, purge
 from gateway.broker.core.destinations.subscription import TopicSubscription
-from gateway.broker.core.names import is_wild
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.durability.rows import BLOCK
+from gateway.broker.properties.names import is_wild
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message

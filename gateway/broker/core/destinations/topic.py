@@ -7,11 +7,11 @@ from itertools import chain
 from typing import Final
 
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.destination_properties import DestinationProperties
 from gateway.broker.core.destinations.subscription import TopicSubscription
-from gateway.broker.core.names import Pattern
 from gateway.broker.core.physical import Accepted, PhysicalDestination
-from gateway.broker.schedule import Schedule
+from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.names import Pattern
+from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message

@@ -15,10 +15,10 @@ from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.core.names import is_wild
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.batch import REMOVED
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.names import is_wild
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import (
     DestinationRow,
     IndexRow,

@@ -9,7 +9,7 @@ from typing import ClassVar
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from gateway.broker.schedule import SLICE
+from gateway.broker.timing.schedule import SLICE
 from gateway.reactor.turn import Turn
 
 

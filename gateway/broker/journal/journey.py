@@ -2,7 +2,7 @@
 
 Owns which steps there are, whose each is, and when it is told: what the store is to do for it is
 told when that is durable. The others have one line of code for a step, which does nothing where
-``Broker.journey`` is None. How it becomes a line is :mod:`gateway.broker.journal_lines`'s.
+``Broker.journey`` is None. How it becomes a line is :mod:`gateway.broker.journal.journal_lines`'s.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubscription
+from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.core.names import is_wild
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows
-from gateway.broker.journal_lines import (
+from gateway.broker.journal.journal_lines import (
     JournalLines,
     Named,
-    Origin,
     Steps,
     Values,
     names_of,
     sizes_of,
     timestamps_of,
 )
+from gateway.broker.properties.names import is_wild
 from gateway.broker.store.interface import Row
 from gateway.journal.journal import Journal
 from gateway.journal.schema import Step

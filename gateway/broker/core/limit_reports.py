@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 from twisted.logger import Logger
 
 from gateway.broker.durability.rows import Destined
-from gateway.broker.schedule import Schedule
+from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull

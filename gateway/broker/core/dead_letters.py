@@ -13,7 +13,7 @@ from twisted.logger import Logger
 
 from gateway.broker.core.consumers.consumer import QueueOrSubscription
 from gateway.broker.durability.rows import Destined
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination

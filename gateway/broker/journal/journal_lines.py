@@ -1,7 +1,7 @@
 """Lines for the journal, as the broker tells it of messages.
 
 Owns how a step of a run becomes a line, and what is one line with what was told just before. Which
-steps there are is :mod:`gateway.broker.journey`'s.
+steps there are is :mod:`gateway.broker.journal.journey`'s.
 
 A line has the ids of its messages as numbers where all of them are made of their seqs, and as they
 are otherwise. Steps of one moment at one place become one line: several runs that take the same
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
+from gateway.broker.core.consumers.origin import Origin
 from gateway.journal import contents
 from gateway.journal.journal import Journal
 from gateway.messaging.destination import Destination
@@ -28,23 +29,6 @@ Values: TypeAlias = "int | list[int]"
 _LONG: Final = 1_000
 #: The field of one value for all, by that of many.
 _SINGULAR: Final = {"sizes": "size", "timestamps": "timestamp"}
-
-
-class Origin:
-    """The connection of a step, as journal and log name it; its traffic.
-
-    :param address: the client's; "" for a user inside this process.
-    """
-
-    __slots__ = ("address", "delivered", "number", "sent", "user")
-
-    def __init__(self, number: int, user: str, address: str) -> None:
-        self.number = number
-        self.user = user
-        self.address = address
-        #: Messages the connection has sent, and those delivered to it.
-        self.sent = 0
-        self.delivered = 0
 
 
 class Named:

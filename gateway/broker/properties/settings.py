@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.core.names import check_name, is_wild
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.names import check_name, is_wild
 from gateway.instance.settings import (
     Boolean,
     Choice,

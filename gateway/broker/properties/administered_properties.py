@@ -4,7 +4,7 @@ An example is ``maxNumMsgs=10``.
 
 Owns their names, which are those of the settings ``imq.destination.NAME.*``, and the text that the
 store keeps of what an administrator gave. What each means is said by
-:mod:`gateway.broker.core.destination_properties`.
+:mod:`gateway.broker.properties.destination_properties`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gateway.broker.core.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.settings import POLICY_SETTINGS, PROPERTY_SETTINGS
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.settings import POLICY_SETTINGS, PROPERTY_SETTINGS
 from gateway.instance.setting_types import nearest
 from gateway.instance.settings import Setting
 from gateway.messaging.dead import DMQ

@@ -23,14 +23,14 @@ from typing import ClassVar, Final, TypeAlias
 
 from twisted.logger import Logger
 
+from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.durability.numbering import Numbering
 from gateway.broker.durability.rows import Rows
-from gateway.broker.schedule import Schedule
-from gateway.broker.settings import BrokerOptions
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import DuplicateRow
+from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DuplicateInDoubt, InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Headers, Message

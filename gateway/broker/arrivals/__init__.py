@@ -1,0 +1,1 @@
+"""What comes is numbered, and duplicates of it are found."""

@@ -1,0 +1,1 @@
+"""What an administrator sets: names, properties, settings."""

@@ -1,0 +1,1 @@
+"""Work to do later, and how much of it in one pass of the reactor."""
