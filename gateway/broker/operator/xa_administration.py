@@ -111,7 +111,7 @@ class BranchAdministration:
 
 def _view(branch: Branch, now_ms: int) -> BranchView:
     completed = branch.state is State.HEURISTIC
-    outcome = "HEURISTIC_COMMIT" if branch.code == XA_HEURCOM else "HEURISTIC_ROLLBACK"
+    outcome = "HEURISTIC_COMMIT" if branch.heuristic_code == XA_HEURCOM else "HEURISTIC_ROLLBACK"
     return BranchView(
         xid=xid_text(branch.xid),
         state=outcome if completed else "PREPARED",

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 
 from gateway.broker.sessions.session import EmbeddedSession
-from gateway.broker.xa.branch import Branch, State
+from gateway.broker.xa.branch import Association, Branch, State
 from gateway.broker.xa.registry import Branches, collect, rollback_only
 from gateway.messaging.errors import MessagingError, NotSupported, XAError
 from gateway.messaging.provider import Flags, Vote, XAResource, Xid
@@ -86,16 +86,16 @@ class EmbeddedXAResource:
             branch = self._known.begin(xid)
         else:
             branch = self._known.find(xid)
-            suspended = branch.resources.get(self) is False
+            suspended = branch.resources.get(self) is Association.SUSPENDED
             if suspended is not (flags == Flags.RESUME):
                 raise xa_error(
                     XAER_PROTO, xid, f"was {'' if suspended else 'not '}suspended by this session"
                 )
             if branch.state is not State.ACTIVE:
                 raise xa_error(XAER_PROTO, xid, "is prepared, or ends")
-            if branch.code:
+            if branch.rollback_code:
                 raise rollback_only(branch)
-        self._associate(branch, True)
+        self._associate(branch, Association.ASSOCIATED)
         return succeed(None)
 
     def _end(self, xid: Xid, flags: Flags) -> Deferred[None]:
@@ -103,23 +103,27 @@ class EmbeddedXAResource:
             raise xa_error(XAER_INVAL, xid, f"cannot be ended with flags {flags:#x}")
         branch = self._known.find(xid)
         how = branch.resources.get(self)
-        if how is None or (how is False and flags == Flags.SUSPEND):
+        if how in (None, Association.ENDED) or (
+            how is Association.SUSPENDED and flags == Flags.SUSPEND
+        ):
             raise xa_error(XAER_PROTO, xid, "is not associated with this session")
-        if how:
+        if how is Association.ASSOCIATED:
             collect(branch, self.session)
-        if branch.code:
-            self._associate(branch, None)
+        if branch.rollback_code:
+            self._associate(branch, Association.ENDED)
             raise rollback_only(branch)
-        self._associate(branch, False if flags == Flags.SUSPEND else None)
+        suspend = flags == Flags.SUSPEND
+        self._associate(branch, Association.SUSPENDED if suspend else Association.ENDED)
         if flags == Flags.FAIL:
-            branch.code = XA_RBROLLBACK
+            branch.rollback_code = XA_RBROLLBACK
         return succeed(None)
 
-    def _associate(self, branch: Branch, how: bool | None) -> None:
+    def _associate(self, branch: Branch, how: Association) -> None:
         branch.resources[self] = how
         self.branches[branch] = None
-        if how or branch is self._current:
-            self._current = branch if how else None
+        associated = how is Association.ASSOCIATED
+        if associated or branch is self._current:
+            self._current = branch if associated else None
             self._known.associate(self.session, self._current)
 
     # --- the session's
@@ -132,7 +136,7 @@ class EmbeddedXAResource:
         """
         if self._current is None:
             raise NotSupported(f"{what} outside of a branch")
-        if self._current.code:
+        if self._current.rollback_code:
             raise rollback_only(self._current)
 
     def _closed(self) -> None:
@@ -141,7 +145,7 @@ class EmbeddedXAResource:
             if branch.state is State.ACTIVE:
                 if branch is self._current:
                     collect(branch, self.session)
-                self._associate(branch, None)
+                self._associate(branch, Association.ENDED)
                 self._known.abandon(branch)
         self.branches.clear()
 

@@ -90,6 +90,16 @@ class State(Enum):
     HEURISTIC = "HEURISTIC"
 
 
+class Association(Enum):
+    """How a session that takes part in a branch stands to it (X/Open XA, ``xa_start``)."""
+
+    #: What it does is the branch's.
+    ASSOCIATED = "ASSOCIATED"
+    #: It may resume.
+    SUSPENDED = "SUSPENDED"
+    ENDED = "ENDED"
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """What one session did in one association with the branch."""
@@ -122,12 +132,12 @@ class Branch:
         self.id = 0
         #: Who has prepared it.
         self.user = ""
-        #: 0, or why it can only be rolled back; once it is HEURISTIC, what an administrator has
-        #: done. X/Open's codes.
-        self.code = 0
-        #: Sessions that took part; True while one is associated, False while its association is
-        #: suspended, None when that has ended.
-        self.resources: dict[Participant, bool | None] = {}
+        #: X/Open's code of why it can only be rolled back; 0: it need not be.
+        self.rollback_code = 0
+        #: X/Open's code of what an administrator has done; 0 until it is HEURISTIC.
+        self.heuristic_code = 0
+        #: Sessions that took part.
+        self.resources: dict[Participant, Association] = {}
         #: The work, until it is prepared.
         self.parts: list[Part] = []
         #: Octets of the work that count in the broker's memory.
@@ -149,13 +159,14 @@ class Branch:
     @property
     def associated(self) -> bool:
         """Whether a session is associated with it, or has suspended that."""
-        return any(how is not None for how in self.resources.values())
+        return any(how is not Association.ENDED for how in self.resources.values())
 
     @property
     def at_work(self) -> bool:
         """Whether anything was done in it that is not prepared."""
         return bool(self.parts) or any(
-            how and resource.session.at_work for resource, how in self.resources.items()
+            how is Association.ASSOCIATED and resource.session.at_work
+            for resource, how in self.resources.items()
         )
 
     def row(self, state: int, sent: Sequence[int], taken: Sequence[tuple[int, int]]) -> BranchRow:
@@ -186,7 +197,7 @@ def restored(row: BranchRow) -> tuple[Branch, Sequence[int], Sequence[tuple[int,
     :raises StoreError: its work cannot be decoded.
     """
     branch = Branch(Xid(row.format_id, row.gtrid, row.bqual), row.since)
-    branch.id, branch.user, branch.code = row.id, row.user, row.state
+    branch.id, branch.user, branch.heuristic_code = row.id, row.user, row.state
     branch.state = State.HEURISTIC if row.state else State.PREPARED
     try:
         sends, taken = struct.unpack_from("<2I", row.work)

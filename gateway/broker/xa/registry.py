@@ -24,7 +24,7 @@ from gateway.broker.core.consumers.consumer import ConsumerOwner
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.timing.schedule import Schedule
-from gateway.broker.xa.branch import Branch, BranchSession, Part, State
+from gateway.broker.xa.branch import Association, Branch, BranchSession, Part, State
 from gateway.broker.xa.work import BranchWork, Told, give_up
 from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.provider import Vote, Xid
@@ -175,7 +175,7 @@ class Branches:
         """
         self._undo(branch)
         if branch.associated:
-            branch.code = branch.code or XA_RBROLLBACK
+            branch.rollback_code = branch.rollback_code or XA_RBROLLBACK
         else:
             self._remove(branch)
 
@@ -348,7 +348,7 @@ class Branches:
             )
 
     def _check_not_rollback_only(self, branch: Branch) -> None:
-        if branch.code:
+        if branch.rollback_code:
             self._roll_back(branch)
             raise rollback_only(branch)
 
@@ -359,9 +359,9 @@ class Branches:
 
     def _check_not_heuristic(self, branch: Branch) -> None:
         if branch.state is State.HEURISTIC:
-            done = "committed" if branch.code == XA_HEURCOM else "rolled back"
+            done = "committed" if branch.heuristic_code == XA_HEURCOM else "rolled back"
             raise xa_error(
-                branch.code,
+                branch.heuristic_code,
                 branch.xid,
                 f"was {done} by an administrator, and waits to be forgotten",
             )
@@ -375,7 +375,7 @@ class Branches:
 
         def told(error: StoreError | None) -> None:
             if error is None and heuristic:
-                branch.state, branch.code = State.HEURISTIC, heuristic
+                branch.state, branch.heuristic_code = State.HEURISTIC, heuristic
             elif error is None:
                 self._remove(branch)
             self._answer(branch, done, None, error)
@@ -426,7 +426,7 @@ class Branches:
     def _undo(self, branch: Branch) -> None:
         sessions = []
         for resource, how in branch.resources.items():
-            if how:
+            if how is Association.ASSOCIATED:
                 collect(branch, resource.session)
             if self._at_work.get(resource.session, branch) is branch:
                 sessions.append(resource.session)
@@ -456,7 +456,7 @@ class Branches:
         self._looking = False
         active = [branch for branch in self._branches.values() if branch.state is State.ACTIVE]
         for branch in active:
-            if branch.at_work and not branch.code:
+            if branch.at_work and not branch.rollback_code:
                 branch.ticks += 1
                 if branch.ticks > _LOOKS:
                     self._time_out(branch)
@@ -469,7 +469,7 @@ class Branches:
             xid=xid_text(branch.xid),
             seconds=self._timeout,
         )
-        branch.code = XA_RBTIMEOUT
+        branch.rollback_code = XA_RBTIMEOUT
         self._undo(branch)
 
 
@@ -483,5 +483,5 @@ def collect(branch: Branch, session: BranchSession) -> None:
 
 def rollback_only(branch: Branch) -> XAError:
     """Why the branch can only be rolled back."""
-    why = "has timed out" if branch.code == XA_RBTIMEOUT else "can only be rolled back"
-    return xa_error(branch.code, branch.xid, why)
+    why = "has timed out" if branch.rollback_code == XA_RBTIMEOUT else "can only be rolled back"
+    return xa_error(branch.rollback_code, branch.xid, why)
