@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from twisted.logger import formatEvent
 
-from gateway.broker.xa import registry
+from gateway.broker.xa import reminders
 from tests.gateway.broker.stepped_broker import Stepped, texts
 from tests.gateway.broker.xa_branches import OTHER, Branching, Q, branched, fill, xid
 from tests.logged import logged_lines
@@ -78,7 +78,7 @@ def test_it_is_told_of_at_the_start_if_it_is_old(stepped: Stepped, said: list[st
 def test_each_has_its_hour_and_many_are_counted(
     stepped: Stepped, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "NAMED", 2)
+    monkeypatch.setattr(reminders, "NAMED", 2)
     prepare(stepped, 1)
     stepped.later(60)
     for number in range(2, 6):
