@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import Logger
 
-from bridge.link.delivery.background_recovery import Reminders
+from bridge.xa.reminders import TransactionReminders
 from bridge.xa.status import BranchStatus, TransactionStatus
 
 WAITS = "waits for 'gone': it is decided, and is completed when that resource manager is back; "
@@ -24,7 +24,7 @@ class Noted:
         self.said: list[tuple[int, str, str]] = []
         observer: Any = self._observe
         log = Logger(observer=observer)
-        self.reminders = Reminders(self.clock, "shop", lambda: self.listed, log)
+        self.reminders = TransactionReminders(self.clock, "shop", lambda: self.listed, log)
 
     def _observe(self, event: Any) -> None:
         self.said.append((round(self.clock.seconds()), event["id"], event["words"]))
