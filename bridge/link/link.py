@@ -26,10 +26,11 @@ from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, LinkRefused, SourceLost
 from bridge.link.journal import NO_JOURNAL, BridgeLines
-from bridge.link.monitoring import Lag, Moved
+from bridge.link.lag import Lag
 from bridge.link.pump import Buries
 from bridge.link.states import Events, machine
 from bridge.link.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
+from bridge.link.throughput import Throughput
 from bridge.link.transfer import LinkStops, Transfer, UnknownRefName
 from bridge.link.trouble import (
     TELL_S,
@@ -98,7 +99,7 @@ class JMSLink:
         self._reactor: Final = reactor
         self._factories: Final = (source, target)
         self._connections: Final = connections
-        self._moved: Final = Moved(config.name, self.counters, log, reactor)
+        self._throughput: Final = Throughput(config.name, self.counters, log, reactor)
         self._log: Final = log
         self._lag: Final = Lag(reactor, config, source, log)
         self._bridge = bridge
@@ -131,7 +132,7 @@ class JMSLink:
             self._transfer,
             dead_queues,
             self.counters,
-            self._moved.transferred,
+            self._throughput.transferred,
             log,
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
             refusals,
@@ -141,7 +142,7 @@ class JMSLink:
         #: How often connecting or pumping was begun: what was begun before has nothing to say any
         #: more.
         self._begun = 0
-        self._moved.as_info = bridge.log_message_transfer
+        self._throughput.as_info = bridge.log_message_transfer
         self._state = LinkState.STOPPED if config.enabled else LinkState.UNINITIALIZED
         self._since_ms = self._now_ms()
         self._settled: list[Deferred[None]] = []
@@ -230,7 +231,7 @@ class JMSLink:
         Its settings of the bridge hold from the next message on.
         """
         self._bridge = bridge
-        self._moved.as_info = bridge.log_message_transfer
+        self._throughput.as_info = bridge.log_message_transfer
         self._transfer.configure(bridge)
 
     def look(self) -> Deferred[None]:
@@ -273,10 +274,10 @@ class JMSLink:
             in_flight=0 if endpoints is None else endpoints.in_flight,
             doing=doing,
             doing_since_ms=doing_since_ms,
-            last_transfer_ms=self._moved.last_ms,
+            last_transfer_ms=self._throughput.last_ms,
             lag_ms=self._lag.ms(0 if endpoints is None else endpoints.held_ms),
-            received_rate=self._moved.received.a_second(),
-            sent_rate=self._moved.sent.a_second(),
+            received_rate=self._throughput.received.a_second(),
+            sent_rate=self._throughput.sent.a_second(),
             counters=replace(self.counters, dead=dict(self.counters.dead)),
             once_by=None if endpoints is None else endpoints.once_by,
             transaction=transaction,

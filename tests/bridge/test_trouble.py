@@ -12,7 +12,7 @@ from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 from zope.interface import implementer
 
 from bridge.config.model import QualityOfService
-from bridge.link import monitoring, trouble
+from bridge.link import lag, trouble
 from bridge.link.errors import TargetLost
 from bridge.link.link import JMSLink
 from bridge.link.status import Doing, LinkState, LinkStatus
@@ -274,7 +274,7 @@ async def test_a_browsed_source_is_looked_at_every_ten_seconds_at_most(
     assert (await looked(link)).lag_ms == 0
     await send_aged(brokers.source, 2)
     assert (await looked(link)).lag_ms == 0
-    monkeypatch.setattr(monitoring, "BROWSE_EVERY_S", 0)
+    monkeypatch.setattr(lag, "BROWSE_EVERY_S", 0)
     assert minutes(await looked(link)) == 2
 
 

@@ -1,17 +1,15 @@
-"""What a link's operator watches: lag, rates, and transfers in the log.
+"""The lag of a link: the age of the oldest message that waits at its source.
 
-The lag is the age of the oldest message at the source. Owns when the source is looked at, and what
-is believed until the next time; and step 8 of the sequence, log lines and counts of what was moved. Messages that the link
-has received and not acknowledged wait at the source too; :mod:`bridge.link.endpoints` tells of those.
-The broker of this instance says what waits. Queues of other providers are browsed, over the
+Owns when the source is looked at, and what is believed until the next time. Messages that the link
+has received and not acknowledged wait at the source too; :mod:`bridge.link.endpoints` tells of
+those. The broker of this instance says what waits. Queues of other providers are browsed, over the
 connection that the link has anyway. A topic gives nothing to look at: only what the link holds of
 it is known, and of a durable subscription elsewhere nothing more.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
@@ -20,7 +18,6 @@ from twisted.logger import Logger
 from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.link.source import subscription_of
-from bridge.link.status import LinkCounters
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -165,7 +162,10 @@ class Lag:
 
 
 class _Browse:
-    """One look through a queue. :raises MessagingError: the provider refuses."""
+    """One look through a queue.
+
+    :raises MessagingError: the provider refuses.
+    """
 
     def __init__(self, connection: Connection, spec: ConsumerSpec) -> None:
         #: Fires when there is nothing more to see.
@@ -217,102 +217,3 @@ class _Browse:
     def _finish(self) -> None:
         if not self.over.called:
             self.over.callback(None)
-
-
-#: Seconds over which a rate is the mean, and of one count within them.
-WINDOW_S: Final = 60.0
-_SLICE_S: Final = 1.0
-
-
-class Rate:
-    """Counts events, and gives their mean rate over the last minute.
-
-    In the first minute it is the mean since the first event.
-
-    :param seconds: a clock that only goes forward.
-    """
-
-    def __init__(self, seconds: Callable[[], float]) -> None:
-        self._seconds: Final = seconds
-        self._slices: deque[tuple[float, int]] = deque()
-        self._began: float | None = None
-
-    def add(self, count: int) -> None:
-        """So many happened now."""
-        now = self._seconds()
-        if self._began is None:
-            self._began = now
-        if self._slices and now - self._slices[-1][0] < _SLICE_S:
-            began, before = self._slices.pop()
-            self._slices.append((began, before + count))
-        else:
-            self._slices.append((now, count))
-            self._drop(now)
-
-    def a_second(self) -> float:
-        """The rate now."""
-        now = self._seconds()
-        self._drop(now)
-        if self._began is None:
-            return 0.0
-        return sum(count for _, count in self._slices) / min(
-            WINDOW_S, max(_SLICE_S, now - self._began)
-        )
-
-    def _drop(self, now: float) -> None:
-        while self._slices and now - self._slices[0][0] > WINDOW_S:
-            self._slices.popleft()
-
-
-class Moved:
-    """What one link has moved.
-
-    :param link: its name.
-    :param counters: the link's, which the pump counts in.
-    :param clock: the reactor.
-    """
-
-    def __init__(self, link: str, counters: LinkCounters, log: Logger, clock: Any) -> None:
-        #: Whether each transfer is a line of level INFO; else of FINE.
-        self.as_info = True
-        #: When the last message was moved, epoch milliseconds; 0 for never.
-        self.last_ms = 0
-        #: Messages that were received, and sent.
-        self.received: Final = Rate(clock.seconds)
-        self.sent: Final = Rate(clock.seconds)
-        self._link: Final = link
-        self._counters: Final = counters
-        self._log: Final = log
-        self._clock: Final = clock
-        self._counted = (0, 0)
-
-    def transferred(self, moved: Sequence[tuple[Message, Message]]) -> None:
-        """Count messages that were moved and are settled on both sides.
-
-        Each as received and as sent.
-        """
-        received, sent = self._counted
-        self._counted = self._counters.received, self._counters.sent
-        self.received.add(self._counted[0] - received)
-        self.sent.add(self._counted[1] - sent)
-        if not moved:
-            return
-        self.last_ms = wall_ms(self._clock)
-        log = self._log.info if self.as_info else self._log.debug
-        log("{lines}", lines=_Lines(self._link, moved))
-
-
-class _Lines:
-    """A line for each message; for :data:`gateway.instance.logs.LINES`."""
-
-    def __init__(self, link: str, moved: Sequence[tuple[Message, Message]]) -> None:
-        self._link = link
-        self._moved = moved
-
-    def __iter__(self) -> Iterator[str]:
-        link = self._link
-        for received, sent in self._moved:
-            yield f"message {received.message_id} was transferred by link {link}, as {sent.message_id}"
-
-    def __str__(self) -> str:
-        return "; ".join(self)
