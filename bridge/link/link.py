@@ -21,6 +21,7 @@ from bridge.config.model import AS_SOURCE, Bridge, Link
 from bridge.config.model import Destination as ConfiguredDestination
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import ConnectionKind, Connections
+from bridge.link.attempts import Attempts, Retries
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
@@ -32,16 +33,7 @@ from bridge.link.states import Events, machine
 from bridge.link.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
 from bridge.link.throughput import Throughput
 from bridge.link.transfer import LinkStops, Transfer, UnknownRefName
-from bridge.link.trouble import (
-    TELL_S,
-    Attempts,
-    Progress,
-    Refusals,
-    Retries,
-    Stall,
-    remedy,
-    with_remedy,
-)
+from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer

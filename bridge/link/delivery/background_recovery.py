@@ -22,8 +22,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.connections.administered import AdministeredFactory
+from bridge.link.attempts import FOR_EVER, Retries
 from bridge.link.delivery.unfinished import LostMessages, OpenTransactions
-from bridge.link.trouble import FOR_EVER, Retries
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.reminders import TransactionReminders
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
