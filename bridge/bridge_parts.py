@@ -19,9 +19,9 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories, FactoryError
 from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
+from bridge.jms_link import JMSLink, RefusedLink
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import BridgeLines
-from bridge.link.link import JMSLink, RefusedLink
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
 from gateway.messaging.provider import Credentials

@@ -33,9 +33,9 @@ from bridge.config.problems import ConfigurationError, Problem, Severity
 from bridge.connections.connections import PoolStatus, SharedStatus
 from bridge.connections.factories import Embedded
 from bridge.dead.chain import DmqStatus
+from bridge.jms_link import JMSLink, RefusedLink
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL, BridgeLines
-from bridge.link.link import JMSLink, RefusedLink
 from bridge.link.status import BridgeState, LinkState, WrongState
 from bridge.manager import STOP_S
 from bridge.providers.jms.java_command import java_options

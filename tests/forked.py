@@ -28,7 +28,7 @@ _IMPORTED: Final = (
     "argon2",
     "bridge.config.model",
     "bridge.manager",
-    "bridge.link.link",
+    "bridge.jms_link",
     "bridge.xa.xids",
     "certs.contexts",
     "gateway.bridges",

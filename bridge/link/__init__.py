@@ -1,1 +1,1 @@
-"""One link: its states, its pump, its two endpoints."""
+"""What a link is made of: its states, its pump, its two endpoints."""

@@ -1,7 +1,7 @@
 """Both ends of a link: connecting what is missing, pumping, letting go.
 
 Owns the connections of one run of a link, from its start to its stop, and which of them is missing.
-When to try again is :mod:`bridge.link.link`'s to say.
+When to try again is :mod:`bridge.jms_link`'s to say.
 """
 
 from __future__ import annotations

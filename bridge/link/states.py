@@ -3,7 +3,7 @@
 Owns which event leads where, and the timer of the next attempt, which belongs to the state that
 waits for it. What is done on the way is
 :class:`Work`'s. An event that is not in a state's list cannot happen there, or
-:class:`bridge.link.link.JMSLink` refuses it before.
+:class:`bridge.jms_link.JMSLink` refuses it before.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from bridge.config.model import Destination as Configured
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.jms_link import JMSLink
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL
-from bridge.link.link import JMSLink
 from bridge.link.status import LinkState
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.opening import TransactionProperties, open_coordinator

@@ -19,12 +19,12 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
 from bridge import jms_bridge
+from bridge import jms_link as links
 from bridge.config.changes import Changes
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.config.problems import ConfigurationError
 from bridge.config.settings import SETTINGS
 from bridge.jms_bridge import JMSBridge
-from bridge.link import link as links
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.errors import LinkRefused
 from bridge.link.status import BridgeState, LinkState, WrongState

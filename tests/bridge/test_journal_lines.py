@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bridge.config.model import QualityOfService
-from bridge.link.link import JMSLink
+from bridge.jms_link import JMSLink
 from bridge.link.status import LinkState
 from gateway.journal.schema import Level
 from gateway.messaging.destination import Queue
@@ -285,7 +285,7 @@ async def test_what_arrived_and_comes_again_has_two_transfers(journaled: Journal
 async def test_what_is_given_back_by_a_link_that_stops_is_told(
     journaled: Journaled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
+    monkeypatch.setattr("bridge.jms_link.STOP_S", 0.05)
     brokers = journaled.rig
     brokers.graves.holding = []
     link = await brokers.started(

@@ -645,7 +645,7 @@ async def test_resume_before_the_pause_is_complete_goes_on(brokers: Rig) -> None
 async def test_stop_is_bounded_where_the_target_is_silent(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
+    monkeypatch.setattr("bridge.jms_link.STOP_S", 0.05)
     link = brokers.link(target={"stay_connected": False})
     await link.start()
     brokers.target.provider.hangs = True
@@ -723,7 +723,7 @@ async def test_a_link_that_waits_for_its_dead_message_queue_says_so(brokers: Rig
 async def test_a_batch_that_a_stop_abandons_has_nothing_to_do_with_the_next(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.link.link.STOP_S", 0.05)
+    monkeypatch.setattr("bridge.jms_link.STOP_S", 0.05)
     brokers.graves.holding = []
     link = await brokers.started(
         transformer=failing(1),

@@ -12,9 +12,9 @@ from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 from zope.interface import implementer
 
 from bridge.config.model import QualityOfService
+from bridge.jms_link import JMSLink
 from bridge.link import lag, trouble
 from bridge.link.errors import TargetLost
-from bridge.link.link import JMSLink
 from bridge.link.status import Doing, LinkState, LinkStatus
 from bridge.link.trouble import Progress, Refusals, Stall
 from gateway.messaging.destination import Destination, Queue, Topic

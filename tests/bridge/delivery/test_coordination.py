@@ -15,10 +15,10 @@ from bridge.bridge_parts import Parts
 from bridge.config.model import Bridge, ConnectionFactory
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.factories import Embedded
+from bridge.jms_link import JMSLink
 from bridge.link.delivery import background_recovery
 from bridge.link.delivery.background_recovery import AGAIN_S, BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL
-from bridge.link.link import JMSLink
 from bridge.link.status import LinkState
 from bridge.xa.errors import LogFailed
 from bridge.xa.log.log import FileDecisionLog

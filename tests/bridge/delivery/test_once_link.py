@@ -15,9 +15,9 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 
+from bridge.jms_link import JMSLink
 from bridge.link.delivery import background_recovery
 from bridge.link.errors import LinkFailed
-from bridge.link.link import JMSLink
 from bridge.link.status import LinkState
 from bridge.xa.log.file import FileStorage
 from gateway.messaging.dead import BridgeDeadReason

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from bridge.link import link as links
+from bridge import jms_link as links
 from bridge.link.status import LinkState
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination

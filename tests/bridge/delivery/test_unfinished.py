@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from bridge import jms_link as links
 from bridge.dead.chain import DeadMessage
-from bridge.link import link as links
 from bridge.link.delivery import xa
 from bridge.link.status import LinkState
 from gateway.journal.schema import Level

@@ -8,7 +8,7 @@ from typing import Any, Final, Self, cast
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bridge.config.model import QualityOfService
-from bridge.link.link import JMSLink
+from bridge.jms_link import JMSLink
 from gateway.messaging.destination import Topic
 from gateway.messaging.errors import OutcomeUnknown, ProviderUnavailable, XAError
 from gateway.messaging.message import Message

@@ -25,8 +25,8 @@ from bridge.config.model import (
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.factories import Embedded, Factories
 from bridge.dead.chain import DeadMessageQueues
+from bridge.jms_link import JMSLink
 from bridge.link.delivery.poison import MOST
-from bridge.link.link import JMSLink
 from bridge.providers.jms.java_command import JavaOptions
 from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Queue, Topic
