@@ -106,7 +106,7 @@ class Block:
 
 
 class _Field:
-    """Characters that are the same in all frames of a block, at the same place in each.
+    """Characters at the same place in all frames of a block, and the same.
 
     Frames of one length lie at equal distances, so a changed character is written into all of them
     at once.
@@ -186,7 +186,10 @@ class Cutter:
 
 
 def _send(shape: Shape, high: bytes, low: bytes) -> bytes:
-    """One frame. :param high, low: parts of its number; ``low`` is the place in the block."""
+    """Return one frame.
+
+    :param high, low: parts of its number; ``low`` is the place in the block.
+    """
     headers = [
         b"destination:" + shape.destination.encode(),
         b"persistent:true" if shape.persistent else b"persistent:false",

@@ -1,4 +1,4 @@
-"""The lag of a link: the age of the oldest message that waits at its source.
+"""The lag of a link: the age of the oldest message at its source.
 
 Owns when the source is looked at, and what is believed until the next time. Messages that the link
 has received and not acknowledged wait at the source too; :mod:`bridge.link.endpoints` tells of

@@ -1,4 +1,4 @@
-"""How much a link moves: rates, the time of the last message, and a log line for each message.
+"""How much a link moves: rates, and a log line for each message.
 
 This is step 8 of the sequence in :mod:`bridge.link.transfer`.
 """

@@ -1,4 +1,4 @@
-"""Reminds of the transactions that need an operator: log lines of level WARNING.
+"""Log lines that remind of transactions which need an operator.
 
 Owns which states those are, how long one may last before it is logged, and what is said of it.
 """

@@ -1,6 +1,6 @@
-"""Sends a batch in long runs, around the messages that the target refuses or that have expired.
+"""Sends a batch to a target without XA, in long runs.
 
-For targets without XA transactions. Owns how long the next run is.
+Owns how long the next run is. Runs go around messages that have expired, or that the target refuses.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def give_up(pump: Pump, items: list[Item], error: MessagingError, sides: LinkEnd
 
 
 def _expired(pump: Pump, item: Item, sides: LinkEnds) -> bool:
-    """Give the message up if it has expired since step 2, as the target was away.
+    """Give the message up if it has expired while the target was away.
 
     :returns: whether it has.
     """

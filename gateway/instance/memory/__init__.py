@@ -1,1 +1,1 @@
-"""Memory: what the machine has, and what this process lets its clients hold."""
+"""Memory: what the machine has, and what clients may hold of it."""
