@@ -185,8 +185,9 @@ class StepStore:
             disk.redeliveries.pop(pair, None)
         for seq in batch.deletes:
             disk.rows.pop(seq, None)
+        if batch.deletes:
             disk.redeliveries = {
-                pair: row for pair, row in disk.redeliveries.items() if pair[1] != seq
+                pair: row for pair, row in disk.redeliveries.items() if pair[1] not in batch.deletes
             }
         for number in batch.removed_subscriptions:
             disk.subscriptions.pop(number, None)
