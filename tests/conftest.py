@@ -78,10 +78,13 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Keep the quick tier from importing what others need: Spark, or a library of plots."""
     if not config.stash[_QUICK]:
         return None
-    path = collection_path.relative_to(config.rootpath).as_posix()
-    return True if tiers.folder_mark(path) else None
+    if tiers.folder_mark(collection_path.relative_to(config.rootpath).as_posix()):
+        return True
+    is_file = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if is_file and tiers.file_mark(collection_path.read_text("utf-8")) else None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -148,5 +148,25 @@ def test_a_folder_s_mark_is_that_of_all_below_it() -> None:
     assert tiers.folder_mark("tests/gateway/broker/test_queue.py") is None
 
 
+@pytest.mark.parametrize(
+    ("line", "mark"),
+    [
+        ("pytestmark = pytest.mark.slow", tiers.SLOW),
+        ('pytestmark = pytest.mark.usefixtures("deployment")', None),
+        ("pytestmark = pytest.mark.unknown", None),
+        ("    pytestmark = pytest.mark.slow", None),
+    ],
+)
+def test_a_file_s_mark_is_read_without_an_import(line: str, mark: str | None) -> None:
+    assert tiers.file_mark(f"import pytest\n\n{line}\n") == mark
+
+
+def test_a_file_with_a_mark_is_not_imported(project: Path) -> None:
+    source = "import pytest\npytestmark = pytest.mark.process\nraise ImportError\n"
+    (project / "test_marked.py").write_text(source)
+    passed, failed, text = run(project)
+    assert (passed, failed) == ({"test_plain"}, set()), text
+
+
 def test_the_folders_that_have_a_mark_are_there() -> None:
     assert [folder for folder in tiers.FOLDERS if not (ROOT / folder).is_dir()] == []

@@ -16,9 +16,11 @@ so the quick tier stays quick.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -57,6 +59,8 @@ FIXTURES: Final = {
     "spark": SPARK,
     "start_gateway": PROCESS,
 }
+#: A file gives all its tests a mark by this line.
+_PYTESTMARK: Final = re.compile(r"^pytestmark = pytest\.mark\.(\w+)$", re.MULTILINE)
 #: Workers of the quick tier. Some of its tests wait for a moment, so two cores have time for three.
 QUICK_WORKERS: Final = 3
 #: Tests with these marks share one worker, as what they need is slow to start and is shared.
@@ -69,15 +73,27 @@ _STARTS: Final = frozenset(
 _OPENS: Final = "socket.bind"
 
 
+@cache
 def folder_mark(path: str) -> str | None:
     """Return the mark of the folder that a path, relative to the project, lies in."""
     folders = [path, *map(str, PurePosixPath(path).parents)]
     return next((FOLDERS[folder] for folder in folders if folder in FOLDERS), None)
 
 
+def file_mark(source: str) -> str | None:
+    """Return the mark that a file gives all its tests, read without importing what they need."""
+    found = _PYTESTMARK.search(source)
+    return found[1] if found and found[1] in MARKS else None
+
+
+@cache
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
 def mark(item: pytest.Item, root: Path) -> None:
     """Give a test the marks of its folder and fixtures, and the group that shares a worker."""
-    path = item.path.relative_to(root).as_posix()
+    path = _relative(item.path, root)
     wanted = {FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES}
     if of_folder := folder_mark(path):
         wanted.add(of_folder)
@@ -90,7 +106,7 @@ def mark(item: pytest.Item, root: Path) -> None:
 
 def is_quick(item: pytest.Item) -> bool:
     """Tell whether a test belongs to the quick tier."""
-    return not any(item.get_closest_marker(name) for name in MARKS)
+    return not any(mark.name in MARKS for mark in item.iter_markers())
 
 
 def begins(item: pytest.Item) -> int:
