@@ -86,18 +86,18 @@ def _subscription_ended(model: BrokerModel) -> None:
 
 #: By its verb, what is wrong with it and when that is found.
 MUTANTS: Final[dict[str, tuple[Callable[..., None], Callable[[BrokerModel], None]]]] = {
-    "arrived": (_nothing, _queue_returned),
-    "owed": (_nothing, _topic_read),
-    "spilled": (_nothing, _queue_read),
-    "spilled_for_subscription": (_nothing, _subscription_ended),
+    "store_arrivals": (_nothing, _queue_returned),
+    "store_owed": (_nothing, _topic_read),
+    "store_spilled": (_nothing, _queue_read),
+    "store_spilled_for_subscription": (_nothing, _subscription_ended),
     "fetch": (_nothing, _queue_read),
-    "retried": (_nothing, _queue_returned),
-    "settled": (_nothing, _queue_stored_and_read),
-    "settled_stored": (_nothing, _queue_removed),
-    "settled_by_subscription": (_discard_only, _topic_read),
-    "settled_stored_by_subscription": (_nothing, _subscription_ended),
+    "store_attempts": (_nothing, _queue_returned),
+    "delete_rows": (_nothing, _queue_stored_and_read),
+    "delete_rows_by_seq": (_nothing, _queue_removed),
+    "release_for_subscription": (_discard_only, _topic_read),
+    "release_for_subscription_by_seq": (_nothing, _subscription_ended),
     "delete_slowly": (_nothing, _queue_removed),
-    "buried": (_settle_only, _queue_refused),
+    "bury": (_settle_only, _queue_refused),
 }
 
 

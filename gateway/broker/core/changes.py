@@ -1,8 +1,9 @@
-"""What queues, topics and subscriptions share with the rest of the broker.
+"""What queues, topics and subscriptions write to store and journal.
 
-They change themselves and report here what they did, in runs of messages: to the store, to the
-journal, to the operator's reports, and to those who wait. Owns the verbs, and who is told of each.
-Decides nothing.
+They change themselves, and call this for the rest, in runs of messages. ``store_...``,
+``delete_...`` and ``release_...`` are commands to the store, which writes them with the batch that
+gathers. ``journal_...`` write lines of the journal and change nothing. Owns these verbs, and who is
+told of each. Decides nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Changes:
         self,
         idle: Callable[[Destined], None],
         removal_over: Callable[[Destined], None],
-        graves: DeadLetters,
+        dead_letters: DeadLetters,
         reports: LimitReports,
         turn: Turn,
         memory: Memory,
@@ -73,7 +74,7 @@ class Changes:
     ) -> None:
         self.idle: Callable[[Destined], None] = idle
         self.removal_over: Callable[[Destined], None] = removal_over
-        self._graves = graves
+        self._dead_letters = dead_letters
         self.reports = reports
         self.turn = turn
         self.memory = memory
@@ -86,25 +87,25 @@ class Changes:
         #: Told of every step; None where nothing is.
         self.journal: Journal | None = None
 
-    # --- arrivals
+    # --- commands to the store
 
-    def arrived(self, queue: Destined, run: Sequence[Message]) -> None:
-        """A run came to a queue: the store has what is persistent."""
+    def store_arrivals(self, queue: Destined, run: Sequence[Message]) -> None:
+        """Store what is persistent of a run that a queue accepts."""
         insert = self._rows.insert
         for message in run:
             if message.headers.persistent:
                 message.stored = 1
                 insert(queue, message, persistent=True)
 
-    def owed(self, subscription: int, topic: Destined, run: Sequence[Message]) -> None:
-        """A run came to a durable subscription: what is persistent is owed to it."""
+    def store_owed(self, subscription: int, topic: Destined, run: Sequence[Message]) -> None:
+        """Store what is persistent of a run as owed to a subscription."""
         rows, commits = self._rows, self._commits
         for message in run:
             if message.headers.persistent:
                 rows.hold(topic, message, persistent=True)
                 commits.owe(subscription, message.seq)
 
-    def spilled(self, queue: Destined, run: Sequence[Message]) -> None:
+    def store_spilled(self, queue: Destined, run: Sequence[Message]) -> None:
         """Store messages for which memory has no room.
 
         Those that are not persistent are in the store, too, until they are read back.
@@ -115,77 +116,46 @@ class Changes:
                 message.stored = 1
                 insert(queue, message, persistent=False)
 
-    def spilled_for_subscription(self, topic: Destined, run: Sequence[Message]) -> None:
+    def store_spilled_for_subscription(self, topic: Destined, run: Sequence[Message]) -> None:
         """The same for one subscription, to which they are not owed."""
         hold = self._rows.hold
         for message in run:
             hold(topic, message, persistent=False)
 
-    def routed(self, source: QueueOrSubscription, run: Sequence[Message]) -> None:
-        """A subscription of a topic has accepted a run."""
-        if self.journal is not None:
-            self.journal.routed(source, run)
-
-    def fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
-        """Read messages that are in the store only; see :meth:`Rows.read_back`."""
-        self._rows.read_back(seqs, done)
-
-    # --- deliveries
-
-    def delivered(
-        self,
-        source: QueueOrSubscription,
-        consumer: EmbeddedConsumer,
-        run: Sequence[Message],
-        attempts: list[int] | None,
-    ) -> None:
-        """Report that a run is about to be handed to a consumer.
-
-        :param attempts: the delivery attempts, counted from 1; None where all are the first.
-        """
-        if self.journal is not None:
-            self.journal.delivered(source, consumer, run, attempts)
-
-    def returned(
-        self, source: QueueOrSubscription, messages: Sequence[Message], reason: str
-    ) -> None:
-        """A consumer did not settle these."""
-        if self.journal is not None:
-            self.journal.returned(source, messages, reason)
-
-    def retried(self, owner: int, tries: Sequence[tuple[int, int, int]]) -> None:
-        """How often messages were tried that the store keeps a count of.
+    def store_attempts(self, owner: int, tries: Sequence[tuple[int, int, int]]) -> None:
+        """Store how often messages were tried.
 
         :param owner: see :attr:`QueueOrSubscription.owner`.
-        :param tries: for each its seq, the count, and when it may be delivered again in epoch milliseconds, 0 for at once.
+        :param tries: for each its seq, the count, and when it may be delivered again in epoch
+            milliseconds, 0 for at once.
         """
         redelivery = self._commits.redelivery
         for seq, count, due_ms in tries:
             redelivery(owner, seq, count, due_ms)
 
-    # --- ends
-
-    def settled(self, run: Sequence[Message]) -> None:
-        """These have left their queue for good."""
+    def delete_rows(self, run: Sequence[Message]) -> None:
+        """Delete what the store has of these: they have left their queue for good."""
         delete = self._commits.delete
         for message in run:
             if message.stored:
                 message.stored = 0
                 delete(message.seq)
 
-    def settled_stored(self, seqs: Sequence[int]) -> None:
-        """Settle messages that are in the store only.
+    def delete_rows_by_seq(self, seqs: Sequence[int]) -> None:
+        """Delete messages of a queue that are in the store only.
 
-        Like :meth:`settled`, but by seq; quick for seqs in order.
+        Quick for seqs in order.
         """
         delete = self._commits.delete
         for seq in seqs:
             delete(seq)
 
-    def settled_by_subscription(
+    def release_for_subscription(
         self, subscription: int, run: Sequence[Message], spilled: Spilled[Any]
     ) -> None:
-        """These have left one subscription for good.
+        """Release the rows of messages that have left one subscription for good.
+
+        Others may need the rows still.
 
         :param subscription: its number; 0 when it is not durable.
         :param spilled: what the store has for its sake only; they are taken out.
@@ -198,20 +168,20 @@ class Changes:
             elif spilled.discard(message.seq):
                 rows.release(message.seq)
 
-    def settled_stored_by_subscription(
+    def release_for_subscription_by_seq(
         self, subscription: int, seqs: Sequence[int], owed: Sequence[int]
     ) -> None:
-        """Settle messages of one subscription that are in the store only.
+        """The same of messages that are in the store only.
 
         :param owed: those of them that were owed to it.
         """
-        self.owed_no_more(subscription, owed)
+        self.delete_owed(subscription, owed)
         release = self._rows.release
         for seq in seqs:
             release(seq)
 
-    def owed_no_more(self, subscription: int, seqs: Iterable[int]) -> None:
-        """Record that a durable subscription is no longer owed these.
+    def delete_owed(self, subscription: int, seqs: Iterable[int]) -> None:
+        """Store that a durable subscription is no longer owed these.
 
         Leaves their rows alone.
         """
@@ -219,8 +189,8 @@ class Changes:
         for seq in seqs:
             settle(subscription, seq)
 
-    def branch_released(self, seqs: Sequence[int]) -> None:
-        """A branch that has sent these needs their rows no more."""
+    def release_for_branch(self, seqs: Sequence[int]) -> None:
+        """Release the rows of messages for a branch that has sent them."""
         release = self._rows.release
         for seq in seqs:
             release(seq)
@@ -229,40 +199,74 @@ class Changes:
         """Run steps that delete many rows, while no commits are backed up."""
         self.schedule.one_step_of_all_a_turn(steps, self._commits.backed_up)
 
+    def bury(
+        self,
+        source: QueueOrSubscription,
+        messages: Sequence[Message],
+        destination_of: Callable[[Message], Destined | None],
+        reason: DeadReason,
+        comment: str,
+    ) -> None:
+        """Settle dead messages, in one batch with the storing of their copies.
+
+        :param destination_of: that of each; of one that is gone, nothing is kept.
+        """
+        self._commits.begin()
+        try:
+            self._dead_letters.tell(source, messages, reason, comment)
+            for message in messages:
+                destination = destination_of(message)
+                if destination is not None:
+                    self._dead_letters.bury(destination, source, message, reason, comment)
+            source.settle(messages)
+        finally:
+            self._commits.end()
+
+    # --- reading from the store
+
+    def fetch(self, seqs: Sequence[int], done: Callable[[Sequence[Message]], None]) -> None:
+        """Read messages that are in the store only; see :meth:`Rows.read_back`."""
+        self._rows.read_back(seqs, done)
+
     @property
     def damaged(self) -> Mapping[int, int | None]:
         """Seqs of unreadable messages, with the numbers of destinations."""
         return self._rows.damaged
 
-    def removed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None:
-        """These are about to be given up without a grave."""
+    # --- lines of the journal
+
+    def journal_routed(self, source: QueueOrSubscription, run: Sequence[Message]) -> None:
+        """A subscription of a topic has accepted a run."""
+        if self.journal is not None:
+            self.journal.routed(source, run)
+
+    def journal_delivered(
+        self,
+        source: QueueOrSubscription,
+        consumer: EmbeddedConsumer,
+        run: Sequence[Message],
+        attempts: list[int] | None,
+    ) -> None:
+        """A run is about to be handed to a consumer.
+
+        :param attempts: the delivery attempts, counted from 1; None where all are the first.
+        """
+        if self.journal is not None:
+            self.journal.delivered(source, consumer, run, attempts)
+
+    def journal_returned(
+        self, source: QueueOrSubscription, messages: Sequence[Message], reason: str
+    ) -> None:
+        """A consumer did not settle these."""
+        if self.journal is not None:
+            self.journal.returned(source, messages, reason)
+
+    def journal_removed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None:
+        """These are about to be removed without going to the dead message queue."""
         if self.journal is not None:
             self.journal.removed(source, messages)
 
-    def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None:
+    def journal_removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None:
         """The same of messages that are in the store only."""
         if self.journal is not None:
             self.journal.removed_stored(source, seqs)
-
-    def buried(
-        self,
-        source: QueueOrSubscription,
-        messages: Sequence[Message],
-        place_of: Callable[[Message], Destined | None],
-        reason: DeadReason,
-        comment: str,
-    ) -> None:
-        """These are dead: settle them, together with the storing of their copies.
-
-        :param place_of: the destination of each; of one that is gone, nothing is kept.
-        """
-        self._commits.begin()
-        try:
-            self._graves.tell(source, messages, reason, comment)
-            for message in messages:
-                place = place_of(message)
-                if place is not None:
-                    self._graves.bury(place, source, message, reason, comment)
-            source.settle(messages)
-        finally:
-            self._commits.end()

@@ -229,7 +229,7 @@ class Dispatch:
             attempts = [self.failed_deliveries.get(message.seq, 0) + 1 for message in run]
             if max(attempts) == 1:
                 attempts = None
-        self.changes.delivered(place, consumer, run, attempts)
+        self.changes.journal_delivered(place, consumer, run, attempts)
         consumer.hand(run, attempts)
 
     def wait_again(self, place: QueueOrSubscription, messages: Sequence[Message]) -> None:

@@ -85,14 +85,14 @@ def give_up(place: Dispatched, messages: Sequence[Message]) -> None:
     if messages and place.dmq_comment is not None:
         place.bury(messages, DeadReason.UNDELIVERABLE, place.dmq_comment)
     else:
-        place.changes.removed(place, messages)
+        place.changes.journal_removed(place, messages)
         place.settle(messages)
 
 
 def give_back(place: Dispatched, messages: Sequence[Message]) -> None:
     """Deliver these again at once, in order; each was tried once more."""
     changes, dispatch = place.changes, place.dispatch
-    changes.returned(place, messages, "unsettled")
+    changes.journal_returned(place, messages, "unsettled")
     if place.gone:
         give_up(place, messages)
         return
@@ -128,7 +128,7 @@ def _count_slowly(place: Dispatched, messages: list[Message]) -> Iterator[None]:
             count = dispatch.failed_deliveries.get(message.seq)
             if count is not None and message.seq not in dispatch.backlog.delayed:
                 tries.append((message.seq, count, 0))
-        place.changes.retried(place.owner, tries)
+        place.changes.store_attempts(place.owner, tries)
 
 
 def reject(
@@ -140,7 +140,7 @@ def reject(
 ) -> None:
     """A consumer could not take these: later again, or dead."""
     changes, dispatch = place.changes, place.dispatch
-    changes.returned(place, messages, "rejected")
+    changes.journal_returned(place, messages, "rejected")
     if place.gone:
         give_up(place, messages)
         return
@@ -166,7 +166,7 @@ def reject(
             changes.schedule.after(pause, partial(_due, place, message.seq))
         else:
             again.append(message)
-    changes.retried(place.owner, counted)
+    changes.store_attempts(place.owner, counted)
     for (reason, tries), part in buried.items():
         dispatch.dying += len(part)
         changes.schedule.one_step_a_turn(

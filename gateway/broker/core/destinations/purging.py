@@ -46,8 +46,8 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
     count, octets = detached.waiting, detached.octets
 
     def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
-        place.changes.removed(place, messages)
-        place.changes.removed_stored(place, seqs)
+        place.changes.journal_removed(place, messages)
+        place.changes.journal_removed_stored(place, seqs)
         place.release(messages)
         if dispatch.failed_deliveries:
             dispatch.forget_tries(messages)
@@ -248,5 +248,5 @@ class SelectivePurge:
             self._place.bury(messages, DeadReason.UNDELIVERABLE, self._comment)
         elif messages:
             if self._journaled:
-                self._place.changes.removed(self._place, messages)
+                self._place.changes.journal_removed(self._place, messages)
             self._place.settle(messages)

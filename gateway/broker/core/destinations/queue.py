@@ -44,12 +44,12 @@ class PhysicalQueue(PhysicalDestination):
 
     def accept(self, run: Sequence[Message]) -> Accepted:
         if not self.destination.temporary:
-            self.changes.arrived(self, run)
+            self.changes.store_arrivals(self, run)
         return run
 
     def enqueue(self, kept: Accepted, held: bool = False) -> None:
         if self.drops_arrivals:
-            self.changes.removed(self, kept)
+            self.changes.journal_removed(self, kept)
             self.release(kept)
             return
         size = 0
@@ -62,12 +62,12 @@ class PhysicalQueue(PhysicalDestination):
             return
         spilled = dispatch.backlog.put(kept)
         if spilled:
-            self.changes.spilled(self, spilled)
+            self.changes.store_spilled(self, spilled)
         if not dispatch.woken:
             self.wake()
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
-        self.changes.spilled(self, self.dispatch.backlog.give_back(messages, spill=True))
+        self.changes.store_spilled(self, self.dispatch.backlog.give_back(messages, spill=True))
 
     def accept_prepared(self, run: Sequence[Message]) -> Accepted:
         return run
@@ -75,11 +75,11 @@ class PhysicalQueue(PhysicalDestination):
     # --- departures
 
     def settle(self, messages: Sequence[Message]) -> None:
-        self.changes.settled(messages)
+        self.changes.delete_rows(messages)
         self.settled(messages)
 
     def release(self, messages: Sequence[Message]) -> None:
-        self.changes.settled(messages)
+        self.changes.delete_rows(messages)
 
     def settled(self, messages: Sequence[Message]) -> None:
         self.count -= len(messages)
@@ -109,7 +109,7 @@ class PhysicalQueue(PhysicalDestination):
         return self.properties.redelivery
 
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        self.changes.buried(self, messages, lambda message: self, reason, comment)
+        self.changes.bury(self, messages, lambda message: self, reason, comment)
 
     # --- consumers
 
@@ -184,7 +184,7 @@ class PhysicalQueue(PhysicalDestination):
         return True
 
     def release_stored(self, seqs: Sequence[int]) -> None:
-        self.changes.settled_stored(seqs)
+        self.changes.delete_rows_by_seq(seqs)
 
 
 class QueueBrowser:

@@ -153,7 +153,7 @@ class TopicSubscription:
     def accept(self, topic: PhysicalDestination, run: Sequence[Message]) -> None:
         """Store what is persistent of a run, if the subscription is durable."""
         if self.number:
-            self.changes.owed(self.number, topic, run)
+            self.changes.store_owed(self.number, topic, run)
 
     def arrive(
         self, topic: PhysicalDestination, run: Sequence[Message], examined: int, held: bool = False
@@ -168,7 +168,7 @@ class TopicSubscription:
         if self.ended:
             self.release(run)
             return
-        self.changes.routed(self, run)
+        self.changes.journal_routed(self, run)
         if examined != BEYOND:
             self._examine_later(run, examined)
         size = 0
@@ -183,7 +183,7 @@ class TopicSubscription:
         if spilled:
             if self.number:
                 spilled = [message for message in spilled if not message.headers.persistent]
-            self.changes.spilled_for_subscription(topic, spilled)
+            self.changes.store_spilled_for_subscription(topic, spilled)
             self.spilled.add_all([message.seq for message in spilled], topic)
         if not dispatch.woken:
             self.wake()
@@ -289,10 +289,10 @@ class TopicSubscription:
 
     def release(self, messages: Sequence[Message]) -> None:
         if self.number or self.spilled:
-            self.changes.settled_by_subscription(self.number, messages, self.spilled)
+            self.changes.release_for_subscription(self.number, messages, self.spilled)
 
     def release_stored(self, seqs: Sequence[int]) -> None:
-        self.changes.settled_stored_by_subscription(
+        self.changes.release_for_subscription_by_seq(
             self.number, seqs, self.spilled.discard_all(seqs)
         )
 
@@ -335,7 +335,7 @@ class TopicSubscription:
     def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
         if self._unexamined or self.restored or self._unauthorized:
             messages = self._without_unwanted(messages)
-        self.changes.buried(self, messages, self.topics.topic_of, reason, comment)
+        self.changes.bury(self, messages, self.topics.topic_of, reason, comment)
 
     def evict(self, topic: PhysicalDestination, lowest_priority: bool) -> bool:
         """Give up one waiting message of ``topic`` to make room.

@@ -117,7 +117,7 @@ def _drop_damaged(subscription: TopicSubscription, topic: PhysicalDestination, s
     if not count and (resting := subscription.dispatch.backlog.resting.pop(seq, None)) is not None:
         count, size = 1, resting
     if count:
-        subscription.changes.removed_stored(subscription, [seq])
+        subscription.changes.journal_removed_stored(subscription, [seq])
         subscription.release_stored([seq])
         subscription.dispatch.failed_deliveries.pop(seq, None)
         topic.count -= 1
@@ -133,7 +133,7 @@ def _discard_unread(subscription: TopicSubscription, done: Callable[[], None]) -
     while detached.more:
         messages, sizes = detached.take(BLOCK)
         _give_up(subscription, messages, None)
-        subscription.changes.removed_stored(subscription, list(sizes))
+        subscription.changes.journal_removed_stored(subscription, list(sizes))
         topics: set[PhysicalDestination] = set()
         for seq, size in sizes.items():
             topic = subscription.spilled.topic(seq)
@@ -181,7 +181,7 @@ def _never_found(
 ) -> None:
     missing = set(asked).difference([message.seq for message in messages])
     if subscription.number:
-        subscription.changes.owed_no_more(
+        subscription.changes.delete_owed(
             subscription.number, missing - subscription.changes.damaged.keys()
         )
     subscription.dispatch.not_found(subscription, len(missing), octets)
@@ -193,5 +193,5 @@ def _give_up(
     if messages and comment is not None:
         subscription.bury(messages, DeadReason.UNDELIVERABLE, comment)
     elif messages:
-        subscription.changes.removed(subscription, messages)
+        subscription.changes.journal_removed(subscription, messages)
         subscription.settle(messages)

@@ -125,7 +125,7 @@ class PhysicalTopic(PhysicalDestination):
         stored = [message for message in run if message.stored]
         for message in stored:
             message.stored = 1 if message.seq in owed else 0
-        self.changes.branch_released([message.seq for message in stored])
+        self.changes.release_for_branch([message.seq for message in stored])
         return kept
 
     def evict(self, lowest_priority: bool) -> bool:
