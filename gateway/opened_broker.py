@@ -89,8 +89,8 @@ class OpenedBroker:
         memory.unacknowledged_messages = lambda: window.unacknowledged
         memory.transactions_inside = lambda: window.transactions
         memory.consumers_held_back = lambda: len(broker.unacknowledged.held_back)
-        window.left = lambda: memory.left(State.UNACKNOWLEDGED)
-        window.press = memory.press
+        window.octets_left = lambda: memory.left(State.UNACKNOWLEDGED)
+        window.report_excess = memory.press
 
     def set_journal_level(self, settings: Settings) -> None:
         """Apply the level that the settings ask for now.

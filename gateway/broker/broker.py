@@ -258,7 +258,7 @@ class Broker:
             physical = PhysicalTopic(self.core, self.wild, destination, number, given)
             self.topics[destination] = physical
         self.destinations[destination] = physical
-        self.memory.stand(of_destination(destination.name))
+        self.memory.count_object(of_destination(destination.name))
         return physical
 
     def topic(self, destination: Destination) -> PhysicalTopic:
@@ -303,7 +303,7 @@ class Broker:
             done()
             return
         self.topics.pop(physical.destination, None)
-        self.memory.stand(-of_destination(physical.destination.name))
+        self.memory.count_object(-of_destination(physical.destination.name))
         if (
             physical.stored
             and keeps_ids
@@ -367,7 +367,7 @@ class Broker:
         They come from its topic, or from the topics that its pattern covers.
         """
         pattern = subscription.pattern
-        self.memory.stand(
+        self.memory.count_object(
             of_subscription(subscription.selector.text if subscription.selector else "")
         )
         if is_wild(pattern.name):
@@ -404,7 +404,7 @@ class Broker:
         What waits in one that is not durable is given up; then ``done`` is called.
         """
         if not subscription.ended:
-            self.memory.stand(
+            self.memory.count_object(
                 -of_subscription(subscription.selector.text if subscription.selector else "")
             )
         subscription.ended = True
@@ -524,7 +524,7 @@ class Broker:
         """
         self.log.critical("{error}", error=str(error))
         if error.destination is None:
-            self.commits.give_up(
+            self.commits.fail(
                 StoreFailed(f"{error}; it is not known which destination this is about")
             )
             return
@@ -546,7 +546,7 @@ class Broker:
     def _store_failed(self, error: StoreFailed) -> None:
         """The store has failed, maybe while no caller waited for it."""
         with self.turn:
-            self.commits.give_up(error)
+            self.commits.fail(error)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Make durable what was asked, and close the store; then call ``closed``.

@@ -95,7 +95,7 @@ class Housekeeping:
             or there.removed
             or there.busy
             or there.arrivals
-            or there.held
+            or there.prepared
         ):
             return
         due = there.idle_since + self._reap_time_ms

@@ -218,7 +218,7 @@ class _Holdings:
         branch.unread_sends.append((physical, row))
         self._open.add(row.seq)
         branch.sent += 1
-        physical.hold(1, row.size)
+        physical.add_prepared(1, row.size)
         return True
 
     def taken(self, row: IndexRow, source: Dispatched) -> bool:

@@ -865,7 +865,7 @@ class BrokerModel(RuleBasedStateMachine):
                 here += (
                     part.dispatch.backlog.waiting
                     + part.dispatch.backlog.pausing
-                    + part.dispatch.dying
+                    + part.dispatch.being_buried
                     + outstanding
                 )
                 here += sum(source is part for source in self.held.values())
@@ -895,7 +895,7 @@ class BrokerModel(RuleBasedStateMachine):
         unsettled = [consumer.unsettled for consumer in consumers]
         assert max(unsettled, default=0) <= self.broker.memory.unacknowledged <= sum(unsettled)
         assert self.broker.memory.transactions == sum(
-            session.transaction.held for session in sessions
+            session.transaction.octets for session in sessions
         )
 
 

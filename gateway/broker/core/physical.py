@@ -89,7 +89,7 @@ class PhysicalDestination(ABC):
         self.coming = 0
         self.coming_octets = 0
         #: Those of them that transaction branches have sent, which are prepared or being committed.
-        self.held = 0
+        self.prepared = 0
         #: Since when it has not been used, as far as is known, in milliseconds of the clock of
         #: timers.
         self.idle_since = 0
@@ -268,18 +268,18 @@ class PhysicalDestination(ABC):
 
     # --- what branches have sent
 
-    def hold(self, count: int, octets: int) -> None:
+    def add_prepared(self, count: int, octets: int) -> None:
         """Count messages that a branch has sent.
 
         Limits leave room for them, and the destination stays.
         """
-        self.held += count
+        self.prepared += count
         self.coming += count
         self.coming_octets += octets
 
-    def let_go(self, count: int, octets: int) -> None:
+    def remove_prepared(self, count: int, octets: int) -> None:
         """They have come, or never will."""
-        self.held -= count
+        self.prepared -= count
         self.coming -= count
         self.coming_octets -= octets
         self._left()

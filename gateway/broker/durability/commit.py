@@ -346,7 +346,7 @@ class GroupCommit:
         """More waits for the disk than should."""
         return self.octets_waiting > MOST_WAITING
 
-    def give_up(self, error: StoreError) -> None:
+    def fail(self, error: StoreError) -> None:
         """Nothing can be stored any more, although no commit has failed."""
         if self.broken is None:
             self.broken = error
@@ -455,7 +455,7 @@ class GroupCommit:
         self._tries += 1
         if self._tries >= CLOSING_TRIES:
             lost = "the disk is full: what was acknowledged last could not be written, and is delivered again after the next start"
-            self.give_up(StoreFailed(lost))
+            self.fail(StoreFailed(lost))
         self._ask()
 
     def _unblock(self) -> None:

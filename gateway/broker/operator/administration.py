@@ -363,7 +363,9 @@ class BrokerAdministration:
             if subscription.dispatch.halted is not None and is_wild(subscription.pattern.name):
                 gone_on: Deferred[None] = Deferred()
                 gone.append(gone_on)
-                subscription_end.go_on_without(subscription, topic, partial(gone_on.callback, None))
+                subscription_end.resume_without(
+                    subscription, topic, partial(gone_on.callback, None)
+                )
         for each in gone:
             await each
         await self._emptied(topic, None, topic.dmq_comment)

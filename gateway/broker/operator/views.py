@@ -306,9 +306,9 @@ def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
     Of a topic, only subscriptions by its name count.
     """
     if isinstance(physical, PhysicalQueue):
-        return bool(physical.held or physical.dispatch.locked)
+        return bool(physical.prepared or physical.dispatch.locked)
     named = [each for each in physical.subscriptions if each.pattern == physical.destination]
-    return bool(physical.held) or any(each.dispatch.locked for each in named)
+    return bool(physical.prepared) or any(each.dispatch.locked for each in named)
 
 
 def durable(subscription: TopicSubscription) -> DurableView:

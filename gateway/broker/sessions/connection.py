@@ -137,7 +137,7 @@ class EmbeddedConnection:
             consumer.cost = selector.cost
         if not consumer.closed:
             consumer.weight = weight
-            self.broker.memory.stand(weight)
+            self.broker.memory.count_object(weight)
         return consumer
 
     def _queue(self, spec: ConsumerSpec) -> PhysicalQueue | QueueBrowser:
@@ -221,7 +221,7 @@ class EmbeddedConnection:
             ):
                 # It is asked about each message that waits.
                 existing.read_by(lru_cache(_TOPICS)(self.routing.reader()))
-                broker.wild.look_again(existing)
+                broker.wild.ask_rights_again(existing)
                 if spec.no_local:
                     existing.origin = self.number
                 return existing

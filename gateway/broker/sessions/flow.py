@@ -56,7 +56,7 @@ class Backpressure:
             not self.blocked
             and not self._commits.crowded()
             and not self._waits_for_room()
-            and not self._memory.crowded()
+            and not self._memory.senders_must_wait()
             and not self._outruns()
         )
 
@@ -84,7 +84,7 @@ class Backpressure:
             self._commits.on_relief(lambda: self.on_writable(resume))
         elif self._waits_for_room():
             self._commits.on_room(lambda: self.on_writable(resume))
-        elif self._memory.crowded():
+        elif self._memory.senders_must_wait():
             # Memory is counted at each message, and does not tell.
             self._schedule.after(_MOMENT_MS, lambda: self.on_writable(resume))
         elif self.fast is not None and self._outruns():

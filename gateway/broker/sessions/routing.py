@@ -189,8 +189,8 @@ class Routing:
         """
         memory = self.broker.memory
         if not memory.has_room_for(octets) and self.origin.address and not self.administers:
-            self.broker.limit_reports.no_room(memory.standing, memory.standing_most)
-            raise NoRoom(destination, what, memory.standing, memory.standing_most)
+            self.broker.limit_reports.no_room(memory.object_octets, memory.most_object_octets)
+            raise NoRoom(destination, what, memory.object_octets, memory.most_object_octets)
 
     def reader(self) -> Callable[[Destination], bool]:
         """Whether this user may read a topic. It may outlive the connection."""

@@ -249,7 +249,7 @@ class EmbeddedSession(ConsumerOwner):
             )
         transaction.sends += messages
         transaction.sends_octets += octets
-        transaction.hold(sum([message.weight for message in messages]))
+        transaction.count_octets(sum([message.weight for message in messages]))
 
     def writable(self) -> bool:
         return self._backpressure.writable()
@@ -444,7 +444,7 @@ class EmbeddedSession(ConsumerOwner):
 
     def _end(self) -> Transaction:
         ended = self.hand_over()
-        ended.let_go()
+        ended.stop_counting()
         return ended
 
     def _undo(self) -> None:
@@ -463,11 +463,11 @@ class EmbeddedSession(ConsumerOwner):
             if consumer.session is self:
                 mine.setdefault(consumer, []).extend([message for _, message in deliveries])
             elif consumer.gone:
-                consumer.source.give_back([message for _, message in deliveries])
+                consumer.source.redeliver([message for _, message in deliveries])
             else:
                 consumer.restore(deliveries)
         for consumer, messages in mine.items():
-            consumer.give_back(messages)
+            consumer.return_outstanding(messages)
         for consumer in list(self._consumers):
             if consumer.closed:
                 del self._consumers[consumer]

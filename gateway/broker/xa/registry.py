@@ -420,7 +420,7 @@ class Branches:
 def collect(branch: Branch, session: BranchSession) -> None:
     """What the session has done since it was associated is the branch's."""
     work = session.hand_over()
-    branch.octets += work.held
+    branch.octets += work.octets
     if work.sends or work.acknowledged:
         branch.parts.append(Part(session, work.sends, work.acknowledged))
 

@@ -92,9 +92,9 @@ def _give_back(consumer: EmbeddedConsumer, messages: Sequence[Message], whole: b
     :param whole: with what else the consumer has, which would come before them otherwise.
     """
     if whole and not consumer.gone:
-        consumer.give_back(messages)
+        consumer.return_outstanding(messages)
     elif messages:
-        consumer.source.give_back(sorted(messages, key=lambda message: message.seq))
+        consumer.source.redeliver(sorted(messages, key=lambda message: message.seq))
 
 
 class BranchWork:
@@ -165,7 +165,7 @@ class BranchWork:
                     places.append(
                         (each.session, physical, physical.hold_place(run), physical.accept(run))
                     )
-                    physical.let_go(len(run), _octets(run))
+                    physical.remove_prepared(len(run), _octets(run))
             for consumer, messages in taken:
                 consumer.source.release(messages)
             if commits.changes != before or repeats:
@@ -260,7 +260,7 @@ class BranchWork:
                 arrivals = routing.route(messages, before)
                 sent.append(_Sent(session, messages, arrivals, routing.repeats))
                 for physical, run in arrivals:
-                    physical.hold(len(run), _octets(run))
+                    physical.add_prepared(len(run), _octets(run))
             everything = [arrival for each in sent for arrival in each.arrivals]
             self._check_fits(everything)
             if (
@@ -281,7 +281,7 @@ class BranchWork:
         except BaseException:
             for each in sent:
                 for physical, run in each.arrivals:
-                    physical.let_go(len(run), _octets(run))
+                    physical.remove_prepared(len(run), _octets(run))
             raise
         for each in sent:
             each.session.routing.origin.sent += len(each.messages)
@@ -365,7 +365,7 @@ class BranchWork:
                 for each in taken:
                     consumer = each.consumer
                     if consumer is None:
-                        each.source.give_back(each.messages)
+                        each.source.redeliver(each.messages)
                     else:
                         _give_back(consumer, each.messages, is_idle(consumer.session))
                 for source, index in unread:
@@ -442,10 +442,10 @@ class BranchWork:
         for source, _ in unread_taken:
             source.dispatch.locked -= 1
         for physical, run in sends:
-            physical.let_go(len(run), _octets(run))
+            physical.remove_prepared(len(run), _octets(run))
             self._sent.difference_update([message.seq for message in run])
         for physical, index in unread_sends:
-            physical.let_go(1, index.size)
+            physical.remove_prepared(1, index.size)
             self._sent.discard(index.seq)
 
 

@@ -104,13 +104,13 @@ class BacklogModel(RuleBasedStateMachine):
         self.waiting[message.seq] = self.stored[message.seq] = message
 
     @rule(data=st.data(), spill=st.booleans())
-    def give_back(self, data: st.DataObject, spill: bool) -> None:
+    def put_back(self, data: st.DataObject, spill: bool) -> None:
         if self.taken:
             back = data.draw(
                 st.lists(st.sampled_from(self.taken), unique_by=lambda message: message.seq)
             )
             self.taken = [message for message in self.taken if message not in back]
-            spilled = self.backlog.give_back(back, spill)
+            spilled = self.backlog.put_back(back, spill)
             assert not spilled or (self.spill and spill)
             self.stored.update({message.seq: message for message in spilled})
             self.waiting.update({message.seq: message for message in back})
@@ -400,9 +400,9 @@ def test_a_hundred_thousand_messages_are_given_back_by_one_sort() -> None:
     messages = [make(Counted(seq)) for seq in range(1, 2_001)]
     backlog.put(messages)
     taken = backlog.take(2_000, -1, 0)[0]
-    backlog.give_back(taken[1_000:])
+    backlog.put_back(taken[1_000:])
     comparisons = 0
-    backlog.give_back(taken[:1_000])
+    backlog.put_back(taken[:1_000])
     assert comparisons < 10_000, "two runs in order are merged"
     assert backlog.take(2_000, -1, 0)[0] == messages
 
@@ -438,7 +438,7 @@ def test_what_comes_back_while_a_reader_reads_is_looked_at_in_its_place() -> Non
     assert backlog.pluck_behind(4, 15, 0) == 0
     seqs = cursor.stored_ahead(500)
     assert seqs == [11, 12, 13, 14, 16, 17, 18, 19, 20]
-    backlog.give_back([messages[14]])
+    backlog.put_back([messages[14]])
     read = [messages[seq - 1] for seq in seqs]
     assert [message.seq for message in cursor.still_ahead(read)] == [11, 12, 13, 14]
     cursor.looked_at(messages[13])

@@ -23,8 +23,8 @@ class Rig(Stepped):
     def __init__(self, folder: Path, most: int) -> None:
         self.window = Memory()
         super().__init__(folder, BrokerOptions(reap_time=60), self.window)
-        self.before = self.window.standing
-        self.window.standing_most = self.before + most
+        self.before = self.window.object_octets
+        self.window.most_object_octets = self.before + most
 
     def client(self, user: str = "guest", address: str = "192.0.2.1") -> Connection:
         made: list[Connection] = []
@@ -34,8 +34,8 @@ class Rig(Stepped):
         return made[0]
 
     @property
-    def standing(self) -> int:
-        return self.window.standing - self.before
+    def octets(self) -> int:
+        return self.window.object_octets - self.before
 
 
 def test_each_counts_while_it_is_there(tmp_path: Path) -> None:
@@ -46,27 +46,27 @@ def test_each_counts_while_it_is_there(tmp_path: Path) -> None:
     consumer = session.consumer(
         ConsumerSpec(Queue("q"), selector="a = 'b'"), lambda *given: None, lambda error: None
     )
-    assert rig.standing == queue
+    assert rig.octets == queue
     consumer.close()
-    assert rig.standing == of_destination("q")
+    assert rig.octets == of_destination("q")
     topic = session.consumer(
         ConsumerSpec(Topic("t"), selector="a = 'b'"), lambda *given: None, lambda error: None
     )
-    assert rig.standing == of_destination("q") + of_destination("t") + of_subscription(
+    assert rig.octets == of_destination("q") + of_destination("t") + of_subscription(
         "a = 'b'"
     ) + of_consumer("a = 'b'")
     topic.close()
     topic.close()
     temporary = connection.temporary(Kind.QUEUE)
     session.consumer(ConsumerSpec(temporary), lambda *given: None, lambda error: None)
-    assert rig.standing == of_destination("q") + of_destination("t") + of_destination(
+    assert rig.octets == of_destination("q") + of_destination("t") + of_destination(
         temporary.name
     ) + of_consumer("")
-    assert rig.window.octets == rig.window.standing
+    assert rig.window.octets == rig.window.object_octets
     connection.close()
-    assert rig.standing == of_destination("q") + of_destination("t")
+    assert rig.octets == of_destination("q") + of_destination("t")
     rig.later(200)
-    assert rig.standing == 0, "nobody uses them any more"
+    assert rig.octets == 0, "nobody uses them any more"
 
 
 def test_a_durable_subscription_counts_until_it_is_removed(tmp_path: Path) -> None:
@@ -75,17 +75,17 @@ def test_a_durable_subscription_counts_until_it_is_removed(tmp_path: Path) -> No
     session = connection.session(Mode.CLIENT)
     wanted = ConsumerSpec(Topic("t"), durable_name="d")
     session.consumer(wanted, lambda *given: None, lambda error: None).close()
-    assert rig.standing == of_destination("t") + of_subscription("")
+    assert rig.octets == of_destination("t") + of_subscription("")
     session.consumer(
         ConsumerSpec(Topic("t"), durable_name="d", selector="a = 'b'"),
         lambda *given: None,
         lambda error: None,
     ).close()
     rig.run_until_idle()
-    assert rig.standing == of_destination("t") + of_subscription("a = 'b'"), "it was redefined"
+    assert rig.octets == of_destination("t") + of_subscription("a = 'b'"), "it was redefined"
     connection.unsubscribe("d")
     rig.run_until_idle()
-    assert rig.standing == of_destination("t")
+    assert rig.octets == of_destination("t")
 
 
 def test_a_client_without_room_is_refused_and_what_there_is_goes_on(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_client_without_room_is_refused_and_what_there_is_goes_on(tmp_path: Pa
     assert isinstance(refused.value.cause, NoRoom)
     session.send(texts(Queue("q"), ["x"]))
     assert rig.broker.find(Queue("other")) is None
-    assert rig.standing == of_destination("q") + of_consumer("")
+    assert rig.octets == of_destination("q") + of_consumer("")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_administrators_and_links_are_not_refused(tmp_path: Path, user: str, add
     session.consumer(ConsumerSpec(Queue("q")), lambda *given: None, lambda error: None)
     session.send(texts(Queue("other"), ["x"]))
     connection.temporary(Kind.QUEUE)
-    assert rig.standing > 0
+    assert rig.octets > 0
 
 
 def test_the_log_says_so_once_a_minute(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ def test_the_log_says_so_once_a_minute(tmp_path: Path) -> None:
 
 def test_messages_get_what_places_leave() -> None:
     memory = Memory.within(1000)
-    assert memory.standing_most == 500
-    memory.stand(400)
+    assert memory.most_object_octets == 500
+    memory.count_object(400)
     assert (memory.most, memory.octets) == (600, 400)
-    memory.stand(-400)
+    memory.count_object(-400)
     assert (memory.most, memory.octets) == (1000, 0)
 
 

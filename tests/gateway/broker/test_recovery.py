@@ -144,7 +144,7 @@ def test_what_expires_in_the_store_only_is_given_up(stepped: Stepped, session: S
         queue.count,
         queue.dispatch.backlog.waiting,
         queue.dispatch.backlog.expiring,
-        queue.dispatch.dying,
+        queue.dispatch.being_buried,
     ) == (
         20,
         20,

@@ -26,10 +26,10 @@ class Rig(Stepped):
     def __init__(self, folder: Path, most: int = 400_000) -> None:
         window = Memory()
         super().__init__(folder, BrokerOptions(reap_time=0), window)
-        window.left = lambda: most - window.unacknowledged
+        window.octets_left = lambda: most - window.unacknowledged
         self.window = window
         self.pressed: list[int] = []
-        window.press = lambda: self.pressed.append(window.unacknowledged)
+        window.report_excess = lambda: self.pressed.append(window.unacknowledged)
 
     def fill(self, count: int, body: str = _BODY) -> None:
         session = self.session()

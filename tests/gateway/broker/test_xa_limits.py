@@ -67,7 +67,7 @@ def test_two_sessions_cannot_exceed_a_limit_together(stepped: Stepped, xa: Branc
     other.end(xid(1))
     assert code(stepped, lambda: xa.resource.commit(xid(1), True)) == RBROLLBACK
     queue = stepped.broker.queue(SMALL)
-    assert (queue.count, queue.coming, queue.held) == (0, 0, 0)
+    assert (queue.count, queue.coming, queue.prepared) == (0, 0, 0)
 
 
 def test_a_sender_is_held_back_by_what_it_has_prepared(stepped: Stepped, xa: Branching) -> None:

@@ -532,7 +532,7 @@ class BranchModel(RuleBasedStateMachine):
                     for fate in branch.sends
                     if fate.place == place
                 ]
-                assert physical.held == physical.coming == len(held)
+                assert physical.prepared == physical.coming == len(held)
 
     @precondition(lambda self: hasattr(self, "sessions") and self.branches)
     @rule()
@@ -638,7 +638,7 @@ class BranchModel(RuleBasedStateMachine):
         if hasattr(self, "sessions"):
             broker = self.stepped.broker
             held = [
-                session.transaction.held
+                session.transaction.octets
                 for connection in self.stepped.provider.connections
                 for session in connection.sessions
             ]

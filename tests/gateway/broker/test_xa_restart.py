@@ -58,7 +58,7 @@ def test_a_prepared_branch_is_there_again_and_ends_as_it_is_told(
         assert waiting(stepped, Q) == ["3", "4"]
         assert waiting(stepped, OTHER) == []
     queue, other = stepped.broker.queue(Q), stepped.broker.queue(OTHER)
-    assert (queue.count, queue.dispatch.locked, other.count, other.coming, other.held) == (
+    assert (queue.count, queue.dispatch.locked, other.count, other.coming, other.prepared) == (
         5,
         3,
         0,
@@ -76,7 +76,12 @@ def test_a_prepared_branch_is_there_again_and_ends_as_it_is_told(
     assert xa.recover() == []
     assert waiting(stepped, Q) == (["3", "4"] if commit else ["0", "1", "2", "3", "4"])
     assert waiting(stepped, OTHER) == (["held", "held, too", "later"] if commit else ["later"])
-    assert (queue.dispatch.locked, other.coming, other.coming_octets, other.held) == (0, 0, 0, 0)
+    assert (queue.dispatch.locked, other.coming, other.coming_octets, other.prepared) == (
+        0,
+        0,
+        0,
+        0,
+    )
     assert (queue.count, other.count) == ((2, 3) if commit else (5, 1))
     stepped.restart()
     assert waiting(stepped, OTHER) == (["held", "held, too", "later"] if commit else ["later"])

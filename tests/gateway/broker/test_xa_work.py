@@ -350,7 +350,7 @@ def test_a_message_that_came_before_is_left_out_of_a_branch(
     stepped.send(identified(Q, "repeat", "new 2"), session)
     assert waiting(stepped, Q) == ["first", "new 1", "new 2"]
     queue = stepped.broker.queue(Q)
-    assert (queue.count, queue.coming, queue.held) == (3, 0, 0)
+    assert (queue.count, queue.coming, queue.prepared) == (3, 0, 0)
 
 
 @pytest.mark.parametrize("restart", [False, True])

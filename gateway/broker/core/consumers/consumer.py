@@ -54,13 +54,13 @@ class Source(Protocol):
     def settled(self, messages: Sequence[Message]) -> None:
         """Stop counting these: the second half of :meth:`settle`."""
 
-    def give_up(self, messages: Sequence[Message]) -> None:
+    def end_outstanding(self, messages: Sequence[Message]) -> None:
         """Give up outstanding messages of a source that no longer exists.
 
         They go to the dead message queue where :attr:`QueueOrSubscription.dmq_comment` says so.
         """
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def redeliver(self, messages: Sequence[Message]) -> None:
         """These were not taken: deliver them again, in order."""
 
     def reject(
@@ -136,7 +136,7 @@ class Transaction:
         "_most",
         "acknowledged",
         "acknowledged_count",
-        "held",
+        "octets",
         "rejected",
         "rejected_count",
         "sends",
@@ -153,7 +153,7 @@ class Transaction:
         self.rejected: list[Rejected] = []
         self.rejected_count = 0
         #: Octets of all this that count in the broker's memory.
-        self.held = 0
+        self.octets = 0
 
     def acknowledge(
         self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]
@@ -183,23 +183,23 @@ class Transaction:
         self._took(consumer, deliveries)
 
     def _took(self, consumer: EmbeddedConsumer, deliveries: list[tuple[int, Message]]) -> None:
-        self.hold(sum([message.weight for _, message in deliveries]))
+        self.count_octets(sum([message.weight for _, message in deliveries]))
         if (
             self.acknowledged_count + self.rejected_count > self._most
             and consumer.session.transaction is not self
         ):
             raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", self._most)
 
-    def hold(self, octets: int) -> None:
+    def count_octets(self, octets: int) -> None:
         """Count what it has in memory."""
         if self._memory is not None:
-            self.held += octets
+            self.octets += octets
             self._memory.transactions += octets
 
-    def let_go(self) -> None:
+    def stop_counting(self) -> None:
         """Count nothing any more: it is over."""
         if self._memory is not None:
-            self._memory.transactions -= self.held
+            self._memory.transactions -= self.octets
 
 
 class ConsumerOwner(ABC):
@@ -353,8 +353,8 @@ class EmbeddedConsumer:
             self._end()
             self.session.forget(self)
             messages = self._ledger.clear()
-            self._let_go(messages)
-            self.source.give_up(messages)
+            self._stop_counting(messages)
+            self.source.end_outstanding(messages)
             failed(error)
 
     def stop_for_good(self, error: MessagingError) -> None:
@@ -405,7 +405,7 @@ class EmbeddedConsumer:
     def acknowledge_through(self, number: int, within: Session | None = None) -> int:
         if self._transaction(within) is None:
             messages = self._ledger.through(number)
-            self._let_go(messages)
+            self._stop_counting(messages)
             self._settle(messages)
             return len(messages)
         numbers = self._ledger.up_to(number)
@@ -417,7 +417,7 @@ class EmbeddedConsumer:
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         transaction = self._transaction(within)
         messages = self._ledger.take(numbers)
-        self._let_go(messages)
+        self._stop_counting(messages)
         if transaction is None:
             self._settle(messages)
         else:
@@ -434,7 +434,7 @@ class EmbeddedConsumer:
         if within is None and self.session.gate is not None:
             raise NotSupported("rejection in a branch")
         messages = self._ledger.take(numbers)
-        self._let_go(messages)
+        self._stop_counting(messages)
         if transaction is None:
             self.session.touch_after(
                 lambda: self.source.reject(messages, delay_ms, dead, self.spec.redelivery)
@@ -448,7 +448,7 @@ class EmbeddedConsumer:
             self.source.leave(self)
         if requeue:
             self.session.forget(self)
-            self.session.touch_after(self.give_back)
+            self.session.touch_after(self.return_outstanding)
 
     def _end(self) -> None:
         """Deliver and report nothing more.
@@ -458,13 +458,13 @@ class EmbeddedConsumer:
         """
         self.closed = True
         self.running = False
-        self._memory.stand(-self.weight)
+        self._memory.count_object(-self.weight)
         self._deliver = _undelivered
         self._failed = _untold
 
     # --- for the session
 
-    def give_back(self, more: Sequence[Message] = ()) -> None:
+    def return_outstanding(self, more: Sequence[Message] = ()) -> None:
         """Return everything outstanding to the source.
 
         The numbers of these deliveries are void.
@@ -472,10 +472,10 @@ class EmbeddedConsumer:
         :param more: what was acknowledged in a transaction that is undone.
         """
         outstanding = self._ledger.clear()
-        self._let_go(outstanding)
+        self._stop_counting(outstanding)
         messages = sorted([*outstanding, *more], key=lambda message: message.seq)
         if messages:
-            self.source.give_back(messages)
+            self.source.redeliver(messages)
 
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
         """Acknowledgements of these were undone: they are outstanding again."""
@@ -497,10 +497,10 @@ class EmbeddedConsumer:
             message.out += 1
         self.unsettled += own
         self._memory.unacknowledged += more
-        if own > _FREE and self._memory.left() < 0:
-            self._memory.press()
+        if own > _FREE and self._memory.octets_left() < 0:
+            self._memory.report_excess()
 
-    def _let_go(self, messages: Sequence[Message]) -> None:
+    def _stop_counting(self, messages: Sequence[Message]) -> None:
         """Stop counting messages that it no longer has."""
         if self.mode is Mode.AUTO:
             return

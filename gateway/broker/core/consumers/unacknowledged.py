@@ -42,24 +42,24 @@ class Unacknowledged:
 
         If there is not, the consumer gets them later.
         """
-        if consumer.unsettled < self._memory.left():
+        if consumer.unsettled < self._memory.octets_left():
             return True
         if consumer not in self.held_back:
             self.held_back[consumer] = None
             self._report(consumer)
             if not self._looking:
                 self._looking = True
-                self._schedule.after(_MOMENT_MS, self._look)
+                self._schedule.after(_MOMENT_MS, self._resume)
         return False
 
-    def _look(self) -> None:
-        left = self._memory.left()
+    def _resume(self) -> None:
+        left = self._memory.octets_left()
         for consumer in [each for each in self.held_back if each.closed or each.unsettled < left]:
             del self.held_back[consumer]
             consumer.source.wake()
         self._looking = bool(self.held_back)
         if self._looking:
-            self._schedule.after(_MOMENT_MS, self._look)
+            self._schedule.after(_MOMENT_MS, self._resume)
 
     def _report(self, consumer: EmbeddedConsumer) -> None:
         if self._quiet:

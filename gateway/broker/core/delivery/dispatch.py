@@ -85,7 +85,7 @@ class Dispatch:
         self._readers: list[Callable[[], None]] = []
         #: Messages that have expired or were refused, and are being read or buried, slice by slice:
         #: they wait no longer, but still count.
-        self.dying = 0
+        self.being_buried = 0
         #: Messages that prepared branches have acknowledged: no consumer has them or is given
         #: them, and they still count.
         self.locked = 0
@@ -132,7 +132,7 @@ class Dispatch:
                     self._hand_out_plain(place, ready)
             if backlog.behind:
                 self._read_back(place)
-        self.pace.look()
+        self.pace.resume_senders()
 
     def hold_up(self, place: QueueOrSubscription) -> None:
         """Hand nothing out until selectors have time again."""
@@ -203,7 +203,7 @@ class Dispatch:
                     break
                 seat = (seat + 1) % count
             else:
-                self.backlog.give_back(run[index:])
+                self.backlog.put_back(run[index:])
                 break
             hands[seat].append(message)
             room[seat] -= len(message.body)
@@ -237,13 +237,13 @@ class Dispatch:
         if messages:
             place.return_to_backlog(messages)
             if self._cursors:
-                self._look_again(messages)
+                self._show_again(messages)
             place.wake()
 
     @property
     def unclaimed(self) -> int:
         """How many messages of the place no consumer has."""
-        return self.backlog.waiting + self.backlog.pausing + self.dying
+        return self.backlog.waiting + self.backlog.pausing + self.being_buried
 
     def forget_tries(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -318,7 +318,7 @@ class Dispatch:
             self._hand_chosen(place, consumer, run, expired)
         place.wake()
 
-    def _look_again(self, messages: Sequence[Message]) -> None:
+    def _show_again(self, messages: Sequence[Message]) -> None:
         """Show the consumers messages that have come back.
 
         They may be before the places up to which the consumers have looked.
@@ -367,20 +367,20 @@ class Dispatch:
 
     def _tell_readers(self) -> None:
         self._readers, waiting = [], self._readers
-        for look in waiting:
-            look()
+        for read in waiting:
+            read()
 
-    def after_reading(self, look: Callable[[], None]) -> None:
-        """Call ``look`` when what is being read back is in memory."""
-        self._readers.append(look)
+    def after_reading(self, read: Callable[[], None]) -> None:
+        """Call ``read`` when what is being read back is in memory."""
+        self._readers.append(read)
 
-    def read_for(self, place: QueueOrSubscription, look: Callable[[], None]) -> None:
-        """Have messages read back from the store, then call ``look``.
+    def read_for(self, place: QueueOrSubscription, read: Callable[[], None]) -> None:
+        """Have messages read back from the store, then call ``read``.
 
         Does nothing when all are in memory.
         """
-        if self.backlog.behind and look not in self._readers:
-            self._readers.append(look)
+        if self.backlog.behind and read not in self._readers:
+            self._readers.append(read)
             place.wake()
 
     def drop_missing(

@@ -10,9 +10,9 @@ from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.timing.schedule import Schedule
 from gateway.reactor.turn import Turn
 
-#: The parts of a backlog's share of memory at which senders are slowed, and let go.
+#: The parts of a backlog's share of memory at which senders are slowed, and resume.
 _SLOW_DOWN: Final = 4
-_LET_GO: Final = 8
+_RESUME: Final = 8
 _MOMENT_MS: Final = 50
 #: Octets that may come between two such moments.
 _GRACE: Final = 1024 * 1024
@@ -57,22 +57,22 @@ class Pace:
         self._handed += count
         self._stuck = False
 
-    def look(self) -> None:
+    def resume_senders(self) -> None:
         """Some were handed out: senders may go on if the consumers have caught up."""
-        if (self._until or self._slowed) and not self._fuller_than(_LET_GO):
+        if (self._until or self._slowed) and not self._fuller_than(_RESUME):
             self._until = 0
-            self._let_go()
+            self._resume()
 
     def _moment_over(self) -> None:
         if self._slowed and self._handed == self._handed_before:
             self._stuck = True
         self._until = self._backlog.window_octets + _GRACE
-        self._let_go()
+        self._resume()
 
     def _fuller_than(self, part: int) -> bool:
         return self._backlog.window_octets > self._memory.share // part
 
-    def _let_go(self) -> None:
+    def _resume(self) -> None:
         self._slowed, resumed = [], self._slowed
         for resume in resumed:
             self._turn.deliver(resume)

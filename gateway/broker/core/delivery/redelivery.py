@@ -30,7 +30,7 @@ def sweep(place: Dispatched, now_ms: int) -> None:
     dispatch = place.dispatch
     if dispatch.backlog.expiring and dispatch.halted is None:
         expired, stored = dispatch.backlog.take_expired(now_ms)
-        dispatch.dying += len(expired) + len(stored)
+        dispatch.being_buried += len(expired) + len(stored)
         if expired:
             place.changes.schedule.one_step_a_turn(
                 _bury_slowly(place, expired, DeadReason.EXPIRED, "expired while it waited")
@@ -45,7 +45,7 @@ def _bury_slowly(
         if start:
             yield
         part = messages[start : start + BLOCK]
-        place.dispatch.dying -= len(part)
+        place.dispatch.being_buried -= len(part)
         place.bury(part, reason, comment)
 
 
@@ -63,7 +63,7 @@ def _bury_stored(
     def found(messages: Sequence[Message]) -> None:
         octets = sum([sizes.pop(seq) for seq in seqs])
         dispatch = place.dispatch
-        dispatch.dying -= len(seqs)
+        dispatch.being_buried -= len(seqs)
         if len(messages) < len(seqs):
             dispatch.not_found(
                 place,
@@ -80,7 +80,7 @@ def _bury_stored(
 # --- taking back
 
 
-def give_up(place: Dispatched, messages: Sequence[Message]) -> None:
+def end_outstanding(place: Dispatched, messages: Sequence[Message]) -> None:
     """Give up what was outstanding when the place went."""
     if messages and place.dmq_comment is not None:
         place.bury(messages, DeadReason.UNDELIVERABLE, place.dmq_comment)
@@ -89,12 +89,12 @@ def give_up(place: Dispatched, messages: Sequence[Message]) -> None:
         place.settle(messages)
 
 
-def give_back(place: Dispatched, messages: Sequence[Message]) -> None:
+def redeliver(place: Dispatched, messages: Sequence[Message]) -> None:
     """Deliver these again at once, in order; each was tried once more."""
     changes, dispatch = place.changes, place.dispatch
     changes.journal_returned(place, messages, "unsettled")
     if place.gone:
-        give_up(place, messages)
+        end_outstanding(place, messages)
         return
     tried, limit = dispatch.failed_deliveries, changes.most_rollbacks
     kept = messages
@@ -107,7 +107,7 @@ def give_back(place: Dispatched, messages: Sequence[Message]) -> None:
             if tried[message.seq] >= limit:
                 buried.setdefault(tried[message.seq], []).append(message)
         for tries, part in buried.items():
-            dispatch.dying += len(part)
+            dispatch.being_buried += len(part)
             changes.schedule.one_step_a_turn(
                 _bury_slowly(place, part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times")
             )
@@ -142,7 +142,7 @@ def reject(
     changes, dispatch = place.changes, place.dispatch
     changes.journal_returned(place, messages, "rejected")
     if place.gone:
-        give_up(place, messages)
+        end_outstanding(place, messages)
         return
     policy = place.use_policy()
     if changed is not None:
@@ -168,7 +168,7 @@ def reject(
             again.append(message)
     changes.store_attempts(place.owner, counted)
     for (reason, tries), part in buried.items():
-        dispatch.dying += len(part)
+        dispatch.being_buried += len(part)
         changes.schedule.one_step_a_turn(
             _bury_slowly(place, part, reason, f"refused by its consumer {tries} times")
         )

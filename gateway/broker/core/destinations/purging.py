@@ -45,7 +45,7 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
     detached = dispatch.backlog.detach()
     count, octets = detached.waiting, detached.octets
 
-    def give_up(messages: Sequence[Message], seqs: Sequence[int]) -> None:
+    def remove(messages: Sequence[Message], seqs: Sequence[int]) -> None:
         place.changes.journal_removed(place, messages)
         place.changes.journal_removed_stored(place, seqs)
         place.release(messages)
@@ -59,7 +59,7 @@ def purge(place: Dispatched, done: Callable[[int], None]) -> int:
     def steps() -> Iterator[None]:
         while detached.more:
             messages, sizes = detached.take(SLICE)
-            give_up(messages, list(sizes))
+            remove(messages, list(sizes))
             if detached.more:
                 yield
         if named is not None:
@@ -129,7 +129,7 @@ class SelectivePurge:
         messages = list(islice(cursor.ahead(), EXAMINED))
         if messages:
             chosen, left = self._choose(messages)
-            self._give_up(place.dispatch.backlog.pluck_messages(chosen))
+            self._remove(place.dispatch.backlog.pluck_messages(chosen))
             self._after(self._step, left)
             return
         seqs = cursor.stored_ahead(EXAMINED)
@@ -147,7 +147,7 @@ class SelectivePurge:
             return
         ahead = self._cursor.still_ahead(messages)
         chosen, left = self._choose(ahead)
-        self._give_up(
+        self._remove(
             [
                 message
                 for message in chosen
@@ -204,7 +204,7 @@ class SelectivePurge:
             message = place.dispatch.backlog.delayed.get(seq)
             if message is not None and self._wanted(message):
                 del place.dispatch.backlog.delayed[seq]
-                self._give_up([message])
+                self._remove([message])
         self._after(self._step_aside)
 
     def _step_behind(self) -> None:
@@ -222,7 +222,7 @@ class SelectivePurge:
                     self._wanted(message)
                     and self._place.dispatch.backlog.resting.pop(message.seq, None) is not None
                 ):
-                    self._give_up([message])
+                    self._remove([message])
             self._after(self._step_behind)
 
         def found(messages: Sequence[Message]) -> None:
@@ -242,7 +242,7 @@ class SelectivePurge:
         else:
             changes.schedule.after(0, step)
 
-    def _give_up(self, messages: Sequence[Message]) -> None:
+    def _remove(self, messages: Sequence[Message]) -> None:
         self._found += len(messages)
         if messages and self._comment is not None:
             self._place.bury(messages, DeadReason.UNDELIVERABLE, self._comment)

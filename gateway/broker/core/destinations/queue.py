@@ -67,7 +67,7 @@ class PhysicalQueue(PhysicalDestination):
             self.wake()
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
-        self.changes.store_spilled(self, self.dispatch.backlog.give_back(messages, spill=True))
+        self.changes.store_spilled(self, self.dispatch.backlog.put_back(messages, spill=True))
 
     def accept_prepared(self, run: Sequence[Message]) -> Accepted:
         return run
@@ -128,11 +128,11 @@ class PhysicalQueue(PhysicalDestination):
     def tries(self, seq: int) -> int:
         return self.dispatch.failed_deliveries.get(seq, 0)
 
-    def give_up(self, messages: Sequence[Message]) -> None:
-        redelivery.give_up(self, messages)
+    def end_outstanding(self, messages: Sequence[Message]) -> None:
+        redelivery.end_outstanding(self, messages)
 
-    def give_back(self, messages: Sequence[Message]) -> None:
-        redelivery.give_back(self, messages)
+    def redeliver(self, messages: Sequence[Message]) -> None:
+        redelivery.redeliver(self, messages)
 
     def reject(
         self,
@@ -272,9 +272,9 @@ class QueueBrowser:
 
     def settled(self, messages: Sequence[Message]) -> None: ...
 
-    def give_up(self, messages: Sequence[Message]) -> None: ...
+    def end_outstanding(self, messages: Sequence[Message]) -> None: ...
 
-    def give_back(self, messages: Sequence[Message]) -> None: ...
+    def redeliver(self, messages: Sequence[Message]) -> None: ...
 
     def reject(
         self,

@@ -194,7 +194,7 @@ class TopicSubscription:
         """Deliver what a user may read from now on, also of what waits here.
 
         The topics must look again as well: see
-        :meth:`~gateway.broker.core.destinations.topic.WildSubscriptions.look_again`.
+        :meth:`~gateway.broker.core.destinations.topic.WildSubscriptions.ask_rights_again`.
         """
         self.covers = covers
         self._unauthorized = self.topics.last_seq
@@ -270,7 +270,7 @@ class TopicSubscription:
             seq = message.seq
             if seq <= last or seq in self._unexamined:
                 if self.changes.selector_time.spent():
-                    self.dispatch.backlog.give_back(run[index:])
+                    self.dispatch.backlog.put_back(run[index:])
                     self.dispatch.hold_up(self)
                     break
                 if self._is_unwanted(message):
@@ -384,16 +384,16 @@ class TopicSubscription:
         self.dispatch.join(self, consumer)
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
-        self.dispatch.backlog.give_back(messages)
+        self.dispatch.backlog.put_back(messages)
 
     def tries(self, seq: int) -> int:
         return self.dispatch.failed_deliveries.get(seq, 0)
 
-    def give_up(self, messages: Sequence[Message]) -> None:
-        redelivery.give_up(self, messages)
+    def end_outstanding(self, messages: Sequence[Message]) -> None:
+        redelivery.end_outstanding(self, messages)
 
-    def give_back(self, messages: Sequence[Message]) -> None:
-        redelivery.give_back(self, messages)
+    def redeliver(self, messages: Sequence[Message]) -> None:
+        redelivery.redeliver(self, messages)
 
     def reject(
         self,

@@ -47,15 +47,15 @@ def discard(subscription: TopicSubscription, comment: str | None, done: Callable
 
     def steps() -> Iterator[None]:
         for start in range(0, len(messages), BLOCK):
-            _give_up(subscription, messages[start : start + BLOCK], comment)
+            _remove(subscription, messages[start : start + BLOCK], comment)
             if len(messages) > start + BLOCK:
                 yield
-        _give_up_stored(subscription, seqs, 0, octets, comment, done)
+        _remove_stored(subscription, seqs, 0, octets, comment, done)
 
     subscription.changes.schedule.one_step_a_turn(steps())
 
 
-def go_on_without(
+def resume_without(
     subscription: TopicSubscription, topic: PhysicalDestination, done: Callable[[], None]
 ) -> None:
     """Resume a subscription when the topic that stopped it is destroyed.
@@ -132,7 +132,7 @@ def _discard_unread(subscription: TopicSubscription, done: Callable[[], None]) -
     detached = subscription.dispatch.backlog.detach()
     while detached.more:
         messages, sizes = detached.take(BLOCK)
-        _give_up(subscription, messages, None)
+        _remove(subscription, messages, None)
         subscription.changes.journal_removed_stored(subscription, list(sizes))
         topics: set[PhysicalDestination] = set()
         for seq, size in sizes.items():
@@ -149,7 +149,7 @@ def _discard_unread(subscription: TopicSubscription, done: Callable[[], None]) -
     done()
 
 
-def _give_up_stored(
+def _remove_stored(
     subscription: TopicSubscription,
     seqs: Sequence[int],
     start: int,
@@ -167,11 +167,11 @@ def _give_up_stored(
         return
 
     def found(messages: Sequence[Message]) -> None:
-        _give_up(subscription, messages, comment)
+        _remove(subscription, messages, comment)
         left = octets - sum([message.size for message in messages])
         if len(messages) < len(asked):
             _never_found(subscription, asked, messages, left if start + BLOCK >= len(seqs) else 0)
-        _give_up_stored(subscription, seqs, start + BLOCK, left, comment, done)
+        _remove_stored(subscription, seqs, start + BLOCK, left, comment, done)
 
     subscription.changes.fetch(asked, found)
 
@@ -187,7 +187,7 @@ def _never_found(
     subscription.dispatch.not_found(subscription, len(missing), octets)
 
 
-def _give_up(
+def _remove(
     subscription: TopicSubscription, messages: Sequence[Message], comment: str | None
 ) -> None:
     if messages and comment is not None:

@@ -56,11 +56,11 @@ class PhysicalTopic(PhysicalDestination):
     @property
     def subscriptions(self) -> list[TopicSubscription]:
         """Those whose name or pattern covers this topic."""
-        return [*self.named, *self.look()]
+        return [*self.named, *self.refresh_wild()]
 
     @property
     def subscribed(self) -> bool:
-        return bool(self.named or self.look())
+        return bool(self.named or self.refresh_wild())
 
     @property
     def covered(self) -> int:
@@ -70,7 +70,7 @@ class PhysicalTopic(PhysicalDestination):
         """
         return len(self._wild)
 
-    def look(self) -> Sequence[TopicSubscription]:
+    def refresh_wild(self) -> Sequence[TopicSubscription]:
         """Update the list of subscriptions with wildcards.
 
         :returns: those that cover this topic.
@@ -95,7 +95,7 @@ class PhysicalTopic(PhysicalDestination):
 
     def accept(self, run: Sequence[Message]) -> Accepted:
         places: list[tuple[TopicSubscription, Sequence[Message], int]] = []
-        wild = self.look()
+        wild = self.refresh_wild()
         for subscription in chain(self.named, wild) if wild else self.named:
             accepted, examined = subscription.wanted(run)
             if accepted:
@@ -195,7 +195,7 @@ class WildSubscriptions:
         found.reverse()
         return found
 
-    def look_again(self, subscription: TopicSubscription) -> None:
+    def ask_rights_again(self, subscription: TopicSubscription) -> None:
         """The topics its pattern covers ask again whether its user may read them."""
         if subscription in self.subscriptions:
             del self.subscriptions[subscription]
@@ -227,7 +227,7 @@ class WildSubscriptions:
                 self._told_of = self.wild_ended
                 for topic in list(self._topics.values()):
                     looked_at += A_TOPIC + topic.covered
-                    topic.look()
+                    topic.refresh_wild()
                     if topic.some_left:
                         topic.some_left = False
                         topic.emptied()

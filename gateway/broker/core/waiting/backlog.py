@@ -59,7 +59,7 @@ class DetachedBacklog:
         taken: list[Message] = []
         stored: dict[int, int] = {}
         while most > 0 and self._lanes:
-            messages, sizes, looked_at = self._lanes[-1].give_up(most)
+            messages, sizes, looked_at = self._lanes[-1].take_some(most)
             if looked_at < most:
                 self._lanes.pop()
             most -= looked_at
@@ -175,12 +175,12 @@ class Backlog:
             lane = self.lane(message.headers.priority)
             if not full and not lane.behind:
                 lane.window.append(message)
-                self._hold(message)
+                self._count(message)
             elif not message.stored and not self._memory.spilling:
                 # The disk is full and does not have it: it stays in memory, out of the window's
                 # order.
-                lane.give_back([message])
-                self._hold(message)
+                lane.return_messages([message])
+                self._count(message)
             else:
                 lane.append(message.seq, message.size)
                 self._put_in_store()
@@ -199,7 +199,7 @@ class Backlog:
             self.expiring += 1
             self._may_expire(priority, seq, expires)
 
-    def give_back(self, messages: Iterable[Message], spill: bool = False) -> Sequence[Message]:
+    def put_back(self, messages: Iterable[Message], spill: bool = False) -> Sequence[Message]:
         """Messages that were taken, or plucked, wait again in their old places.
 
         :param spill: those that memory has no room for may go to the store.
@@ -219,15 +219,15 @@ class Backlog:
                 self._may_expire(priority, message.seq, message.expires)
             else:
                 parts.setdefault(priority, []).append(message)
-                self._hold(message)
+                self._count(message)
             self.waiting += 1
             self.octets += message.size
             if message.expires:
                 self.expiring += 1
         for priority, part in parts.items():
-            self.lane(priority).give_back(part)
+            self.lane(priority).return_messages(part)
         for priority, sizes in behind.items():
-            self.lane(priority).put_back(sizes)
+            self.lane(priority).return_stored(sizes)
         return spilled
 
     def wanted(self, most: int) -> list[int]:
@@ -274,13 +274,13 @@ class Backlog:
             lane = self._lanes.get(message.headers.priority)
             if lane is not None and lane.reading.pop(message.seq, None) is not None:
                 if lane.mixed and lane.window and lane.window[-1].seq > message.seq:
-                    lane.give_back([message])
+                    lane.return_messages([message])
                 else:
                     lane.window.append(message)
                 lane.behind -= 1
                 self._take_from_store()
                 self.reading -= 1
-                self._hold(message)
+                self._count(message)
         if len(missing) < len(asked):
             self.outweighs = outweighs
         return self.drop_behind(missing)
@@ -408,7 +408,7 @@ class Backlog:
         found = lane.pluck(list(seqs))
         for message in found:
             self._forget(message.size, message.expires)
-            self._let_go(message)
+            self._stop_counting(message)
         return found
 
     def pluck_messages(self, messages: Iterable[Message]) -> list[Message]:
@@ -545,11 +545,11 @@ class Backlog:
             self._order = [self._lanes[number] for number in sorted(self._lanes, reverse=True)]
         return lane
 
-    def _hold(self, message: Message) -> None:
+    def _count(self, message: Message) -> None:
         self.window_octets += message.weight
         self._memory.used += message.weight
 
-    def _let_go(self, message: Message) -> None:
+    def _stop_counting(self, message: Message) -> None:
         self.window_octets -= message.weight
         self._memory.used -= message.weight
 

@@ -72,7 +72,7 @@ class PriorityLane:
 
     # --- in memory
 
-    def give_back(self, messages: Sequence[Message]) -> None:
+    def return_messages(self, messages: Sequence[Message]) -> None:
         """These, in any order, are in memory, in the places that their seqs say."""
         returned = self.returned
         if len(messages) < _MANY:
@@ -152,7 +152,7 @@ class PriorityLane:
         self._sizes.append(size)
         self.behind += 1
 
-    def put_back(self, sizes: dict[int, int]) -> None:
+    def return_stored(self, sizes: dict[int, int]) -> None:
         """Put messages, in the store only, back in the places of their seqs.
 
         :param sizes: by seq.
@@ -280,7 +280,7 @@ class PriorityLane:
             rest = array("Q", [seq for seq in rest if seq not in self._gone])
         return array("Q", self.reading) + rest
 
-    def give_up(self, most: int) -> tuple[list[Message], dict[int, int], int]:
+    def take_some(self, most: int) -> tuple[list[Message], dict[int, int], int]:
         """Take out up to ``most`` messages, from memory and from the store.
 
         After the first call, the lane may be used for nothing else.

@@ -5,7 +5,7 @@ Counted over all destinations, consumers and links.
 Owns the sums, and the bounds on messages that wait and on the destinations, subscriptions and
 consumers that clients make. Each backlog reports what it holds; beyond the bound, or beyond its own
 share, whole messages live in the store only. The bounds on the other sums are the process's, which
-are asked for by :attr:`Memory.left`.
+are asked for by :attr:`Memory.octets_left`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Memory:
     __slots__ = (
         "behind",
         "least",
-        "left",
         "most",
-        "press",
+        "most_object_octets",
+        "object_octets",
+        "octets_left",
+        "report_excess",
         "share",
         "spilling",
         "spills",
-        "standing",
-        "standing_most",
         "total",
         "transactions",
         "unacknowledged",
@@ -71,8 +71,8 @@ class Memory:
         self.used = 0
         #: Octets of destinations, subscriptions and consumers, and how many there may be before
         #: clients can make no more.
-        self.standing = 0
-        self.standing_most = sys.maxsize
+        self.object_octets = 0
+        self.most_object_octets = sys.maxsize
         #: Messages in all backlogs that are in the store only.
         self.behind = 0
         #: The store takes messages; while its disk is full, memory must do.
@@ -86,8 +86,8 @@ class Memory:
         self.transactions = 0
         #: Returns how many octets more consumers may have; and is told that one was given its only
         #: message although there was nothing left.
-        self.left: Callable[[], int] = lambda: sys.maxsize
-        self.press: Callable[[], None] = lambda: None
+        self.octets_left: Callable[[], int] = lambda: sys.maxsize
+        self.report_excess: Callable[[], None] = lambda: None
 
     @property
     def octets(self) -> int:
@@ -95,7 +95,7 @@ class Memory:
 
         For a backlog, these are its window and its entries for messages in the store only.
         """
-        return self.used + ENTRY * self.behind + self.standing
+        return self.used + ENTRY * self.behind + self.object_octets
 
     @classmethod
     def within(cls, limit: int) -> Memory:
@@ -106,15 +106,15 @@ class Memory:
         """
         total = min(_TOTAL, limit // 2)
         window = cls(total, min(_SHARE, total // 2), min(_LEAST, total // 4), limit)
-        window.standing_most = limit // 2
+        window.most_object_octets = limit // 2
         return window
 
-    def stand(self, octets: int) -> None:
+    def count_object(self, octets: int) -> None:
         """Count the octets of a destination, subscription or consumer.
 
         Positive when it was made, negative when it has gone. Messages have what is left.
         """
-        self.standing += octets
+        self.object_octets += octets
         self.most -= octets
 
     def has_room_for(self, octets: int) -> bool:
@@ -122,9 +122,9 @@ class Memory:
 
         :param octets: of the destination, subscription or consumer.
         """
-        return self.standing + octets <= self.standing_most
+        return self.object_octets + octets <= self.most_object_octets
 
-    def crowded(self) -> bool:
+    def senders_must_wait(self) -> bool:
         """Whether senders should wait: memory is full and cannot spill."""
         return self.used > self.most and not (self.spills and self.spilling)
 
