@@ -242,9 +242,7 @@ def test_rows_that_name_what_is_missing_are_refused_and_stay(
 
 def test_a_queue_that_was_being_removed_is_removed_after_a_crash(stepped: Stepped) -> None:
     """Its messages are deleted slice by slice, so a crash leaves some of them."""
-    for number in range(2_000):
-        stepped.session().send(texts(Q, [number]))
-    stepped.run_until_idle()
+    stepped.send(texts(Q, range(2_000)))
     stepped.broker.remove(stepped.broker.queue(Q))
     stepped.run_reactor()
     stepped.store.step()
