@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
     worker = getattr(config, "workerinput", None)
     config.stash[_QUICK] = _names_nothing(config) if worker is None else worker["quick"]
+    if config.stash[_QUICK] and worker is None:
+        tiers.keep_files_in_memory()
     profile = "long" if config.getoption("--long") else "small" if config.stash[_QUICK] else "usual"
     settings.load_profile(profile)
 
@@ -68,7 +70,7 @@ def _names_nothing(config: pytest.Config) -> bool:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Share the quick tier out; a test that is named runs in this process, for the debugger."""
-    return tiers.QUICK_WORKERS if _names_nothing(config) else 0
+    return tiers.quick_workers() if _names_nothing(config) else 0
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,8 +16,11 @@ so the quick tier stays quick.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -61,8 +64,12 @@ FIXTURES: Final = {
 }
 #: A file gives all its tests a mark by this line.
 _PYTESTMARK: Final = re.compile(r"^pytestmark = pytest\.mark\.(\w+)$", re.MULTILINE)
-#: Workers of the quick tier. Some of its tests wait for a moment, so two cores have time for three.
-QUICK_WORKERS: Final = 3
+#: Files here take no disk, where the system has it.
+_IN_MEMORY: Final = Path("/dev/shm")
+#: Octets of files that all tests of the quick tier leave, and room for others.
+_ROOM: Final = 1 << 30
+#: More workers of the quick tier would take longer to find the tests than they save.
+_MOST_WORKERS: Final = 8
 #: Tests with these marks share one worker, as what they need is slow to start and is shared.
 _SHARING: Final = (SPARK, BROKERS)
 #: What Python's audit events say of a test that is not quick.
@@ -107,6 +114,27 @@ def mark(item: pytest.Item, root: Path) -> None:
 def is_quick(item: pytest.Item) -> bool:
     """Tell whether a test belongs to the quick tier."""
     return not any(mark.name in MARKS for mark in item.iter_markers())
+
+
+def keep_files_in_memory() -> None:
+    """Let this process and its workers make temporary files in memory, where there is room.
+
+    Tests that cut the power or fill a disk are of the other tiers, or have a disk of their own.
+    """
+    if "TMPDIR" in os.environ or not os.access(_IN_MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
+        os.environ["TMPDIR"] = str(_IN_MEMORY)
+        # What was found before stays otherwise.
+        tempfile.tempdir = None
+
+
+def quick_workers() -> int:
+    """Return how many workers share the quick tier."""
+    cores = os.cpu_count() or 1
+    # Without a disk to wait for there is nothing to do for one more.
+    in_memory = tempfile.gettempdir() == str(_IN_MEMORY)
+    return min(cores if in_memory else cores + 1, _MOST_WORKERS)
 
 
 def begins(item: pytest.Item) -> int:
