@@ -14,7 +14,7 @@ from types import FrameType
 
 from benchmarks import results, table
 from benchmarks.cell import Cell, Timing
-from benchmarks.cells import full, quick, select
+from benchmarks.cells import full, quick, readme, select
 from benchmarks.idle import raise_descriptor_limit
 from benchmarks.peers import PEERS, Gateway
 from benchmarks.results import RowResult
@@ -32,6 +32,11 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--full",
         action="store_true",
         help="the whole matrix, some hours; without it, the quick set, some forty minutes",
+    )
+    parser.add_argument(
+        "--readme",
+        action="store_true",
+        help="only the cells of the tables in README.rst, with which the quick set begins",
     )
     parser.add_argument(
         "--only",
@@ -95,7 +100,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         )
     try:
         options.cells = (
-            select(options.only) if options.only else list(full()) if options.full else quick()
+            select(options.only)
+            if options.only
+            else readme()
+            if options.readme
+            else list(full())
+            if options.full
+            else quick()
         )
     except ValueError as error:
         parser.error(str(error))

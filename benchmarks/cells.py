@@ -1,8 +1,8 @@
 """The matrix: every cell that can be measured, with its goals.
 
-Knows what each cell means; how it is measured is in :mod:`benchmarks.load`, ``requests``,
-``backlog`` and ``idle``, who is measured and when in :mod:`benchmarks.runner`. The cells of links
-are declared in :mod:`benchmarks.link_cells`.
+Knows what each cell means; how it is measured is in :mod:`benchmarks.requests`, ``backlog`` and
+``idle``, who is measured and when in :mod:`benchmarks.runner`. The cells of steady load are declared
+in :mod:`benchmarks.steady_cells`, those of links in :mod:`benchmarks.link_cells`.
 """
 
 from __future__ import annotations
@@ -10,59 +10,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import product
 
-from benchmarks import backlog, idle, link_cells, load, once_cells, pipeline_cells, requests
+from benchmarks import (
+    backlog,
+    idle,
+    link_cells,
+    once_cells,
+    pipeline_cells,
+    requests,
+    steady_cells,
+)
 from benchmarks.cell import Cell, Row, Timing
-from benchmarks.goals import AtLeast, AtMost, Below, Goal, NoneLost
+from benchmarks.goals import AtMost, Below, Goal, NoneLost
 from benchmarks.journal import JOURNAL
 from benchmarks.lake import STREAM
-from benchmarks.load import Load
 from benchmarks.measurement import Measurement
 from benchmarks.peers import Peer
-from benchmarks.wire import Confirm
-
-
-@dataclass(frozen=True)
-class Steady:
-    """Producers and consumers together."""
-
-    load: Load
-    alone: bool = False
-    tls: bool = False
-    once: bool = False
-
-    def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
-        return [load.run(peer, self.load, name, timing.warm_up, timing.seconds)]
-
-
-@dataclass(frozen=True)
-class Paced:
-    """The same at a fixed rate, open loop; what counts is the latency."""
-
-    load: Load
-    alone: bool = False
-    tls: bool = False
-    once: bool = False
-
-    def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
-        measured = load.run(peer, self.load, name, timing.warm_up, timing.seconds)
-        assert measured.percentiles is not None
-        return [measured.with_value(measured.percentiles[1], {"msg/s": measured.value or 0.0})]
 
 
 @dataclass(frozen=True)
 class RequestReply:
-    """Clients that wait for each reply."""
+    """Clients that wait for each reply.
+
+    :param shares: p50 or p99, of the round trips, a row each.
+    """
 
     clients: int
+    shares: tuple[str, ...]
     body: int = 100
     alone: bool = False
     tls: bool = False
     once: bool = False
 
     def measure(self, peer: Peer, name: str, timing: Timing) -> Sequence[Measurement]:
-        return [requests.run(peer, self.clients, self.body, name, timing.warm_up, timing.seconds)]
+        measured = requests.run(peer, self.clients, self.body, name, timing.warm_up, timing.seconds)
+        assert measured.percentiles is not None
+        at = {"p50": 0, "p99": 1}
+        return [measured.with_value(measured.percentiles[at[share]], {}) for share in self.shares]
 
 
 @dataclass(frozen=True)
@@ -119,90 +103,24 @@ class StartUp:
         return backlog.start_up(peer)
 
 
-_SIZES = {"100B": 100, "1KiB": 1024, "64KiB": 65536}
-_SHAPES = {"1to1": (1, 1), "4to1": (4, 1), "1to4": (1, 4)}
-_PERSISTENCE = {
-    "transient": (False, Confirm.NONE),
-    "persistent": (True, Confirm.NONE),
-    "receipt100": (True, Confirm.EACH_100),
-    "receipt1": (True, Confirm.EACH),
-    "tx100": (True, Confirm.TRANSACTIONS_OF_100),
-}
 _COUNTED: tuple[Goal, ...] = (NoneLost(),)
 
 
-def _steady(
-    destination: str, size: str, persistence: str, shape: str, ack: str, headers: str
-) -> Cell:
-    persistent, confirm = _PERSISTENCE[persistence]
-    producers, consumers = _SHAPES[shape]
-    return _steady_cell(
-        f"{destination}-{size}-{persistence}-{shape}-{ack}-{headers}",
-        Load(
-            destination == "topic",
-            _SIZES[size],
-            persistent,
-            confirm,
-            producers,
-            consumers,
-            ack,
-            headers == "varying",
-        ),
-        _goals(size, persistence, shape, ack),
+def request_reply(clients: int, shares: tuple[str, ...] = ("p50", "p99")) -> Cell:
+    """Return the cell of this many clients.
+
+    :param shares: of :class:`RequestReply`.
+    """
+    rows = tuple(
+        Row(
+            f"request-reply, 100 B, {clients} client{'s' if clients > 1 else ''}, round trip {share}",
+            "ms",
+            False,
+            (*_COUNTED, Below()),
+        )
+        for share in shares
     )
-
-
-def _steady_cell(name: str, declared: Load, goals: tuple[Goal, ...]) -> Cell:
-    kind = "topic" if declared.topic else "queue"
-    size = f"{declared.body} B" if declared.body < 1024 else f"{declared.body // 1024} KiB"
-    stored = f"persistent, {declared.confirm.value}" if declared.persistent else "non-persistent"
-    headers = "varying headers" if declared.varying else "constant headers"
-    title = f"{kind}, {size}, {stored}, {declared.producers}→{declared.consumers}, ack {declared.ack}, {headers}"
-    return Cell(name, Steady(declared), (Row(title, "msg/s", True, goals),))
-
-
-def _goals(size: str, persistence: str, shape: str, ack: str) -> tuple[Goal, ...]:
-    if size == "64KiB":
-        return (*_COUNTED, AtLeast(1.0))
-    if persistence == "transient":
-        return (*_COUNTED, AtLeast(3.0, "ActiveMQ"))
-    if persistence == "receipt100":
-        return (*_COUNTED, AtLeast(4.0, "ActiveMQ"))
-    if persistence == "receipt1":
-        return (*_COUNTED, AtLeast(1.0))
-    return _COUNTED
-
-
-def _senders(count: int, size: str) -> Cell:
-    declared = Load(body=_SIZES[size], persistent=True, confirm=Confirm.EACH, producers=count)
-    return _steady_cell(
-        f"queue-{size}-receipt1-{count}to1-auto-constant", declared, (*_COUNTED, AtLeast(1.0))
-    )
-
-
-def _request_reply(clients: int) -> Cell:
-    row = Row(
-        f"request-reply, 100 B, {clients} client{'s' if clients > 1 else ''}, round trip p99",
-        "ms",
-        False,
-        (*_COUNTED, Below()),
-    )
-    return Cell(f"request-reply-{clients}", RequestReply(clients), (row,))
-
-
-def _paced(rate: int, persistent: bool) -> Cell:
-    stored = "persistent" if persistent else "non-persistent"
-    row = Row(
-        f"queue, 1 KiB, {stored}, {rate} msg/s open loop, p99 from due to received",
-        "ms",
-        False,
-        _COUNTED,
-    )
-    return Cell(
-        f"paced-{stored.replace('non-', 'non')}-{rate}",
-        Paced(Load(body=1024, persistent=persistent, rate=rate)),
-        (row,),
-    )
+    return Cell(f"request-reply-{clients}", RequestReply(clients, shares), rows)
 
 
 def _backlog(persistent: bool) -> Cell:
@@ -254,29 +172,22 @@ START_UP = Cell(
 )
 
 
-def quick() -> list[Cell]:
-    """What ``make bench`` measures: every goal, and one cell for each axis."""
+def readme() -> list[Cell]:
+    """The cells of the tables in ``README.rst``."""
     return [
+        *steady_cells.readme(),
+        *(request_reply(clients) for clients in (1, 10, 100)),
+        *link_cells.readme(),
+        *once_cells.readme(),
+    ]
+
+
+def quick() -> list[Cell]:
+    """What ``make bench`` measures: README's cells first."""
+    cells = [
+        *readme(),
         START_UP,
-        _steady("queue", "100B", "transient", "1to1", "auto", "constant"),
-        _steady("queue", "100B", "transient", "1to1", "auto", "varying"),
-        _steady("queue", "1KiB", "transient", "1to1", "auto", "constant"),
-        _steady("queue", "64KiB", "transient", "1to1", "auto", "constant"),
-        _steady("queue", "100B", "transient", "4to1", "auto", "constant"),
-        _steady("queue", "100B", "transient", "1to4", "auto", "constant"),
-        _steady("queue", "100B", "transient", "1to1", "client", "constant"),
-        _steady("queue", "100B", "transient", "1to1", "client-individual", "constant"),
-        _steady("topic", "100B", "transient", "1to1", "auto", "constant"),
-        _steady("topic", "1KiB", "transient", "1to4", "auto", "constant"),
-        _steady("queue", "100B", "persistent", "1to1", "auto", "constant"),
-        _steady("queue", "100B", "receipt100", "1to1", "client", "constant"),
-        _steady("queue", "1KiB", "receipt100", "1to1", "client", "varying"),
-        _steady("queue", "64KiB", "receipt100", "1to1", "client", "constant"),
-        _steady("queue", "100B", "tx100", "1to1", "client", "constant"),
-        _steady("queue", "1KiB", "receipt1", "1to1", "auto", "constant"),
-        _senders(10, "1KiB"),
-        _request_reply(1),
-        _request_reply(10),
+        *steady_cells.quick(),
         _backlog(persistent=True),
         _waiting(100_000, 60),
         _idle(1000, tls=False),
@@ -286,27 +197,16 @@ def quick() -> list[Cell]:
         *once_cells.quick(),
         *pipeline_cells.quick(),
     ]
+    return list({cell.name: cell for cell in cells}.values())
 
 
 def full() -> Iterator[Cell]:
     """Return the matrix without the quick set's versions of its largest cells."""
     yield START_UP
-    axes = (
-        ("queue", "topic"),
-        _SIZES,
-        _PERSISTENCE,
-        _SHAPES,
-        ("auto", "client", "client-individual"),
-        ("constant", "varying"),
-    )
-    for values in product(*axes):
-        yield _steady(*values)
-    for size in ("100B", "1KiB"):
-        yield _senders(10, size)
+    yield from steady_cells.full()
     for clients in (1, 10, 100):
-        yield _request_reply(clients)
+        yield request_reply(clients)
     for persistent in (False, True):
-        yield _paced(2000, persistent)
         yield _backlog(persistent)
     yield _waiting(1_000_000, 300)
     yield _idle(5000, tls=False)

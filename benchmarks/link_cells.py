@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from benchmarks import beside, links
 from benchmarks.cell import Cell, Row, Timing
 from benchmarks.gateway_links import GatewayWithLinks, PureGatewayWithLinks
-from benchmarks.goals import AtLeastUnlessLimited, AtMost, Goal, NoneLost, Reaches
+from benchmarks.goals import AtLeast, AtLeastUnlessLimited, AtMost, Goal, NoneLost, Reaches
 from benchmarks.jms_bridge import ActiveMQWithBridge
 from benchmarks.measurement import Measurement
 from benchmarks.movers import (
@@ -94,16 +94,13 @@ class Beside:
 
 
 def _moving(route: Route, size: str, messages: int, suffix: str = "") -> Cell:
-    goals: tuple[Goal, ...] = (
-        (NoneLost(), AtLeastUnlessLimited(2.0)) if size == "1KiB" else (NoneLost(),)
-    )
     body = f"{_SIZES[size]} B" if _SIZES[size] < 1024 else f"{_SIZES[size] // 1024} KiB"
     rows = tuple(
         Row(
             f"{_ROUTES[route]}, {body}, persistent, {_BATCH[batch]}",
             "msg/s",
             True,
-            goals,
+            _goals(route, size, batch),
             (f"gateway: {_GATEWAY[batch]}", *_OTHERS),
         )
         for batch in BATCHES
@@ -111,6 +108,16 @@ def _moving(route: Route, size: str, messages: int, suffix: str = "") -> Cell:
     return Cell(
         f"link-{size}-{route.name}{suffix}", Moving(route, _SIZES[size], messages), rows, _MOVERS
     )
+
+
+def _goals(route: Route, size: str, batch: int) -> tuple[Goal, ...]:
+    """Compare with the peer that has as many under way at a time."""
+    if size != "1KiB":
+        return (NoneLost(),)
+    factor, peer = (1.0, "ActiveMQ") if batch == 1 else (2.0, "RabbitMQ")
+    if route.foreign == "activemq":
+        return (NoneLost(), AtLeastUnlessLimited(factor, peer))
+    return (NoneLost(), AtLeast(factor, peer))
 
 
 BESIDE = Cell(
@@ -133,11 +140,19 @@ BESIDE = Cell(
             "the same, of its p99 without: request-reply, 100 B, 10 clients",
             "%",
             False,
-            (NoneLost(), AtMost(120, "%")),
+            (NoneLost(), AtMost(150, "%")),
         ),
     ),
     _MOVERS,
 )
+
+
+def readme() -> list[Cell]:
+    """The cells of the tables in ``README.rst``."""
+    return [
+        *(_moving(route, "1KiB", 20_000) for route in (WITHIN, TO_ACTIVEMQ_JMS, FROM_ACTIVEMQ_JMS)),
+        BESIDE,
+    ]
 
 
 def quick() -> list[Cell]:

@@ -122,7 +122,7 @@ def move(mover: Mover, route: Route, batch: int, messages: int, body: int) -> Me
         server_peak=cost.peak,
         generator=cost.generator,
         others=cost.others,
-        extra={"the other broker's cpu s/100k": cost.further / counted * 100_000}
+        extra={"the other broker's cpu µs/msg": cost.further / counted * 1_000_000}
         if mover.further(route)
         else {},
     )

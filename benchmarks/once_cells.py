@@ -34,6 +34,9 @@ _MOVERS: Mapping[str, type[Peer]] = {
 _BODY = 1024
 # By the messages of a transaction; small ones take as long as their syncs do.
 _MESSAGES = {1: 2_000, 10: 8_000, 100: 20_000}
+# Of a bare loop's rate, which a link is to reach: with one message in a transaction it waits for its
+# own store and its coordinator as well.
+_SHARES = {1: 0.5, 10: 0.8, 100: 0.8}
 _WAYS = {ONCE_TO_ACTIVEMQ: ("to", "sends"), ONCE_FROM_ACTIVEMQ: ("from", "receives")}
 _SYNCS = (
     "gateway: for each transaction its store and ActiveMQ's journal each sync the vote and the commit, both at the same time, and between these the "
@@ -83,7 +86,7 @@ def _transacted(route: Route, times: int = 1, suffix: str = "") -> Cell:
             f"link, ONCE_AND_ONLY_ONCE by XA, {preposition} ActiveMQ by JMS, 1 KiB, persistent, {batch} in a transaction",
             "msg/s",
             True,
-            (NoneLost(), NearTheLimit(0.8, "a bare XA loop")),
+            (NoneLost(), NearTheLimit(_SHARES[batch], "a bare XA loop")),
             tuple(note.format(does) for note in _SYNCS),
         )
         for batch in ONCE_BATCHES
@@ -116,9 +119,14 @@ def _qualities() -> Cell:
     )
 
 
+def readme() -> list[Cell]:
+    """The cells of the tables in ``README.rst``."""
+    return [_transacted(route) for route in ONCE_ROUTES]
+
+
 def quick() -> list[Cell]:
     """What ``make bench`` measures: every goal."""
-    return [*(_transacted(route) for route in ONCE_ROUTES), _qualities()]
+    return [*readme(), _qualities()]
 
 
 def full() -> Iterator[Cell]:

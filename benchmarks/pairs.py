@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from benchmarks import links, results
 from benchmarks.cell import Cell, Row, Timing
-from benchmarks.cells import select
+from benchmarks.cells import request_reply, select
 from benchmarks.gateway_links import GatewayWithLinks
 from benchmarks.measurement import Measurement
 from benchmarks.movers import UNSAID, WITHIN, Mover
@@ -35,7 +35,6 @@ CELLS: Final = (
     "queue-100B-transient-1to1-client-individual-varying",
     "queue-100B-receipt100-1to1-client-varying",
     "queue-1KiB-receipt1-1to1-auto-varying",
-    "request-reply-10",
     "backlog-persistent",
 )
 #: Messages of the link, by default as many at once as have come.
@@ -58,7 +57,9 @@ class LinkWithin:
 
 def _cells(linked: dict[str, type[Peer]]) -> list[Cell]:
     row = Row("link, queue to queue in one gateway, 1 KiB, persistent", "msg/s", True)
-    return [*select(CELLS), Cell("link-within", LinkWithin(), (row,), linked)]
+    *steady, backlog = select(CELLS)
+    linking = Cell("link-within", LinkWithin(), (row,), linked)
+    return [*steady, request_reply(10, ("p99",)), backlog, linking]
 
 
 def _servers(kind: type[Gateway], folders: dict[str, Path]) -> dict[str, type[Peer]]:

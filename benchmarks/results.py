@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.cell import Row
-from benchmarks.goals import AtLeastUnlessLimited, Goal, Standing
+from benchmarks.goals import AtLeastUnlessLimited, Goal, NoneLost, PureLevelWith, Standing
 from benchmarks.measurement import Measurement
-from benchmarks.peers import Gateway
+from benchmarks.peers import ActiveMQ, Gateway, PureGateway
 from benchmarks.tally import Outcome
 
 
@@ -50,6 +50,11 @@ class RowResult:
         """Losses and duplicates of all repetitions together."""
         return sum((run.outcome for run in self.runs.get(server, ())), Outcome())
 
+    def cost(self, server: str) -> float | None:
+        """The median processor time of a server for each message, in microseconds."""
+        costs = [run.server_cpu for run in self.runs.get(server, ()) if run.server_cpu is not None]
+        return median(costs) * 10 if costs else None
+
     def ratio(self, other: str) -> float | None:
         """Return how many times better the first server is than ``other``.
 
@@ -71,8 +76,21 @@ class RowResult:
         missing = (
             outcome.lost + outcome.duplicated + outcome.unexpected if subject in medians else None
         )
-        others = {server: value for server, value in medians.items() if server != subject}
-        return Standing(medians.get(subject), others, missing, self.ceiling())
+        pure = medians.get(PureGateway.name)
+        others = {
+            server: value
+            for server, value in medians.items()
+            if server not in (subject, PureGateway.name)
+        }
+        return Standing(
+            medians.get(subject),
+            others,
+            missing,
+            self.ceiling(),
+            self.cost(subject),
+            pure,
+            self.row.higher,
+        )
 
     def ceiling(self) -> float | None:
         """What binds the first server's rate, the median; None where nothing does."""
@@ -95,23 +113,31 @@ class RowResult:
     def goals(self) -> list[tuple[Goal, bool | None]]:
         """Return each goal, and whether it was reached, None if not measured.
 
-        Only the gateway has goals.
+        Only the gateway has goals; in pure Python it has that of being level with ActiveMQ.
         """
-        if self.servers[0] != Gateway.name:
-            return []
         standing = self.standing()
-        return [(goal, goal.reached(standing)) for goal in self.row.goals]
+        goals: list[Goal] = []
+        if self.servers[0] == Gateway.name:
+            goals += self.row.goals
+        elif self.servers[0] == PureGateway.name:
+            goals.append(NoneLost())
+        if standing.pure is not None and ActiveMQ.name in standing.others:
+            goals.append(PureLevelWith(ActiveMQ.name))
+        return [(goal, goal.reached(standing)) for goal in goals]
 
     def as_json(self) -> dict[str, object]:
         """Plain values for ``json``."""
+        standing = self.standing()
         return {
             "cell": self.cell,
             "title": self.row.title,
             "unit": self.row.unit,
             "higher is better": self.row.higher,
             "medians": {server: self.median(server) for server in self.servers},
+            "cpu µs a message": {server: self.cost(server) for server in self.servers},
             "times better than": {server: self.ratio(server) for server in self.servers[1:]},
             "goals": {str(goal): reached for goal, reached in self.goals()},
+            "distances": {str(goal): goal.distance(standing) for goal, _ in self.goals()},
             "runs": {server: [run.as_json() for run in runs] for server, runs in self.runs.items()},
         }
 

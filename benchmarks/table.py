@@ -16,7 +16,7 @@ _COLUMNS = (
     "lost",
     "twice",
     "order",
-    "cpu s/100k",
+    "cpu µs/msg",
     "peak MiB",
     "p50 ms",
     "p99",
@@ -61,17 +61,20 @@ def block(result: RowResult) -> str:
 def _mark(result: RowResult, goal: Goal, reached: bool | None) -> str:
     """What is said of a goal."""
     standing = result.standing()
-    if (
-        not isinstance(goal, AtLeastUnlessLimited | NearTheLimit)
-        or standing.ceiling is None
-        or standing.subject is None
-    ):
-        return _MARKS[reached]
+    if isinstance(goal, AtLeastUnlessLimited) and result.limited():
+        mark = "the provider is the limit"
+    elif (distance := goal.distance(standing)) is None:
+        mark = _MARKS[reached]
+    else:
+        mark = f"{_MARKS[reached]}, {distance}"
+    if standing.ceiling is None or standing.subject is None:
+        return mark
     share = _percent(standing.subject / standing.ceiling)
     if isinstance(goal, NearTheLimit):
-        return f"{_MARKS[reached]}; {goal.whose} does {number(standing.ceiling)}, of which this is {share} %"
-    mark = "the provider is the limit" if result.limited() else _MARKS[reached]
-    wanted = goal.factor * max(standing.others.values(), default=0.0)
+        return f"{mark}; {goal.whose} does {number(standing.ceiling)}"
+    if not isinstance(goal, AtLeastUnlessLimited):
+        return mark
+    wanted = goal.factor * goal.compared(standing)
     less = " and so never reaches it" if standing.ceiling < wanted else ""
     return f"{mark}; alone the provider does {number(standing.ceiling)}{less}, of which this is {share} %"
 
@@ -98,7 +101,7 @@ def _server_line(result: RowResult, server: str) -> list[str]:
             if any(run.messages for run in runs)
             else "---"
         ),
-        number(_median([run.server_cpu for run in runs])),
+        number(result.cost(server)),
         number(peak),
         *([number(median(column)) for column in zip(*timed, strict=True)] if timed else "---"),
         _percent(generator),
@@ -115,14 +118,22 @@ def _extra(runs: Sequence[Measurement]) -> str:
 
 
 def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
-    """Return one line for each row: medians, ratios to the others, goals.
+    """Return one line for each row.
+
+    It has medians, ratios to the others, the processor time of each server for a message, goals.
 
     :param versions: what each server calls itself, by its name.
     """
     if not results:
         return "nothing was measured"
     servers = results[0].servers
-    head = ["", "unit", *servers, *(f"{servers[0]} to {other}" for other in servers[1:]), "goals"]
+    head = [
+        "",
+        "unit",
+        *servers,
+        *(f"{servers[0]} to {other}" for other in servers[1:]),
+        *(f"{server} µs/msg" for server in servers),
+    ]
     lines = [head]
     for result in results:
         ratios = [_times(result.ratio(other)) for other in servers[1:]]
@@ -132,13 +143,16 @@ def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
                 result.row.unit,
                 *(number(result.median(server)) for server in servers),
                 *ratios,
-                _verdict(result),
+                *(number(result.cost(server)) for server in servers),
             ]
         )
     text = [
         *(f"  {server}: {versions[server]}" for server in servers if server in versions),
         "",
-        *_aligned(lines, "  "),
+        # Goals are long, so they are not aligned.
+        *map(
+            "  ".join, zip(_aligned(lines, "  "), ["goals", *map(_verdict, results)], strict=True)
+        ),
     ]
     others = [
         share
@@ -156,13 +170,22 @@ def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
 
 
 def _verdict(result: RowResult) -> str:
-    goals = result.goals()
-    missed = [str(goal) for goal, reached in goals if reached is False]
-    if missed:
-        return "MISSED: " + ", ".join(missed)
+    """The goals missed, or else those reached, with their distances."""
+    standing = result.standing()
+    found = {
+        wanted: [
+            str(goal) if (distance := goal.distance(standing)) is None else f"{goal} ({distance})"
+            for goal, reached in result.goals()
+            if reached is wanted
+        ]
+        for wanted in (True, False)
+    }
+    if found[False]:
+        return "MISSED: " + "; ".join(found[False])
     if result.limited():
         return "the provider is the limit"
-    return "reached" if any(reached for _, reached in goals) else ""
+    told = [text for text in found[True] if text.endswith(")")]
+    return ": ".join(["reached", *(["; ".join(told)] if told else [])]) if found[True] else ""
 
 
 def _times(ratio: float | None) -> str:

@@ -153,8 +153,8 @@ def test_every_goal_of_transacted_links_is_measured_by_the_quick_set() -> None:
         assert isinstance(cell.work, Transacted)
         assert list(cell.work.counts) == [1, 10, 100]
         assert [row.goals for row in cell.rows] == [
-            (NoneLost(), NearTheLimit(0.8, "a bare XA loop"))
-        ] * 3
+            (NoneLost(), NearTheLimit(share, "a bare XA loop")) for share in (0.5, 0.8, 0.8)
+        ]
     assert isinstance(quality.work, Qualities)
     assert len(quality.rows) == sum(len(routes) for routes in quality.work.routes) * len(
         quality.work.counts

@@ -13,13 +13,14 @@ import pytest
 
 from benchmarks import load
 from benchmarks.cell import Cell, Row, Timing
-from benchmarks.cells import START_UP, Steady
+from benchmarks.cells import START_UP
 from benchmarks.endpoint import Refused
 from benchmarks.load import Load
 from benchmarks.measurement import Measurement
 from benchmarks.peers import NotReady, Peer, Pump
 from benchmarks.process import ProcessTree
 from benchmarks.runner import Runner
+from benchmarks.steady_cells import Steady
 from benchmarks.tally import Outcome
 from benchmarks.wire import Confirm
 

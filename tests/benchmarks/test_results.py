@@ -15,9 +15,11 @@ from benchmarks.goals import (
     AtLeastUnlessLimited,
     AtMost,
     Below,
+    CostsAtMost,
     Goal,
     NearTheLimit,
     NoneLost,
+    PureLevelWith,
     Reaches,
     Standing,
 )
@@ -126,13 +128,19 @@ def test_the_table_says_what_the_limit_is() -> None:
     row.add("gateway", Measurement(50.0, ceiling=500.0))
     assert row.median("gateway") == 250
     assert (
-        "MISSED; alone the provider does 500 and so never reaches it, of which this is 50 %"
+        "MISSED, 0.625×, 69 % below it; alone the provider does 500 and so never reaches it, of which this is 50 %"
         in table.block(row)
     )
-    assert "MISSED: ≥ 2× the best" in table.summary([row], {})
+    assert (
+        "MISSED: ≥ 2× the best, where the provider is not the limit (0.625×, 69 % below it)"
+        in table.summary([row], {})
+    )
     row.runs["gateway"] = [Measurement(900.0, ceiling=1500.0)]
-    assert "reached; alone the provider does 1,500, of which this is 60 %" in table.block(row)
-    assert table.summary([row], {}).endswith("reached")
+    assert (
+        "reached, 2.25×, 12 % above it; alone the provider does 1,500, of which this is 60 %"
+        in table.block(row)
+    )
+    assert table.summary([row], {}).endswith("(2.25×, 12 % above it)")
 
 
 @pytest.mark.parametrize(
@@ -151,12 +159,12 @@ def test_the_table_says_what_share_of_the_limit_was_reached() -> None:
     row = result(goals=(NearTheLimit(0.8, "a bare loop"),))
     row.add("gateway", Measurement(400.0, ceiling=500.0))
     assert (
-        "goal ≥ 80 % of a bare loop: reached; a bare loop does 500, of which this is 80 %"
+        "goal ≥ 80 % of a bare loop: reached, 80 %, just that; a bare loop does 500"
         in table.block(row)
     )
     row.runs["gateway"] = [Measurement(100.0, ceiling=500.0)]
     assert (
-        "goal ≥ 80 % of a bare loop: MISSED; a bare loop does 500, of which this is 20 %"
+        "goal ≥ 80 % of a bare loop: MISSED, 20 %, 75 % below it; a bare loop does 500"
         in table.block(row)
     )
     assert "MISSED: ≥ 80 % of a bare loop" in table.summary([row], {})
@@ -182,6 +190,51 @@ def test_goals_are_the_gateways() -> None:
     assert row.goals() == []
 
 
+@pytest.mark.parametrize(
+    ("goal", "distance"),
+    [
+        (AtLeast(4.0, "ActiveMQ"), "3×, 25 % below it"),
+        (AtLeast(2.0), "1.5×, 25 % below it"),
+        (AtLeast(2.0, "Artemis"), None),
+        (NearTheLimit(0.8, "a loop"), "60 %, 25 % below it"),
+        (Reaches(200, "msg/s"), "300 msg/s, 50 % above it"),
+        (Reaches(300, "msg/s"), "300 msg/s, just that"),
+        (AtMost(200, "MB", 2.0), "600 MB, 200 % above it"),
+        (Below(), "3× the least, 200 % above it"),
+        (CostsAtMost(5.0), "4 µs, 20 % below it"),
+        (PureLevelWith("ActiveMQ"), "0.5×, 50 % below it"),
+        (NoneLost(), None),
+    ],
+)
+def test_a_goal_says_how_far_it_is(goal: Goal, distance: str | None) -> None:
+    others = {"ActiveMQ": 100.0, "RabbitMQ": 200.0}
+    standing = Standing(300.0, others, 0, ceiling=500.0, cost=4.0, pure=50.0)
+    assert goal.distance(standing) == distance
+
+
+def test_the_cost_of_a_message_is_a_goal_and_a_column() -> None:
+    row = result(goals=(CostsAtMost(3.5),), gateway=[None], ActiveMQ=[100.0])
+    for cost in (0.3, 0.4, 0.5):
+        row.add("gateway", Measurement(200.0, server_cpu=cost))
+    assert row.cost("gateway") == 4.0
+    assert row.cost("ActiveMQ") is None
+    assert "≤ 3.5 µs of processor time a message: MISSED, 4 µs, 14 % above it" in table.block(row)
+    head, line = table.summary([row], {}).splitlines()[-2:]
+    assert "gateway µs/msg" in head
+    assert line.split()[:8] == ["a", "row", "msg/s", "200", "100", "-", "2×", "-"]
+
+
+@pytest.mark.parametrize("first", ["gateway", "pure"])
+@pytest.mark.parametrize(("higher", "reached"), [(True, False), (False, True)])
+def test_the_gateway_in_pure_python_is_to_be_level_with_activemq(
+    first: str, higher: bool, reached: bool
+) -> None:
+    row = result(higher, gateway=[400.0], pure=[50.0], ActiveMQ=[100.0], RabbitMQ=[900.0])
+    row.servers = [first, *(name for name in ("gateway", "pure", *SERVERS[1:]) if name != first)]
+    assert [each for goal, each in row.goals() if isinstance(goal, PureLevelWith)] == [reached]
+    assert "pure" not in row.standing().others
+
+
 def test_percentiles_are_values_of_the_sample() -> None:
     assert percentiles([number / 1000 for number in range(1, 1001)]) == (500.0, 990.0, 999.0)
     assert percentiles([0.005]) == (5.0, 5.0, 5.0)
@@ -204,8 +257,8 @@ def test_the_table_says_ratios_losses_and_errors() -> None:
     text = table.block(row)
     assert "3.48×" in text
     assert "RabbitMQ: TimeoutError: nothing came" in text
-    assert "goal ≥ 3× ActiveMQ: reached" in text
-    assert "goal none lost or twice: MISSED" in text
+    assert "goal ≥ 3× ActiveMQ: reached, 3.48×, 16 % above it" in text
+    assert "goal none lost or twice: MISSED, 7 were" in text
     gateway = next(line.split() for line in text.splitlines() if line.split()[0] == "gateway")
     assert gateway == [
         "gateway",
@@ -223,7 +276,7 @@ def test_the_table_says_ratios_losses_and_errors() -> None:
         "25",
         "-",
     ]
-    assert "MISSED: none lost or twice" in table.summary([row], {})
+    assert "MISSED: none lost or twice (7 were)" in table.summary([row], {})
     assert "Others" not in table.summary([row], {})
     assert table.summary([], {}) == "nothing was measured"
 
