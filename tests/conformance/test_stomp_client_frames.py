@@ -115,8 +115,8 @@ def test_an_id_names_one_subscription_of_a_connection(
 ) -> None:
     client = connect(version)
     client.subscribe(queue, "same")
-    client.send("SUBSCRIBE", destination=topic, id="same")
-    client.error("same")
+    client.send("SUBSCRIBE", destination=topic, id="same", receipt="r")
+    client.error("same", receipt_id="r")
 
 
 def test_an_id_may_be_used_on_other_connections(connect: Connect, topic: str, version: str) -> None:
@@ -142,29 +142,6 @@ def test_another_ack_mode_is_an_error(connect: Connect, queue: str, version: str
     client = connect(version)
     client.send("SUBSCRIBE", destination=queue, id="1", ack=ack)
     client.error("ack")
-
-
-@pytest.mark.parametrize("headers", [{}, {"ack": "auto"}])
-def test_auto_is_the_default_and_needs_no_ack(
-    connect: Connect, queue: str, version: str, headers: dict[str, str]
-) -> None:
-    """All versions: "assumes the client has received the message as soon as it sends it"."""
-    client = connect(version)
-    assert bodies(client.hold(queue, "1", "2", **headers)) == ["1", "2"]
-    assert client.sync() == []
-    client.close()
-    other = connect(version)
-    other.put(queue, "marker")
-    other.subscribe(queue)
-    assert other.message().text == "marker"
-
-
-def test_ack_client_is_cumulative(connect: Connect, queue: str, version: str) -> None:
-    """1.1 and 1.2 "SUBSCRIBE ack Header"; 1.0: Open MQ's Table 12-11."""
-    client = connect(version)
-    held = client.hold(queue, "1", "2", "3", "4", ack="client")
-    client.ack(held[2])
-    assert client.left(queue) == ["4"]
 
 
 def test_ack_client_is_cumulative_within_its_subscription_only(
@@ -478,18 +455,6 @@ def test_sends_of_a_transaction_arrive_at_its_commit_in_order(
     assert consumer.message().text == "outside"
     assert client.ask("COMMIT", transaction="t") == []
     assert bodies(consumer.messages(3)) == ["1", "2", "3"]
-
-
-def test_sends_of_an_aborted_transaction_never_arrive(
-    connect: Connect, queue: str, version: str
-) -> None:
-    client, consumer = connect(version), connect(version)
-    consumer.subscribe(queue)
-    client.send("BEGIN", transaction="t")
-    client.send("SEND", {"destination": queue, "transaction": "t"}, "never")
-    assert client.ask("ABORT", transaction="t") == []
-    client.put(queue, "marker")
-    assert consumer.message().text == "marker"
 
 
 @pytest.mark.parametrize("orderly", [True, False])

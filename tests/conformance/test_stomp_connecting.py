@@ -30,6 +30,8 @@ Dial = Callable[..., Client]
         ("1.1,1.2,1.0", "1.2"),
         ("2.1,1.1", "1.1"),
         ("1.0, 1.1", "1.1"),
+        (" 1.0 , 1.1 ,2.0", "1.1"),
+        ("2.0,1.0,nonsense", "1.0"),
     ],
 )
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])

@@ -318,15 +318,6 @@ def test_subscribe_id_default_is_unique_too(connect: Connect, queue: str) -> Non
     client.error("/subscription-to/")
 
 
-def test_subscribe_id_that_is_in_use_is_an_error(
-    connect: Connect, queue: str, topic: str, version: str
-) -> None:
-    client = connect(version)
-    client.subscribe(queue, "same")
-    client.send("SUBSCRIBE", destination=topic, id="same", receipt="r")
-    client.error(receipt_id="r")
-
-
 # SUBSCRIBE: transaction.
 
 
@@ -558,12 +549,6 @@ def test_begin_within_a_transaction_is_an_error(
     client.send("BEGIN", transaction="t")
     client.send("BEGIN", transaction=second, receipt="r")
     client.error("nested", receipt_id="r")
-
-
-def test_begin_transactions_are_of_one_connection(connect: Connect, version: str) -> None:
-    clients = [connect(version) for _ in range(2)]
-    for client in clients:
-        assert client.ask("BEGIN", transaction="t") == []
 
 
 # ACK: subscription.

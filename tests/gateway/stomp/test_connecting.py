@@ -17,32 +17,6 @@ from tests.gateway.stomp.client import Client, Server
 LOGIN = "login:guest\npasscode:secret\n"
 
 
-@pytest.mark.parametrize(
-    ("accepted", "version"),
-    [
-        (None, "1.0"),
-        ("1.0", "1.0"),
-        ("1.1", "1.1"),
-        ("1.2", "1.2"),
-        ("1.0,1.1,1.2", "1.2"),
-        ("1.2,1.1,1.0", "1.2"),
-        ("1.1,1.0", "1.1"),
-        (" 1.0 , 1.1 ,2.0", "1.1"),
-        ("2.0,1.0,nonsense", "1.0"),
-    ],
-)
-@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
-def test_the_highest_common_version_is_spoken_in_whatever_order(
-    command: str, accepted: str | None, version: str
-) -> None:
-    client = Server().client()
-    offered = "" if accepted is None else f"accept-version:{accepted}\n"
-    client.say(f"{command}\n{offered}{LOGIN}\n")
-    [answer] = client.heard()
-    assert (answer.head.command, answer.head.headers["version"]) == ("CONNECTED", version)
-    assert answer.body == b""
-
-
 def test_no_common_version_is_an_error_that_lists_ours_and_closes() -> None:
     client = Server().client()
     client.say(f"CONNECT\naccept-version:2.0,3.0\n{LOGIN}\n")
@@ -62,15 +36,6 @@ def test_connected_tells_session_server_and_heart_beat(server: Server) -> None:
     }
     other = server.connected()
     assert other.connection.session.identifier != client.connection.session.identifier
-
-
-@pytest.mark.parametrize("missing", ["login", "passcode"])
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_login_and_passcode_are_required(missing: str, version: str, server: Server) -> None:
-    client = server.client()
-    given = LOGIN.replace(f"{missing}:", "other:")
-    assert missing in client.refusal(f"CONNECT\naccept-version:{version}\n{given}\n")
-    assert server.provider.log == []
 
 
 def test_credentials_and_client_id_reach_the_provider_and_no_log(
@@ -135,14 +100,6 @@ def test_nothing_is_carried_out_before_connect(server: Server) -> None:
     )
     client.error()
     assert server.provider.log == []
-
-
-def test_a_second_connect_is_refused(server: Server, client: Client) -> None:
-    client.say(f"CONNECT\n{LOGIN}receipt:again\n\n")
-    error = client.error()
-    assert "already connected" in error.head.headers["message"]
-    assert error.head.headers["receipt-id"] == "again"
-    assert server.provider.connection.closed
 
 
 def test_before_connected_a_frame_is_at_most_64_kib() -> None:

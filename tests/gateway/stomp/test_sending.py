@@ -138,20 +138,6 @@ def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head(
 
 
 @pytest.mark.parametrize(
-    "header",
-    ["expires:soon", "ttl:-1", "priority:10", "priority:high", "reply-to:nowhere", "destination:a"],
-)
-def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(
-    header: str, client: Client
-) -> None:
-    assert header.partition(":")[0] in client.refusal(f"SEND\n{header}\ndestination:/queue/a\n\n")
-
-
-def test_without_destination_it_is_an_error(client: Client) -> None:
-    assert "destination" in client.refusal("SEND\n\nx")
-
-
-@pytest.mark.parametrize(
     "name",
     [
         "message-id",
@@ -168,27 +154,6 @@ def test_forged_headers_go_nowhere(name: str, server: Server) -> None:
     server.connected().say(f"SEND\ndestination:/queue/a\n{name}:forged\n\n")
     [sent] = server.provider.sent
     assert (sent.headers.properties, sent.headers.extras, sent.message_id) == ({}, (), "ID-1")
-
-
-def test_groups_are_the_producers_to_set(server: Server) -> None:
-    server.connected().say("SEND\ndestination:/queue/a\nJMSXGroupID:g\n\n")
-    assert server.provider.sent[0].headers.properties == {"JMSXGroupID": "g"}
-
-
-def test_the_first_of_repeated_headers_counts(server: Server) -> None:
-    server.connected().say(
-        "SEND\ndestination:/queue/a\ncolour:red\ncolour:blue\ndestination:/queue/b\n\n"
-    )
-    [sent] = server.provider.sent
-    assert (sent.headers.destination, sent.headers.properties) == (Queue("a"), {"colour": "red"})
-
-
-@pytest.mark.parametrize(("version", "colour"), [("1.0", "a\\cb"), ("1.1", "a:b"), ("1.2", "a:b")])
-def test_headers_are_unescaped_as_the_version_has_it(
-    version: str, colour: str, server: Server
-) -> None:
-    server.connected(version).say("SEND\ndestination:/queue/a\ncolour:a\\cb\n\n")
-    assert server.provider.sent[0].headers.properties == {"colour": colour}
 
 
 def test_a_read_is_one_run_that_shares_its_headers(server: Server, client: Client) -> None:

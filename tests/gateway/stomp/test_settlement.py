@@ -119,28 +119,6 @@ def test_a_subscription_with_ack_auto_acknowledges_by_itself() -> None:
     assert "auto" in client.refusal("ACK\nmessage-id:ID-1\nsubscription:s\n\n")
 
 
-def test_the_default_subscription_comes_first() -> None:
-    client = Server().connected("1.0")
-    client.say(
-        "SUBSCRIBE\nid:named\ndestination:/queue/a\nack:client\n\n",
-        "SUBSCRIBE\ndestination:/queue/b\nack:client\n\n",
-    )
-    client.consumer(0).push(message(identifier="ID-1"))
-    client.consumer(1).push(message(identifier="ID-1"))
-    client.say("ACK\nmessage-id:ID-1\n\n")
-    assert calls(client, *ACKS) == [("acknowledge through", 2, 1, False)]
-    client.say("ACK\nmessage-id:ID-1\n\n")
-    assert calls(client, *ACKS)[1] == ("acknowledge through", 1, 1, False)
-
-
-def test_a_1_0_client_that_escapes_is_understood() -> None:
-    client = Server().connected("1.0")
-    client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n")
-    client.consumer().push(message(identifier="ID:1"))
-    client.say("ACK\nmessage-id:ID\\c1\nsubscription:s\nreceipt:r\n\n")
-    assert client.commands()[-1] == "RECEIPT"
-
-
 def test_a_message_that_came_twice_is_found_by_its_latest_delivery() -> None:
     client = subscribed("client-individual")
     client.say("NACK\nid:1-2\n\n")

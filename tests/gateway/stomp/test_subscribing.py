@@ -34,12 +34,6 @@ def test_without_a_receipt_it_starts_at_once(client: Client) -> None:
     assert client.heard() == []
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_an_id_is_required_in_1_1_and_1_2(version: str) -> None:
-    client = Server().connected(version)
-    assert "id" in client.refusal("SUBSCRIBE\ndestination:/queue/a\n\n")
-
-
 def test_1_0_has_a_default_id_from_the_destination() -> None:
     client = Server().connected("1.0")
     client.say("SUBSCRIBE\ndestination:/queue/a\n\n")
@@ -49,17 +43,6 @@ def test_1_0_has_a_default_id_from_the_destination() -> None:
     )
     assert client.answers("UNSUBSCRIBE\ndestination:/queue/a\nreceipt:r\n\n") == ["RECEIPT"]
     assert client.consumer().closed
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_an_id_is_unique_in_its_connection(version: str, server: Server) -> None:
-    client = server.connected(version)
-    client.say(f"{SUBSCRIBE}\n", "SUBSCRIBE\nid:s\ndestination:/queue/b\nreceipt:r\n\n")
-    error = client.error()
-    assert "'s'" in error.head.headers["message"]
-    assert error.head.headers["receipt-id"] == "r"
-    other = server.connected(version)
-    assert other.answers(f"{SUBSCRIBE}\n") == []
 
 
 def test_what_the_headers_ask_for_reaches_the_provider(server: Server) -> None:
@@ -83,24 +66,6 @@ def test_no_local_means_nothing_on_a_queue(client: Client) -> None:
     assert client.consumer().spec == ConsumerSpec(Queue("a"), name="s")
 
 
-def test_a_durable_subscription_needs_a_client_id(client: Client) -> None:
-    assert "client-id" in client.refusal(
-        "SUBSCRIBE\nid:s\ndestination:/topic/t\ndurable-subscriber-name:d\n\n"
-    )
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["ack:sometimes", "prefetch-count:many", "activemq.redeliveryDelay:x", "destination:nowhere"],
-)
-def test_a_header_that_cannot_be_understood_is_an_error_that_names_it(
-    header: str, client: Client
-) -> None:
-    assert header.partition(":")[0] in client.refusal(
-        f"SUBSCRIBE\n{header}\nid:s\ndestination:/queue/a\n\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("headers", "credit"),
     [
@@ -118,13 +83,6 @@ def test_credit_is_the_prefetch_or_the_flow_limit(
 ) -> None:
     client.say(f"{SUBSCRIBE}{headers}\n\n")
     assert client.consumer().credit == credit
-
-
-def test_subscriptions_are_limited() -> None:
-    client = Server(SessionOptions(max_subscriptions=2)).connected()
-    assert "2 is the limit" in client.refusal(
-        *[f"SUBSCRIBE\nid:{number}\ndestination:/queue/a\n\n" for number in range(3)]
-    )
 
 
 def test_a_message_has_the_bindings_and_the_users_headers(client: Client) -> None:
@@ -281,11 +239,6 @@ def test_a_browser_reads_and_is_told_the_end(server: Server, client: Client) -> 
     assert server.provider.calls("acknowledge through", "acknowledge") == []
 
 
-def test_topics_cannot_be_browsed(client: Client) -> None:
-    client.say("SUBSCRIBE\nid:s\ndestination:/topic/a\nbrowser:true\n\n")
-    client.error()
-
-
 @pytest.mark.parametrize(
     "body_type", [BodyType.MESSAGE, BodyType.MAP, BodyType.STREAM, BodyType.OBJECT]
 )
@@ -321,15 +274,6 @@ def test_unsubscribe_without_anything_outstanding_closes_all(
     ) == ["RECEIPT"]
     assert ("close session", 1) in server.provider.log
     assert client.consumer().running
-
-
-@pytest.mark.parametrize(
-    "frame",
-    ["UNSUBSCRIBE\nid:other\n\n", "UNSUBSCRIBE\ndestination:/queue/a\n\n", "UNSUBSCRIBE\n\n"],
-)
-def test_an_unknown_subscription_is_an_error(frame: str, client: Client) -> None:
-    client.say(f"{SUBSCRIBE}\n", frame)
-    client.error()
 
 
 def test_after_unsubscribe_an_ack_still_counts_for_a_while(server: Server, client: Client) -> None:

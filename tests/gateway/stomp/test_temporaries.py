@@ -7,9 +7,7 @@ import pytest
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.stomp import destinations
 from gateway.stomp.refusals import CommandRefused
-from gateway.stomp.settings import SessionOptions
 from tests.gateway.stomp.client import Client, Server
-from tests.gateway.stomp.recording import message
 
 
 @pytest.mark.parametrize(
@@ -66,34 +64,6 @@ def test_one_name_is_one_destination_in_every_frame_of_a_connection(
     assert len(server.provider.calls("temporary")) == 2
 
 
-def test_a_reply_goes_back_by_the_string_of_the_message_from_any_connection(server: Server) -> None:
-    for version in ("1.0", "1.2"):
-        client = server.connected(version)
-        client.say("SUBSCRIBE\nid:s\ndestination:/queue/work\n\n")
-        client.consumer().push(message(reply_to=Destination(Kind.QUEUE, "generated1", True)))
-        reply_to = client.read()[0].head.headers["reply-to"]
-        assert reply_to == "/temp-queue/temporary_destination://queue/generated1"
-        escaped = reply_to.replace(":", "\\c") if version == "1.2" else reply_to
-        client.say(f"SEND\ndestination:{escaped}\n\nanswer")
-        assert server.provider.sent[-1].headers.destination == Destination(
-            Kind.QUEUE, "generated1", True
-        )
-
-
-def test_the_name_is_of_its_connection(server: Server) -> None:
-    first, second = server.connected(), server.connected()
-    first.say("SUBSCRIBE\nid:s\ndestination:/temp-queue/n\n\n")
-    second.say("SUBSCRIBE\nid:s\ndestination:/temp-queue/n\n\n")
-    assert len(server.provider.calls("temporary")) == 2
-
-
-def test_temporaries_are_limited() -> None:
-    client = Server(SessionOptions(max_temporaries=2)).connected()
-    assert "2 is the limit" in client.refusal(
-        *[f"SUBSCRIBE\nid:{number}\ndestination:/temp-queue/{number}\n\n" for number in range(3)]
-    )
-
-
 def test_unsubscribe_may_name_a_durable_subscription(server: Server) -> None:
     client = server.connected(headers="client-id:me\n")
     assert client.answers(
@@ -106,12 +76,3 @@ def test_unsubscribe_may_name_a_durable_subscription(server: Server) -> None:
         "unsubscribe",
     ]
     assert client.answers("SUBSCRIBE\nid:s\ndestination:/topic/t\n\n") == []
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.2"])
-def test_without_a_client_id_that_is_an_error(version: str) -> None:
-    client = Server().connected(version)
-    client.say("UNSUBSCRIBE\nid:s\ndurable-subscriber-name:d\nreceipt:r\n\n")
-    error = client.error()
-    assert "client-id" in error.head.headers["message"]
-    assert error.head.headers["receipt-id"] == "r"

@@ -36,12 +36,6 @@ def test_each_direction_is_the_slower_of_both_sides_and_none_where_one_has_none(
     assert heartbeat(head, send, receive) == Heartbeat(*agreed)
 
 
-def test_connected_tells_what_was_agreed(server: Server) -> None:
-    client = server.client()
-    client.say("CONNECT\naccept-version:1.2\nlogin:a\npasscode:b\nheart-beat:4000,6000\n\n")
-    assert client.heard()[0].head.headers["heart-beat"] == "6000,4000"
-
-
 def test_beats_are_sent_at_half_the_promised_interval() -> None:
     client = Server().connected(headers="heart-beat:0,2000\n")
     before = len(client.transport.octets())
