@@ -1,12 +1,14 @@
-"""The backlog against a sorted list, with a store that reads back when told, and with very little
-memory.
+"""What waits, in memory and in the store only, against lists and a dict.
+
+The store reads back when told, and there is very little memory.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, Final, cast
 
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,7 +21,9 @@ from hypothesis.stateful import (
 
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.waiting.backlog import Backlog
+from gateway.broker.core.waiting.expiries import Expiries
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
+from gateway.broker.core.waiting.spilled import Spilled
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message
 
@@ -448,3 +452,102 @@ def test_what_comes_back_while_a_reader_reads_is_looked_at_in_its_place() -> Non
     # Taken by another one meanwhile: the rest is asked for again.
     assert backlog.pluck_behind(4, 16, 0) == 0
     assert list(cursor.still_ahead(read[4:])) == []
+
+
+_entries = st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(1, 1 << 62))
+
+
+@given(st.lists(st.one_of(_entries, st.integers(0, 45), st.sets(st.integers(0, 9)))))
+def test_the_earliest_comes_first(steps: list[tuple[int, int, int] | int | set[int]]) -> None:
+    """Entries are added, a number takes out what has expired by then, and a set of priorities is
+    what stays.
+    """
+    expiries = Expiries()
+    known: list[tuple[int, int, int]] = []
+    for step in steps:
+        if isinstance(step, tuple):
+            expiries.add(*step)
+            known.append(step)
+        elif isinstance(step, int):
+            taken = []
+            while (found := expiries.take(step)) is not None:
+                taken.append(found)
+            assert [entry[:2] for entry in taken] == sorted(
+                entry[:2] for entry in known if entry[0] <= step
+            )
+            assert sorted(taken) == sorted(entry for entry in known if entry[0] <= step)
+            known = [entry for entry in known if entry[0] > step]
+        else:
+            priorities = step
+            expiries.keep(lambda priority, seq, stay=priorities: priority in stay)  # type: ignore[misc]
+            known = [entry for entry in known if entry[1] in priorities]
+        assert len(expiries) == len(known)
+
+
+def test_any_time_can_be_named() -> None:
+    expiries = Expiries()
+    expiries.add((1 << 63) - 1, 9, 7)
+    expiries.add(-5, 0, 8)
+    assert expiries.take(1) == (1, 0, 8)
+    assert expiries.take((1 << 60) - 2) is None
+    assert expiries.take((1 << 60) - 1) == ((1 << 60) - 1, 9, 7)
+
+
+_TOPICS: Final[tuple[Any, ...]] = ("first", "second")
+
+_steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("add"), st.sampled_from(_TOPICS), st.lists(st.integers(1, 60), unique=True)
+        ),
+        st.tuples(
+            st.just("run"),
+            st.sampled_from(_TOPICS),
+            st.tuples(st.integers(1, 60), st.integers(0, 20)),
+        ),
+        st.tuples(st.just("discard"), st.none(), st.lists(st.integers(1, 80), unique=True)),
+        st.tuples(
+            st.just("discard run"), st.none(), st.tuples(st.integers(1, 60), st.integers(0, 20))
+        ),
+    )
+)
+
+
+@given(_steps)
+def test_it_is_a_dict_in_order(steps: list[tuple[str, Any, Any]]) -> None:
+    spilled, known = Spilled[Any](), dict[int, Any]()
+    for what, topic, given_seqs in steps:
+        seqs = (
+            sorted(given_seqs)
+            if isinstance(given_seqs, list)
+            else list(range(given_seqs[0], sum(given_seqs)))
+        )
+        if topic is not None:
+            new = [seq for seq in seqs if seq not in known]
+            spilled.add_all(new, topic)
+            known |= dict.fromkeys(new, topic)
+        elif what == "discard":
+            for seq in seqs:
+                assert spilled.discard(seq) is (known.pop(seq, None) is not None)
+        else:
+            assert list(spilled.discard_all(seqs)) == [seq for seq in seqs if seq not in known]
+            known = {seq: of for seq, of in known.items() if seq not in seqs}
+        assert (list(spilled), len(spilled)) == (sorted(known), len(known))
+        for seq, of in known.items():
+            assert spilled.topic(seq) is of
+        for seq in set(range(90)) - known.keys():
+            with pytest.raises(KeyError):
+                spilled.topic(seq)
+
+
+def test_what_leaves_in_the_order_of_its_coming_leaves_nothing() -> None:
+    """Every other seq, which makes a run of each."""
+    spilled = Spilled[Any]()
+    seqs = range(1, 20_000, 2)
+    spilled.add_all(seqs, _TOPICS[0])
+    kept = []
+    for seq in seqs:
+        assert spilled.discard(seq)
+        kept.append(len(spilled._firsts))
+    assert kept[len(seqs) // 2] <= len(seqs) // 2 + 1
+    assert kept[-1] == 0

@@ -1,11 +1,17 @@
-"""The broker's options from an operator's settings."""
+"""The broker's options from settings, and the properties of destinations.
+
+The latter also as administrators spell them, and as text in the store.
+"""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.broker.properties import administered_properties
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.settings import (
     DMQ_PROPERTIES,
@@ -128,3 +134,156 @@ def test_a_name_that_no_destination_can_have_is_refused_with_the_setting(
 ) -> None:
     with pytest.raises(ValueError, match=rf"^imq\.destination\.{re.escape(name)}: .*{sentence}"):
         options(f"imq.destination.{name}.maxNumMsgs=1")
+
+
+NUMBERS = st.integers(-1, 2**40)
+POLICIES = st.builds(
+    RedeliveryPolicy,
+    maximum_redeliveries=NUMBERS,
+    initial_redelivery_delay=NUMBERS,
+    redelivery_delay=NUMBERS,
+    use_exponential_back_off=st.booleans(),
+    back_off_multiplier=st.floats(1.0, 1e6),
+    maximum_redelivery_delay=NUMBERS,
+)
+PROPERTIES = st.builds(
+    DestinationProperties,
+    max_num_msgs=NUMBERS,
+    max_total_msg_bytes=NUMBERS,
+    max_bytes_per_msg=NUMBERS,
+    limit_behavior=st.sampled_from(LimitBehavior),
+    max_num_active_consumers=NUMBERS,
+    use_dmq=st.booleans(),
+    redelivery=POLICIES,
+)
+
+
+@given(PROPERTIES)
+def test_text_holds_everything(properties: DestinationProperties) -> None:
+    assert DestinationProperties.from_text(properties.to_text()) == properties
+
+
+def test_the_text_has_the_names_of_the_original() -> None:
+    text = DestinationProperties(
+        max_num_msgs=5, limit_behavior=LimitBehavior.REMOVE_OLDEST, use_dmq=False
+    ).to_text()
+    assert {
+        "maxNumMsgs=5",
+        "limitBehavior=REMOVE_OLDEST",
+        "useDMQ=false",
+        "maxTotalMsgBytes=-1",
+    } <= set(text.splitlines())
+
+
+def test_absent_names_keep_their_defaults() -> None:
+    assert DestinationProperties.from_text("") == DestinationProperties()
+    assert DestinationProperties.from_text("maxNumMsgs=7") == DestinationProperties(max_num_msgs=7)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "maxNumMsgs",
+        "max_num_msgs=5",
+        "maxNumMsgs=many",
+        "limitBehavior=SOMETIMES",
+        "redelivery.often=1",
+        "useDMQ=perhaps",
+    ],
+)
+def test_a_line_that_is_no_property_is_refused_by_name(line: str) -> None:
+    with pytest.raises(ValueError, match=line.replace(".", r"\.")):
+        DestinationProperties.from_text(line)
+
+
+@pytest.mark.parametrize(
+    ("properties", "bounded"),
+    [
+        (DestinationProperties(), False),
+        (DestinationProperties(max_num_msgs=0), True),
+        (DestinationProperties(max_total_msg_bytes=10), True),
+        (DestinationProperties(max_bytes_per_msg=10), False),
+    ],
+)
+def test_which_limits_bound_what_waits(properties: DestinationProperties, bounded: bool) -> None:
+    assert properties.bounded is bounded
+
+
+LIMITS = st.integers(-1, 2**40)
+ANY = st.builds(
+    DestinationProperties,
+    max_num_msgs=LIMITS,
+    max_total_msg_bytes=LIMITS,
+    max_bytes_per_msg=LIMITS,
+    limit_behavior=st.sampled_from(LimitBehavior),
+    max_num_active_consumers=LIMITS,
+    use_dmq=st.booleans(),
+    redelivery=st.builds(
+        RedeliveryPolicy,
+        maximum_redeliveries=st.integers(-1, 100),
+        initial_redelivery_delay=st.integers(0, 10**9),
+        redelivery_delay=st.integers(0, 10**9),
+        use_exponential_back_off=st.booleans(),
+        back_off_multiplier=st.floats(1, 100),
+        maximum_redelivery_delay=st.integers(-1, 10**9),
+    ),
+)
+
+
+@given(ANY, ANY)
+def test_what_differs_makes_the_one_of_the_other(
+    ours: DestinationProperties, base: DestinationProperties
+) -> None:
+    differing = administered_properties.differing(ours, base)
+    assert (
+        administered_properties.over(
+            base, administered_properties.from_text(administered_properties.to_text(differing))
+        )
+        == ours
+    )
+    checked, notes = administered_properties.check(Queue("q"), differing)
+    assert (administered_properties.over(base, checked), notes) == (ours, [])
+
+
+def test_sizes_are_kept_as_they_are_read_best() -> None:
+    given = {
+        "maxTotalMsgBytes": "10240k",
+        "maxBytesPerMsg": " 5000b ",
+        "useDMQ": "FALSE",
+        "limitBehavior": "reject_newest",
+    }
+    kept, _ = administered_properties.check(Queue("q"), given)
+    assert kept == {
+        "maxTotalMsgBytes": "10m",
+        "maxBytesPerMsg": "5000",
+        "useDMQ": "false",
+        "limitBehavior": "REJECT_NEWEST",
+    }
+
+
+@pytest.mark.parametrize("text", ["maxNumMsgs=many", "nothing=1", "maxNumMsgs"])
+def test_text_that_makes_no_sense_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=text.partition("=")[0]):
+        administered_properties.over(
+            DestinationProperties(), administered_properties.from_text(text)
+        )
+
+
+def test_every_property_of_the_original_is_known() -> None:
+    known = {*administered_properties.NAMES, *administered_properties.IGNORED}
+    assert known >= {
+        "maxNumMsgs",
+        "maxBytesPerMsg",
+        "maxTotalMsgBytes",
+        "limitBehavior",
+        "maxNumProducers",
+        "maxNumActiveConsumers",
+        "maxNumBackupConsumers",
+        "consumerFlowLimit",
+        "isLocalOnly",
+        "localDeliveryPreferred",
+        "useDMQ",
+        "validateXMLSchemaEnabled",
+        "XMLSchemaURIList",
+        "reloadXMLSchemaOnFailure",
+    }

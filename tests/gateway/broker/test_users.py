@@ -1,5 +1,7 @@
 """The users file and authentication."""
 
+from __future__ import annotations
+
 import base64
 import stat
 from collections.abc import Iterator
@@ -7,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet import reactor as global_reactor
@@ -33,6 +36,7 @@ from gateway.instance import passfile
 from gateway.instance.layout import Layout
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
+from tests.gateway.broker.brokers import Deployment
 from tests.logged import logged
 from tests.on_reactor import on_reactor
 
@@ -467,3 +471,15 @@ def test_who_is_connected_is_judged_by_the_file_as_it_is_now(
     else:
         with pytest.raises(AuthenticationFailed, match=reason):
             users.readmit(principal, address)
+
+
+@pytest_twisted.ensureDeferred
+async def test_those_in_the_group_do_as_long_as_they_are_in_it(tmp_path: Path) -> None:
+    deployment = Deployment(reactor, tmp_path, "memory")
+    # Each user's name is a group that it is in.
+    admin, guest = [(await deployment.connect(user)).connection for user in ("admin", "guest")]
+    assert (admin.administers, guest.administers) == (True, False)
+    deployment.users.groups.update(admin=frozenset({"staff"}), guest=frozenset({"staff", "admin"}))
+    deployment.provider.readmit()
+    assert (admin.administers, guest.administers) == (False, True)
+    await deployment.close()

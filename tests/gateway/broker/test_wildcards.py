@@ -1,13 +1,27 @@
-"""Wildcards of topic names, against regular expressions."""
+"""Wildcards of topic names, and many subscriptions with them beside many topics.
+
+Making and ending them costs little in any one turn, and changes nothing for messages.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.properties.names import Pattern, is_wild
+from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.security.access import AccessRules
+from gateway.messaging.destination import Queue, Topic
+from gateway.messaging.provider import Mode
+from tests.gateway.broker.brokers import text
+from tests.gateway.broker.stepped_broker import Stepped, all_of, in_each_pass, texts
 
 LEVELS = st.sampled_from(["a", "b", "ab", "", "*", ">", "a*", ">>", "é"])
 NAMES = st.lists(LEVELS, min_size=1, max_size=5).map(".".join)
@@ -52,3 +66,158 @@ def test_the_rest_is_at_least_one_level() -> None:
     assert matches("a.>", "a.b.c")
     assert not matches(">.a", "b.a"), "only the last level can stand for the rest"
     assert matches(">", "anything.at.all")
+
+
+TOPICS = 300
+REAP_S = 10
+SHOP = Topic("shop.>")
+
+
+@pytest.fixture
+def stepped(tmp_path: Path) -> Stepped:
+    return Stepped(tmp_path, BrokerOptions(reap_time=REAP_S))
+
+
+class NeverWalked(dict[Any, Any]):
+    """What must not be looked through."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all destinations were looked at")
+
+    values = items = keys = __iter__
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> Callable[[], int]:
+    """How often a method was called from now on."""
+    calls: list[None] = []
+    method = getattr(owner, name)
+
+    def count(*args: Any) -> Any:
+        calls.append(None)
+        return method(*args)
+
+    monkeypatch.setattr(owner, name, count)
+    return lambda: len(calls)
+
+
+def test_each_topic_is_looked_at_once_when_many_end_and_few_in_each_turn(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = stepped.session()
+    for number in range(TOPICS):
+        sender.send(texts(Topic(f"shop.{number}"), ["x"]))
+    connection = stepped.connect()
+    inboxes = [stepped.consume(connection.session(Mode.AUTO), SHOP) for _ in range(50)]
+    stepped.send_each([text(Topic(f"shop.{number}"), "x") for number in range(TOPICS)], sender)
+    assert {len(inbox.messages) for inbox in inboxes} == {TOPICS}
+    monkeypatch.setattr("gateway.broker.core.destinations.topic.LOOKED_AT", 1000)
+    looks = counted(monkeypatch, Housekeeping, "reap_later")
+    connection.close()
+    assert looks() == 0, "the connection that ends waits for no topic"
+    rises = in_each_pass(stepped, 0, looks)
+    assert sum(rises) == TOPICS
+    assert max(rises) <= 1000 // (50 + 25) + 1
+
+
+def test_ending_one_looks_at_no_destinations_in_the_same_turn(stepped: Stepped) -> None:
+    for number in range(3):
+        stepped.broker.create(Queue(f"q{number}"))
+    connection = stepped.connect()
+    session = connection.session(Mode.AUTO)
+    stepped.broker.destinations = NeverWalked(stepped.broker.destinations)
+    for destination in (SHOP, Topic("shop.a")):
+        inbox = stepped.consume(session, destination)
+        inbox.consumer.close()
+        stepped.run_until_idle()
+
+
+def test_making_one_asks_the_access_rules_about_no_topic_that_gets_no_message(
+    stepped: Stepped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = stepped.session()
+    for number in range(TOPICS):
+        sender.send(texts(Topic(f"shop.{number}"), ["x"]))
+    session = stepped.session(Mode.AUTO)
+    asked = counted(monkeypatch, AccessRules, "allows")
+    inbox = stepped.consume(session, SHOP)
+    assert asked() == 1
+    sender.send(texts(Topic("shop.7"), ["a", "b"]))
+    stepped.send(texts(Topic("shop.7"), ["c"]), sender)
+    assert inbox.texts == ["a", "b", "c"]
+    assert asked() == 2
+
+
+def test_who_subscribes_gets_what_is_sent_from_then_on_to_topics_old_and_new(
+    stepped: Stepped,
+) -> None:
+    sender = stepped.session()
+    sender.send(texts(Topic("shop.old"), ["before"]))
+    first, second = stepped.session(Mode.AUTO), stepped.session(Mode.AUTO)
+    inboxes = [stepped.consume(first, Topic("shop.*")), stepped.consume(second, Topic("*.old"))]
+    sender.send(texts(Topic("shop.old"), ["1"]))
+    sender.send(texts(Topic("shop.new"), ["2"]))
+    third = stepped.consume(stepped.session(Mode.AUTO), Topic("shop.old"))
+    first.close()
+    sender.send(texts(Topic("shop.old"), ["3"]))
+    fourth = stepped.consume(stepped.session(Mode.AUTO), SHOP)
+    sender.send(texts(Topic("shop.old"), ["4"]))
+    stepped.send(texts(Topic("shop.new"), ["5"]), sender)
+    assert [all_of(inbox) for inbox in (*inboxes, third, fourth)] == [
+        [],
+        ["1", "3", "4"],
+        ["3", "4"],
+        ["4", "5"],
+    ]
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_topic_that_only_such_a_subscription_used_is_reaped_when_that_has_ended(
+    stepped: Stepped, between: bool
+) -> None:
+    sender = stepped.session()
+    session = stepped.session(Mode.AUTO)
+    inbox = stepped.consume(session, SHOP)
+    stepped.send(texts(Topic("shop.a"), ["x"]), sender)
+    stepped.later(3 * REAP_S)
+    assert inbox.texts == ["x"]
+    assert stepped.broker.find(Topic("shop.a")) is not None, "it is in use"
+    session.close()
+    if between:
+        # Before the topic was told, it finds out by itself.
+        sender.send(texts(Topic("shop.a"), ["y"]))
+    stepped.later(REAP_S + 1)
+    stepped.later(REAP_S + 1)
+    assert stepped.broker.find(Topic("shop.a")) is None
+
+
+def test_a_durable_subscriber_who_comes_again_at_once_is_let_in_and_misses_nothing(
+    stepped: Stepped,
+) -> None:
+    sender = stepped.session()
+    for number in range(TOPICS):
+        sender.send(texts(Topic(f"shop.{number}"), ["x"]))
+    connection = stepped.connect("client")
+    stepped.consume(connection.session(Mode.AUTO), SHOP, durable_name="d")
+    others = stepped.connect()
+    for _ in range(20):
+        stepped.consume(others.session(Mode.AUTO), SHOP)
+    others.close()
+    connection.close()
+    sender.send(texts(Topic("shop.1"), ["while it was away"]))
+    inbox = stepped.consume(stepped.connect("client").session(Mode.AUTO), SHOP, durable_name="d")
+    stepped.send(texts(Topic("shop.2"), ["when it was back"]), sender)
+    assert inbox.texts == ["while it was away", "when it was back"]
+
+
+def test_who_subscribed_while_a_topic_was_being_destroyed_gets_its_messages_if_that_failed(
+    stepped: Stepped,
+) -> None:
+    sender = stepped.session()
+    sender.send(texts(Topic("shop.a"), ["x"]))
+    topic = stepped.broker.topic(Topic("shop.a"))
+    topic.removed = True
+    inbox = stepped.consume(stepped.session(Mode.AUTO), SHOP)
+    assert topic.subscriptions == []
+    topic.removed = False
+    stepped.send(texts(Topic("shop.a"), ["y"]), sender)
+    assert inbox.texts == ["y"]
