@@ -48,6 +48,7 @@ MODULES = [
     "gateway/broker/core/waiting/memory.py",
     "gateway/broker/durability/batch.py",
     "gateway/broker/durability/commit.py",
+    "gateway/broker/durability/full_disk.py",
     "gateway/broker/durability/rows.py",
     "gateway/broker/journal/journal_lines.py",
     "gateway/broker/journal/journey.py",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from twisted.logger import Logger
@@ -30,13 +29,13 @@ class PendingBatch:
     __slots__ = (
         "after",
         "batch",
-        "bound",
-        "bound_branches",
-        "bound_pairs",
-        "first",
-        "last",
+        "covers_from",
+        "inserts_from",
+        "inserts_to",
         "messages",
-        "since",
+        "tied_branches",
+        "tied_deletes",
+        "tied_settlements",
         "waiters",
     )
 
@@ -44,11 +43,11 @@ class PendingBatch:
         self.batch = Batch(number)
         #: It has the inserts of the batches with these numbers, which are several if it has waited
         #: for room on the disk.
-        self.first = number
-        self.last = number
+        self.inserts_from = number
+        self.inserts_to = number
         #: All else that was asked for while batches from this number on gathered is here. Less than
         #: its own number where those before it found no room and are in it.
-        self.since = number
+        self.covers_from = number
         #: Whom to tell, and whether they wait for inserts.
         self.waiters: list[tuple[Waiter, bool]] = []
         #: The whole messages behind ``batch.inserts``, until they can be read from the store.
@@ -57,9 +56,9 @@ class PendingBatch:
         self.after: list[Callable[[], None]] = []
         #: Seqs of messages that are deleted or settled together with inserts, as in a transaction;
         #: which pairs are settled so, and which branches stored.
-        self.bound: set[int] = set()
-        self.bound_pairs: set[tuple[int, int]] = set()
-        self.bound_branches: set[int] = set()
+        self.tied_deletes: set[int] = set()
+        self.tied_settlements: set[tuple[int, int]] = set()
+        self.tied_branches: set[int] = set()
 
     def insert(self, message: Message, destination: int, persistent: bool) -> int:
         """Store a message, which has a seq. :returns: the bytes of its row."""
@@ -82,7 +81,7 @@ class PendingBatch:
         batch.octets += octets
         return octets
 
-    def elide(self, seq: int) -> int:
+    def cancel_insert(self, seq: int) -> int:
         """Leave out the insert of a message that is gone.
 
         :returns: the bytes of its row; -1 when the insert is not here.
@@ -105,7 +104,7 @@ class PendingBatch:
         return not (self.batch or self.waiters or self.after)
 
     @property
-    def removes_places(self) -> bool:
+    def removes_destinations(self) -> bool:
         """Whether destinations or subscriptions are removed."""
         return bool(self.batch.removed_destinations or self.batch.removed_subscriptions)
 
@@ -116,93 +115,6 @@ class PendingBatch:
         """
         batch = self.batch
         return bool(batch.deletes or batch.settled or batch.owed)
-
-    def divide(self, kept: PendingBatch, ahead: PendingBatch, whole: bool) -> int:
-        """On a full disk, move what needs room to ``kept``, the rest to ``ahead``.
-
-        What belongs with an insert goes to ``kept``, too, behind what is there.
-
-        :param kept: of this and earlier batches.
-        :param whole: all of this belongs to ``kept``.
-        :returns: the bytes of inserts that ``kept`` no longer has, because this deletes them.
-        """
-        batch = self.batch
-        kept.bound |= self.bound
-        kept.bound_pairs |= self.bound_pairs
-        kept.bound_branches |= self.bound_branches
-        bound = kept.bound
-        later = kept if whole else ahead
-        octets = 0
-        kept.batch.inserts.update(batch.inserts)
-        kept.messages.update(self.messages)
-        kept.batch.octets += batch.octets
-        inserts = kept.batch.inserts
-        for pair in batch.owed:
-            (kept if pair[1] in inserts else later).batch.owed[pair] = None
-        for pair, count in batch.redeliveries.items():
-            (kept if pair[1] in inserts else ahead).batch.redeliveries[pair] = count
-        # An insert is never deleted by its own batch, so these are of earlier ones.
-        for seq in batch.deletes:
-            elided = kept.elide(seq)
-            if elided >= 0:
-                octets += elided
-            else:
-                (kept if seq in bound else later).batch.deletes[seq] = None
-        for pair in batch.settled:
-            if pair in kept.batch.owed:
-                del kept.batch.owed[pair]
-                kept.batch.redeliveries.pop(pair, None)
-            else:
-                (kept if pair in kept.bound_pairs else later).batch.settled[pair] = None
-        self._divide_places(kept, ahead)
-        kept.batch.duplicates.update(batch.duplicates)
-        for seq in batch.forgotten:
-            if kept.batch.duplicates.pop(seq, None) is None:
-                later.batch.forgotten[seq] = None
-        for id, branch in batch.branches.items():
-            (kept if id in self.bound_branches else later).batch.branches[id] = branch
-        later.batch.removed_branches.update(batch.removed_branches)
-        ahead.batch.reserved = max(ahead.batch.reserved, batch.reserved)
-        for waiter, inserted in self.waiters:
-            (kept if inserted else later).waiters.append((waiter, inserted))
-        (kept if batch.inserts or self.bound else later).after.extend(self.after)
-        ahead.batch.operations += batch.operations
-        return octets
-
-    def _divide_places(self, kept: PendingBatch, ahead: PendingBatch) -> None:
-        """Divide the rows of destinations and subscriptions.
-
-        They go ahead of the messages that need them; their removal waits for messages that may need
-        them.
-        """
-        batch = self.batch
-        waits = kept.holds_back_removals()
-        for number, destination in batch.destinations.items():
-            removed = waits and destination.administered == REMOVED
-            (kept if removed else ahead).batch.destinations[number] = destination
-        ahead.batch.subscriptions.update(batch.subscriptions)
-        removing = (kept if waits else ahead).batch
-        removing.removed_destinations.update(batch.removed_destinations)
-        removing.removed_subscriptions.update(batch.removed_subscriptions)
-
-
-def divide(
-    parts: Sequence[PendingBatch], kept: PendingBatch | None
-) -> tuple[PendingBatch, PendingBatch, int]:
-    """Divide the changes that are not durable, in their order.
-
-    Inserts, with what belongs to them, wait for room on the disk; the rest goes ahead.
-
-    :param parts: at least one; the last is the one that gathers.
-    :param kept: the one among them that waits already.
-    :returns: what waits, what goes ahead and gathers, and the bytes of inserts that neither has,
-        because they are deleted.
-    """
-    number = parts[-1].batch.number
-    waits, ahead = PendingBatch(number), PendingBatch(number)
-    waits.first, waits.last = min([part.first for part in parts]), sys.maxsize
-    ahead.since = min([part.since for part in parts if part is not kept])
-    return waits, ahead, sum([part.divide(waits, ahead, part is kept) for part in parts])
 
 
 def guard(call: Callable[..., None], *arguments: object) -> None:

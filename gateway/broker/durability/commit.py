@@ -11,18 +11,14 @@ a batch of few messages waits a moment for them to do so again: that takes less 
 One that has waited in vain goes to the disk, and those after it do not wait until as much has been
 proven again.
 
-**A full disk** delays what needs room. Inserts gather in a second batch, the kept one, with
-whatever belongs together with them: the rest of their transaction, the original of a dead message.
-Everything else goes ahead in the usual batches. When the disk has room again the kept batch is
-written, behind all that was asked before. Until then a message in it that is settled is left out of
-it, as always. Nothing that memory did is undone.
+On a full disk a second batch gathers what needs room: :mod:`gateway.broker.durability.full_disk`.
+Everything else goes ahead in the usual batches.
 
 Owns batches, their order and their bounds. Knows nothing of destinations.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, Final
@@ -30,7 +26,8 @@ from typing import ClassVar, Final
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from gateway.broker.durability.batch import REMOVED, PendingBatch, Waiter, divide, guard
+from gateway.broker.durability.batch import REMOVED, PendingBatch, Waiter, guard
+from gateway.broker.durability.full_disk import DelayedInserts
 from gateway.broker.store.interface import (
     BranchRow,
     DestinationRow,
@@ -84,9 +81,7 @@ class GroupCommit:
         self._inserting = False
         #: The disk is full: what needs room waits for it.
         self.full = False
-        #: What waits for room; and the same once it goes to the store, until it is durable.
-        self._kept: PendingBatch | None = None
-        self._held: list[PendingBatch] = []
+        self._delayed = DelayedInserts()
         #: Calls of :meth:`after` in what belongs together now, while the disk is full.
         self._after: list[Callable[[], None]] = []
         #: There is no room even for what inserts nothing.
@@ -120,18 +115,18 @@ class GroupCommit:
 
     @property
     def durable(self) -> int:
-        """The number up to which batches are durable, except what is kept."""
+        """The number up to which batches are durable, without delayed inserts."""
         oldest = self._in_store or (self._sealed[0] if self._sealed else self._gathering)
-        return oldest.since - 1
+        return oldest.covers_from - 1
 
     @property
     def stored(self) -> int:
         """Every insert of the batches up to this number is durable."""
-        return min([self.durable, *[kept.first - 1 for kept in self._held]])
+        return self._delayed.stored(self.durable)
 
     def waits_for_room(self, number: int) -> bool:
         """Whether inserts asked for in this batch wait for room on the disk."""
-        return bool(self._held) and any(kept.first <= number <= kept.last for kept in self._held)
+        return bool(self._delayed.batches) and self._delayed.has_inserts_of(number)
 
     def insert(self, message: Message, destination: int, persistent: bool) -> None:
         """Store a message, which has a seq."""
@@ -139,7 +134,9 @@ class GroupCommit:
         if self._atomic:
             self._inserting = True
         if self.full:
-            self.octets_waiting += self._for_room().insert(message, destination, persistent)
+            self.changes += 1
+            delayed = self._delayed.for_insert(self._gathering.batch.number)
+            self.octets_waiting += delayed.insert(message, destination, persistent)
             return
         self.octets_waiting += self._gathering.insert(message, destination, persistent)
         self._changed()
@@ -147,45 +144,45 @@ class GroupCommit:
     def delete(self, seq: int) -> None:
         """A stored message is gone."""
         gathering = self._gathering
-        octets = gathering.elide(seq)
+        octets = gathering.cancel_insert(seq)
         if octets >= 0:
             self.octets_waiting -= octets
             if self._settling is not None and not gathering.batch.inserts:
                 self._ask()
             return
-        kept = self._kept
-        if kept is not None:
-            octets = kept.elide(seq)
+        delayed = self._delayed.waiting
+        if delayed is not None:
+            octets = delayed.cancel_insert(seq)
             if octets >= 0:
                 self.octets_waiting -= octets
-                if kept.bound or kept.bound_pairs:
+                if delayed.tied_deletes or delayed.tied_settlements:
                     # It may be the copy of a dead message, whose original is still in the store.
                     self.inserted += 1
-                if self._relief or not kept.batch.inserts:
+                if self._relief or not delayed.batch.inserts:
                     self._ask()
                 return
-        if self._inserting or (kept is not None and seq in kept.bound):
-            self._bound(seq).batch.deletes[seq] = None
+        if self._inserting or (delayed is not None and seq in delayed.tied_deletes):
+            self._delayed.tie(seq, gathering).batch.deletes[seq] = None
         else:
             gathering.batch.deletes[seq] = None
         self._changed()
 
     def owe(self, subscription: int, seq: int) -> None:
         """A durable subscription has yet to take a stored message."""
-        self._of(seq).batch.owed[subscription, seq] = None
+        self._delayed.of(seq, self._gathering).batch.owed[subscription, seq] = None
         self._changed()
 
     def settle(self, subscription: int, seq: int) -> None:
         """A durable subscription has taken it, and its count of attempts goes."""
         pair = (subscription, seq)
-        for pending in (self._gathering, self._kept):
+        for pending in (self._gathering, self._delayed.waiting):
             if pending is not None and pending.batch.owed.pop(pair, self) is None:
                 pending.batch.redeliveries.pop(pair, None)
                 return
         pending = self._gathering
         if self._inserting:
-            pending = self._bound(seq)
-            pending.bound_pairs.add(pair)
+            pending = self._delayed.tie(seq, pending)
+            pending.tied_settlements.add(pair)
         pending.batch.settled[pair] = None
         self._changed()
 
@@ -194,19 +191,20 @@ class GroupCommit:
 
         :param owner: 0 for a queue's, else the subscription.
         """
-        self._of(seq).batch.redeliveries[owner, seq] = RedeliveryRow(
-            owner, seq, attempts, not_before
-        )
+        pending = self._delayed.of(seq, self._gathering)
+        pending.batch.redeliveries[owner, seq] = RedeliveryRow(owner, seq, attempts, not_before)
         self._changed()
 
     def destination(self, row: DestinationRow) -> None:
         """A destination is new, or has new properties, or is being removed."""
-        pending = self._removing() if row.administered == REMOVED else self._gathering
+        pending = self._gathering
+        if row.administered == REMOVED:
+            pending = self._delayed.of_removal(pending)
         pending.batch.destinations[row.id] = row
         self._changed()
 
     def remove_destination(self, number: int) -> None:
-        batch = self._removing().batch
+        batch = self._delayed.of_removal(self._gathering).batch
         if not batch.inserts:
             # Else one of them may be in it; what is removed is removed last.
             batch.destinations.pop(number, None)
@@ -219,7 +217,7 @@ class GroupCommit:
         self._changed()
 
     def remove_subscription(self, number: int) -> None:
-        batch = self._removing().batch
+        batch = self._delayed.of_removal(self._gathering).batch
         batch.subscriptions.pop(number, None)
         batch.removed_subscriptions[number] = None
         self._changed()
@@ -234,13 +232,16 @@ class GroupCommit:
         self.inserted += 1
         if self._atomic:
             self._inserting = True
-        pending = self._for_room() if self.full else self._gathering
+        pending = self._gathering
+        if self.full:
+            self.changes += 1
+            pending = self._delayed.for_insert(pending.batch.number)
         pending.batch.duplicates[row.seq] = row
         self._changed()
 
     def forget(self, seq: int) -> None:
         """A duplicate id is not remembered any longer. :param seq: of its message."""
-        for pending in (self._gathering, self._kept):
+        for pending in (self._gathering, self._delayed.waiting):
             if pending is not None and pending.batch.duplicates.pop(seq, None) is not None:
                 return
         self._gathering.batch.forgotten[seq] = None
@@ -250,8 +251,8 @@ class GroupCommit:
         """A transaction branch is prepared, or was ended by an administrator."""
         pending = self._gathering
         if self._inserting:
-            pending = self._kept or pending
-            pending.bound_branches.add(row.id)
+            pending = self._delayed.waiting or pending
+            pending.tied_branches.add(row.id)
         pending.batch.branches[row.id] = row
         self._changed()
 
@@ -269,13 +270,14 @@ class GroupCommit:
 
     def is_inserting(self, seq: int) -> bool:
         """Whether its insert gathers: deleted now, it never touches the disk."""
-        return seq in self._of(seq).batch.inserts
+        return seq in self._delayed.of(seq, self._gathering).batch.inserts
 
     def is_owing(self, subscription: int, seq: int) -> bool:
         """The same of a message that a durable subscription is owed."""
         pair = (subscription, seq)
+        delayed = self._delayed.waiting
         return pair in self._gathering.batch.owed or (
-            self._kept is not None and pair in self._kept.batch.owed
+            delayed is not None and pair in delayed.batch.owed
         )
 
     def wait(self, waiter: Waiter, *, inserts: bool = False, removals: bool = False) -> None:
@@ -286,9 +288,9 @@ class GroupCommit:
         :param inserts: it waits for inserts, too, which may have to wait for room.
         :param removals: it waits for the removal of a destination or a subscription.
         """
-        kept = self._kept
-        if kept is not None and (inserts or (removals and kept.removes_places)):
-            kept.waiters.append((waiter, True))
+        delayed = self._delayed.waiting
+        if delayed is not None and (inserts or (removals and delayed.removes_destinations)):
+            delayed.waiters.append((waiter, True))
         else:
             self._gathering.waiters.append((waiter, inserts or removals))
         self._ask()
@@ -299,13 +301,13 @@ class GroupCommit:
         :param inserted: the last batch that gathered when something was inserted that is waited
             for.
         """
-        for held in self._held:
-            if held.first <= inserted <= held.last:
-                if held is self._kept:
-                    held.waiters.append((waiter, True))
+        for delayed in self._delayed.batches:
+            if delayed.inserts_from <= inserted <= delayed.inserts_to:
+                if delayed is self._delayed.waiting:
+                    delayed.waiters.append((waiter, True))
                     self._ask()
                     return
-                number = max(number, held.batch.number)
+                number = max(number, delayed.batch.number)
         # Inserts that are on their way may find no room yet, whichever batch is waited for.
         inserts = inserted > self.stored
         for pending in (self._in_store, *self._sealed):
@@ -323,15 +325,15 @@ class GroupCommit:
         self._atomic -= 1
         if not self._atomic:
             if self._after:
-                kept = self._kept if self._inserting else None
-                (kept or self._gathering).after.extend(self._after)
+                delayed = self._delayed.waiting if self._inserting else None
+                (delayed or self._gathering).after.extend(self._after)
                 self._after.clear()
             self._inserting = False
         self._seal_if_large()
 
     def unstored(self, seq: int) -> Message | None:
         """A message whose insert is not in the store yet."""
-        for pending in (self._gathering, self._kept, *self._sealed, self._in_store):
+        for pending in (self._gathering, self._delayed.waiting, *self._sealed, self._in_store):
             if pending is not None and seq in pending.messages:
                 return pending.messages[seq]
         return None
@@ -356,7 +358,7 @@ class GroupCommit:
     @property
     def octets_without_room(self) -> int:
         """Bytes of inserts that wait for room on the disk."""
-        return 0 if self._kept is None else self._kept.batch.octets
+        return 0 if self._delayed.waiting is None else self._delayed.waiting.batch.octets
 
     def backed_up(self) -> bool:
         """Whether full batches wait for the store; work that can wait should."""
@@ -378,74 +380,35 @@ class GroupCommit:
             return
         self.full = full
         if full:
-            self._keep_back(None)
-        elif self._kept is not None and not self._closing:
-            self._release_kept()
+            self._delay(None)
+        elif self._delayed.waiting is not None and not self._closing:
+            self._write_delayed()
         self._unblock()
 
-    def _for_room(self) -> PendingBatch:
-        """The kept batch, for what needs room while the disk is full."""
-        kept = self._kept
-        if kept is None:
-            kept = self._kept = PendingBatch(self._gathering.batch.number)
-            kept.last = sys.maxsize
-            self._held.append(kept)
-        self.changes += 1
-        return kept
-
-    def _of(self, seq: int) -> PendingBatch:
-        """The batch for changes of this message: that of its insert."""
-        kept = self._kept
-        if kept is not None and seq in kept.batch.inserts:
-            return kept
-        return self._gathering
-
-    def _bound(self, seq: int) -> PendingBatch:
-        """The batch for the end of a message that belongs together with inserts."""
-        pending = self._kept or self._gathering
-        pending.bound.add(seq)
-        return pending
-
-    def _removing(self) -> PendingBatch:
-        """The batch for the removal of a destination or subscription."""
-        kept = self._kept
-        return kept if kept is not None and kept.holds_back_removals() else self._gathering
-
-    def _keep_back(self, failed: PendingBatch | None) -> None:
-        """Divide all that is not durable.
-
-        Inserts, with what belongs to them, wait for room; the rest goes ahead.
+    def _delay(self, failed: PendingBatch | None) -> None:
+        """Let inserts that are not durable wait for room; the rest goes ahead.
 
         :param failed: the batch that has found no room, whose inserts come first.
         """
-        before = (failed, self._kept, *self._sealed, self._gathering)
-        parts = [part for part in before if part is not None]
-        kept, self._gathering, octets = divide(parts, self._kept)
+        self._gathering, octets = self._delayed.divide(failed, self._sealed, self._gathering)
         self.octets_waiting -= octets
-        self._held = [held for held in self._held if held not in parts]
-        self._kept = None if kept.empty else kept
-        if not kept.empty:
-            self._held.append(kept)
         self._sealed.clear()
         self._ask()
 
-    def _release_kept(self) -> None:
-        """Queue the kept batch behind all that was asked; there is room now."""
-        kept, gathering = self._kept, self._gathering
-        assert kept is not None
-        self._kept = None
+    def _write_delayed(self) -> None:
+        """Queue what was delayed behind all that was asked."""
+        gathering = self._gathering
         number = gathering.batch.number
         if not gathering.empty:
             self._sealed.append(gathering)
             number += 1
-        kept.batch.number = kept.since = kept.last = number
-        self._sealed.append(kept)
+        self._sealed.append(self._delayed.release(number))
         self._gathering = PendingBatch(number + 1)
 
     def _no_room(self, failed: PendingBatch) -> None:
         """A batch has found no room on the disk."""
         if failed.batch.inserts:
-            self._keep_back(failed)
+            self._delay(failed)
             return
         self._sealed.appendleft(failed)
         if not self._closing:
@@ -469,7 +432,8 @@ class GroupCommit:
         """
         self._closing = True
         self._unblock()
-        waiting = 0 if self._kept is None else len(self._kept.batch.inserts)
+        delayed = self._delayed.waiting
+        waiting = 0 if delayed is None else len(delayed.batch.inserts)
         if waiting:
             self._log.warn(
                 "{count} messages waited for room on the disk and are not stored; their senders had no confirmation",
@@ -487,7 +451,7 @@ class GroupCommit:
         self._seal_if_large()
 
     def _seal_if_large(self) -> None:
-        """Let a large batch wait for the store: nothing in it is elided any more."""
+        """Let a large batch wait for the store: its inserts are not cancelled."""
         batch = self._gathering.batch
         if not self._atomic and (
             batch.operations >= MOST_OPERATIONS or batch.octets >= MOST_OCTETS
@@ -505,9 +469,9 @@ class GroupCommit:
         self._asked = False
         if self._relief and not self.crowded():
             self._resume(self._relief)
-        kept = self._kept
-        if kept is not None and (not kept.batch.inserts or self.broken is not None):
-            self._release_kept()
+        delayed = self._delayed.waiting
+        if delayed is not None and (not delayed.batch.inserts or self.broken is not None):
+            self._write_delayed()
         if self._in_store is not None or self._blocked:
             return
         gathering = self._gathering
@@ -571,8 +535,8 @@ class GroupCommit:
             self.broken = error
             self._failed(error)
         inserts = pending.batch.inserts
-        if self._held and pending in self._held:
-            self._held.remove(pending)
+        if self._delayed.batches:
+            self._delayed.is_durable(pending)
         if error is None:
             if self.on_stored is not None and inserts:
                 guard(self.on_stored, inserts, pending.messages)
@@ -586,9 +550,10 @@ class GroupCommit:
             guard(waiter, error)
         if self._relief and not self.crowded():
             self._resume(self._relief)
-        if self._room and not self._held:
+        if self._room and not self._delayed.batches:
             self._resume(self._room)
-        if self._sealed or self._gathering.batch or self._gathering.waiters or self._kept:
+        gathering, delayed = self._gathering, self._delayed.waiting
+        if self._sealed or gathering.batch or gathering.waiters or delayed is not None:
             self._ask()
 
     def _resume(self, waiting: list[Callable[[], None]]) -> None:

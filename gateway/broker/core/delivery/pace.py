@@ -1,4 +1,4 @@
-"""How long senders wait who outrun the consumers of a queue."""
+"""How long senders wait that outrun a queue's or subscription's consumers."""
 
 from __future__ import annotations
 
