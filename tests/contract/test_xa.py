@@ -278,8 +278,9 @@ async def test_branches_of_one_session_follow_one_another(seam: Seam) -> None:
     await client.leaves(queue, ["0", "1"])
 
 
+@pytest.mark.parametrize("commits", [True, False])
 @contract("xa")
-async def test_two_connections_join_in_one_branch(seam: Seam) -> None:
+async def test_two_connections_join_in_one_branch(seam: Seam, commits: bool) -> None:
     source, queue = await seam.waiting(range(2))
     target, other = await seam.connect(), seam.queue()
     receiving, sending, xid = (
@@ -294,32 +295,11 @@ async def test_two_connections_join_in_one_branch(seam: Seam) -> None:
     sending.send(texts(other, inbox.texts))
     await bounded(sending.resource().end(xid, Flags.SUCCESS))
     await bounded(receiving.resource().end(xid, Flags.SUCCESS))
-    await bounded(receiving.resource().commit(xid, True))
+    resource = receiving.resource()
+    await bounded(resource.commit(xid, True) if commits else resource.rollback(xid))
     await target.close()
-    await source.leaves(queue, [])
-    await seam.has_left(other, ["0", "1"])
-
-
-@contract("xa")
-async def test_two_connections_joined_in_one_branch_roll_back_together(seam: Seam) -> None:
-    source, queue = await seam.waiting(range(2))
-    target, other = await seam.connect(), seam.queue()
-    receiving, sending, xid = (
-        source.connection.xa_session(),
-        target.connection.xa_session(),
-        branch(),
-    )
-    inbox = await inbox_of(source, receiving, queue)
-    await bounded(receiving.resource().start(xid, Flags.NOFLAGS))
-    await bounded(sending.resource().start(xid, Flags.JOIN))
-    await receive(inbox, 2)
-    sending.send(texts(other, inbox.texts))
-    await bounded(sending.resource().end(xid, Flags.SUCCESS))
-    await bounded(receiving.resource().end(xid, Flags.SUCCESS))
-    await bounded(receiving.resource().rollback(xid))
-    await target.close()
-    await source.leaves(queue, ["0", "1"])
-    await seam.has_left(other, [])
+    await source.leaves(queue, [] if commits else ["0", "1"])
+    await seam.has_left(other, ["0", "1"] if commits else [])
 
 
 @contract("xa")

@@ -180,44 +180,36 @@ def row_id(copy: Path, table: str, name: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "assignment",
-    ["id = 4711", "kind = 1", "name = 'others'", "properties = 'maxNumMsgs=1'", "administered = 2"],
-)
-def test_a_destination_changed_after_a_crash_is_refused(
-    subscribed: tuple[GatewayProcess, Path], assignment: str
-) -> None:
-    gateway, database, octets = changed(
-        subscribed, f"UPDATE destination SET {assignment} WHERE name = 'orders'"
-    )
-    number = 4711 if assignment == "id = 4711" else row_id(subscribed[1], "destination", "orders")
-    place = f"{database} is damaged at destination {number}: its checksum is wrong"
-    refused(gateway, place, "table destination")
-    assert database.read_bytes() == octets, "nothing was deleted"
-    found_damaged(gateway, place)
-
-
-@pytest.mark.parametrize(
-    "assignment",
+    ("table", "name", "assignment"),
     [
-        "id = 4711",
-        "destination = (SELECT id FROM destination WHERE name = 'prices')",
-        "client_id = 'you'",
-        "name = 'other'",
-        "selector = 'urgent IS NULL'",
-        "no_local = 1",
+        ("destination", "orders", "id = 4711"),
+        ("destination", "orders", "kind = 1"),
+        ("destination", "orders", "name = 'others'"),
+        ("destination", "orders", "properties = 'maxNumMsgs=1'"),
+        ("destination", "orders", "administered = 2"),
+        # Of one that is owed nothing, so that no other row refers to it.
+        ("subscription", "news", "id = 4711"),
+        (
+            "subscription",
+            "news",
+            "destination = (SELECT id FROM destination WHERE name = 'prices')",
+        ),
+        ("subscription", "news", "client_id = 'you'"),
+        ("subscription", "news", "name = 'other'"),
+        ("subscription", "news", "selector = 'urgent IS NULL'"),
+        ("subscription", "news", "no_local = 1"),
     ],
 )
-def test_a_subscription_changed_after_a_crash_is_refused(
-    subscribed: tuple[GatewayProcess, Path], assignment: str
+def test_a_row_changed_after_a_crash_is_refused(
+    subscribed: tuple[GatewayProcess, Path], table: str, name: str, assignment: str
 ) -> None:
-    """Of one that is owed nothing, so that no other row refers to it."""
     gateway, database, octets = changed(
-        subscribed, f"UPDATE subscription SET {assignment} WHERE name = 'news'"
+        subscribed, f"UPDATE {table} SET {assignment} WHERE name = '{name}'"
     )
-    number = 4711 if assignment == "id = 4711" else row_id(subscribed[1], "subscription", "news")
-    place = f"{database} is damaged at subscription {number}: its checksum is wrong"
-    refused(gateway, place, "table subscription")
-    assert database.read_bytes() == octets
+    number = 4711 if assignment == "id = 4711" else row_id(subscribed[1], table, name)
+    place = f"{database} is damaged at {table} {number}: its checksum is wrong"
+    refused(gateway, place, f"table {table}")
+    assert database.read_bytes() == octets, "nothing was deleted"
     found_damaged(gateway, place)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.crash.waiting import log_of
 from tests.gateway_process import Certificates, GatewayProcess
+from tests.hostile.bystander import Bystander
 
 #: Short, so that the tests of limits are; none is shorter than what an honest client on a busy
 #: machine needs.
@@ -31,3 +32,9 @@ def gateway(
         assert gateway.terminate() == 0, gateway.said
         log = log_of(gateway)
         assert "Traceback" not in log, log
+
+
+@pytest.fixture
+def bystander(gateway: GatewayProcess) -> Iterator[Bystander]:
+    with Bystander(gateway.port) as bystander:
+        yield bystander

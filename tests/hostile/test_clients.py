@@ -8,7 +8,6 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -19,11 +18,7 @@ from tests.gateway_process import Certificates, GatewayProcess
 from tests.hostile.bystander import Bystander
 from tests.hostile.memory import MIB, connections, resident
 
-
-@pytest.fixture(autouse=True)
-def bystander(gateway: GatewayProcess) -> Iterator[Bystander]:
-    with Bystander(gateway.port) as bystander:
-        yield bystander
+pytestmark = pytest.mark.usefixtures("bystander")
 
 
 def trusting(certificates: Certificates) -> ssl.SSLContext:

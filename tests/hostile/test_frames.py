@@ -6,8 +6,6 @@ bystander's messages come and go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.crash.client import HOST, Client, Frame, Gone, encode
@@ -18,10 +16,7 @@ from tests.hostile.memory import MIB, resident
 KIB = 1024
 
 
-@pytest.fixture(autouse=True)
-def bystander(gateway: GatewayProcess) -> Iterator[Bystander]:
-    with Bystander(gateway.port) as bystander:
-        yield bystander
+pytestmark = pytest.mark.usefixtures("bystander")
 
 
 def refused(gateway: GatewayProcess, octets: bytes, *, connected: bool = True) -> Frame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -16,10 +15,7 @@ from tests.hostile.bystander import Bystander
 LONG = "a" * 10_000
 
 
-@pytest.fixture(autouse=True)
-def bystander(gateway: GatewayProcess) -> Iterator[Bystander]:
-    with Bystander(gateway.port) as bystander:
-        yield bystander
+pytestmark = pytest.mark.usefixtures("bystander")
 
 
 def costly(number: int, terms: int) -> str:

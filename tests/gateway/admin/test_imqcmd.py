@@ -11,10 +11,12 @@ import json
 import re
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor as global_reactor
 from twisted.internet.threads import deferToThread
 
@@ -24,10 +26,10 @@ from gateway.admin.cli.help_texts import INSTEAD
 from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Queue, Topic
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Mode, Session
 from tests.gateway.admin.administered import HOST, Live, running
 from tests.gateway.admin.asking import ADMIN, ask, basic, post
-from tests.gateway.broker.brokers import completed, settled_down, text, with_properties
+from tests.gateway.broker.brokers import Client, completed, settled_down, text, with_properties
 from tests.on_reactor import on_reactor
 
 reactor = cast(Any, global_reactor)
@@ -35,11 +37,23 @@ Q = Queue("orders")
 T = Topic("quotes")
 
 
+@pytest_twisted.async_yield_fixture
+async def client(imq: Live) -> AsyncIterator[Client]:
+    client = await imq.deployment.connect()
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def session(client: Client) -> Session:
+    return client.session()
+
+
 # --- destinations
 
 
 @on_reactor
-async def test_a_destination_s_life(imq: Live) -> None:
+async def test_a_destination_s_life(imq: Live, session: Session) -> None:
     made = await imq(
         "create",
         "dst",
@@ -81,8 +95,6 @@ async def test_a_destination_s_life(imq: Live) -> None:
         "\n"
         "Successfully updated the destination.\n"
     )
-    client = await imq.deployment.connect()
-    session = client.session()
     session.send([text(Q, str(number)) for number in range(12)])
     await completed(session)
     assert await imq("purge", "dst", "-t", "q", "-n", "orders", "-f") == (
@@ -106,13 +118,10 @@ async def test_a_destination_s_life(imq: Live) -> None:
     assert "there is no queue 'orders'" in await imq(
         "query", "dst", "-t", "q", "-n", "orders", code=1
     )
-    await client.close()
 
 
 @on_reactor
-async def test_the_list_of_destinations(imq: Live) -> None:
-    client = await imq.deployment.connect()
-    session = client.session()
+async def test_the_list_of_destinations(imq: Live, client: Client, session: Session) -> None:
     session.send([text(Q, "12345"), text(Q, "123456789")])
     client.consumer(session, T, credit=1)
     client.consumer(session, Topic(">"))
@@ -146,7 +155,6 @@ async def test_the_list_of_destinations(imq: Live) -> None:
     assert [
         each["name"] for each in (await imq.json("list", "dst", "-t", "topic"))["destinations"]
     ] == ["quotes"]
-    await client.close()
 
 
 @on_reactor
@@ -216,9 +224,9 @@ async def test_everything_of_a_queue(imq: Live) -> None:
 
 
 @on_reactor
-async def test_everything_of_a_topic_with_wildcards(imq: Live) -> None:
-    client = await imq.deployment.connect()
-    session = client.session()
+async def test_everything_of_a_topic_with_wildcards(
+    imq: Live, client: Client, session: Session
+) -> None:
     client.consumer(session, Topic("large.*.circle"))
     session.send([text(Topic("large.green.circle"), "x")])
     await completed(session)
@@ -235,13 +243,10 @@ async def test_everything_of_a_topic_with_wildcards(imq: Live) -> None:
         "\n"
     ) in shown
     assert "Active Consumers" not in shown
-    await client.close()
 
 
 @on_reactor
-async def test_a_purge_by_a_selector(imq: Live) -> None:
-    client = await imq.deployment.connect()
-    session = client.session()
+async def test_a_purge_by_a_selector(imq: Live, session: Session) -> None:
     session.send(
         [
             with_properties(Q, str(number), {"colour": ("red", "blue")[number % 2]})
@@ -264,13 +269,10 @@ async def test_a_purge_by_a_selector(imq: Live) -> None:
     assert "selector 'colour ==' is invalid" in await imq(
         "purge", "dst", "-t", "q", "-n", "orders", "-selector", "colour ==", "-f", code=1
     )
-    await client.close()
 
 
 @on_reactor
-async def test_the_messages_of_a_queue(imq: Live) -> None:
-    client = await imq.deployment.connect()
-    session = client.session()
+async def test_the_messages_of_a_queue(imq: Live, session: Session) -> None:
     session.send(
         [
             with_properties(Q, "x" * number, {"colour": ("red", "blue")[number % 2]})
@@ -299,12 +301,12 @@ async def test_the_messages_of_a_queue(imq: Live) -> None:
     )
     # They are left where they are.
     assert (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["messages"] == 5
-    await client.close()
 
 
 @on_reactor
-async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(imq: Live) -> None:
-    client = await imq.deployment.connect()
+async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(
+    imq: Live, client: Client
+) -> None:
     session = client.session(Mode.INDIVIDUAL)
     session.send([text(Q, "poison")])
     inbox = client.consumer(session, Q)
@@ -322,7 +324,6 @@ async def test_what_is_dead_is_listed_with_its_reason_and_where_it_was(imq: Live
     assert re.search(r"UNDELIVERABLE +queue:orders", shown)
     told = await imq("query", "msg", "-t", "q", "-n", "mq.sys.dmq", "-msgID", found["message_id"])
     assert re.search(r"Source +queue:orders\n", told)
-    await client.close()
 
 
 @on_reactor
@@ -345,9 +346,9 @@ async def test_properties_without_effect_are_a_warning(imq: Live) -> None:
 
 
 @on_reactor
-async def test_what_is_given_up_can_go_to_the_dead_message_queue(imq: Live) -> None:
-    client = await imq.deployment.connect()
-    session = client.session()
+async def test_what_is_given_up_can_go_to_the_dead_message_queue(
+    imq: Live, session: Session
+) -> None:
     for subcommand, value, dead in (
         ("purge", "true", 3),
         ("purge", "false", 3),
@@ -364,7 +365,6 @@ async def test_what_is_given_up_can_go_to_the_dead_message_queue(imq: Live) -> N
             in shown
         )
         assert (await imq.json("query", "dst", "-t", "q", "-n", "mq.sys.dmq"))["messages"] == dead
-    await client.close()
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,18 @@ def stepped(tmp_path: Path) -> Stepped:
     return branched(tmp_path)
 
 
-def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
-    fill(stepped, 2)
-    inbox = xa.consume(Q)
+def joined(stepped: Stepped, xa: Branching) -> Branching:
+    """Another session in branch 1, which the first begins."""
     other = Branching(stepped)
     xa.start(xid(1))
     other.start(xid(1), Flags.JOIN)
+    return other
+
+
+def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
+    fill(stepped, 2)
+    inbox = xa.consume(Q)
+    other = joined(stepped, xa)
     stepped.run_until_idle()
     inbox.consumer.acknowledge_through(2)
     other.session.send(texts(OTHER, inbox.texts))
@@ -63,9 +69,7 @@ def test_one_phase_is_one_batch(stepped: Stepped, xa: Branching) -> None:
 
 
 def test_everyone_who_took_part_must_end_first(stepped: Stepped, xa: Branching) -> None:
-    other = Branching(stepped)
-    xa.start(xid(1))
-    other.start(xid(1), Flags.JOIN)
+    other = joined(stepped, xa)
     xa.end(xid(1))
     assert code(stepped, lambda: xa.resource.prepare(xid(1))) == PROTO
     other.end(xid(1))
@@ -245,9 +249,7 @@ def test_a_branch_without_preparation_ends_with_its_session(
 ) -> None:
     fill(stepped, 2)
     inbox = xa.consume(Q)
-    other = Branching(stepped)
-    xa.start(xid(1))
-    other.start(xid(1), Flags.JOIN)
+    other = joined(stepped, xa)
     other.session.send(texts(OTHER, ["never"]))
     stepped.run_until_idle()
     inbox.consumer.acknowledge_through(2)
@@ -373,9 +375,7 @@ def test_what_a_prepared_branch_has_sent_nobody_may_repeat_until_its_outcome_is_
 def test_of_two_connections_in_one_branch_the_second_repeats_the_first(
     stepped: Stepped, xa: Branching, one_phase: bool
 ) -> None:
-    other = Branching(stepped)
-    xa.start(xid(1))
-    other.start(xid(1), Flags.JOIN)
+    other = joined(stepped, xa)
     xa.session.send(identified(Q, "first", "one"))
     other.session.send(identified(Q, "repeat", "one") + identified(OTHER, "elsewhere", "one"))
     xa.end(xid(1))

@@ -85,6 +85,12 @@ async def left(destination: Destination, bodies: list[str]) -> None:
     await connection.close()
 
 
+async def nothing_left(connection: JMSConnection, destination: Destination) -> None:
+    """Once a connection is closed nothing waits there."""
+    await connection.close()
+    await left(destination, [])
+
+
 async def source_of(*bodies: object) -> tuple[Destination, JMSConnection, Branch]:
     """A queue of its own with messages, and an XA session that receives from it."""
     there = queue()

@@ -21,6 +21,7 @@ from tests.bridge.providers.jms.branches import (
     branch,
     connect,
     left,
+    nothing_left,
     provider_at,
     put,
     queue,
@@ -123,8 +124,7 @@ async def test_a_rollback_gives_back_what_was_received_in_order_and_redelivered(
         await source.resource.rollback(xid)
     assert await source.taken(6) == ["0", "1", "2", "3", "4", "5"]
     assert source.attempts == [4, 4, 4, 4, 1, 1]
-    await connection.close()
-    await left(there, [])
+    await nothing_left(connection, there)
 
 
 @on_reactor
@@ -140,8 +140,7 @@ async def test_what_was_delivered_and_not_acknowledged_cannot_be_committed() -> 
     await source.resource.rollback(xid)
     assert await source.taken(3) == ["0", "1", "2"]
     assert source.attempts == [2, 2, 2]
-    await connection.close()
-    await left(there, [])
+    await nothing_left(connection, there)
 
 
 @on_reactor
@@ -161,8 +160,7 @@ async def test_a_consumer_that_is_stopped_still_delivers_what_the_branch_has() -
         await source.resource.commit(xid, True)
         source.consumer.start()
     assert taken == [str(number) for number in range(20)]
-    await connection.close()
-    await left(there, [])
+    await nothing_left(connection, there)
 
 
 @on_reactor
@@ -184,8 +182,7 @@ async def test_what_arrives_for_a_branch_that_is_ending_is_not_of_the_next() -> 
     source.acknowledge()
     await source.resource.end(other, Flags.SUCCESS)
     await source.resource.commit(other, True)
-    await connection.close()
-    await left(there, [])
+    await nothing_left(connection, there)
 
 
 @on_reactor
@@ -216,8 +213,7 @@ async def test_a_branch_that_failed_is_rolled_back_only() -> None:
     await resource.end(xid, Flags.FAIL)
     await refused(100, resource.prepare(xid), resource.commit(xid, True))
     await resource.rollback(xid)
-    await connection.close()
-    await left(there, [])
+    await nothing_left(connection, there)
 
 
 @on_reactor
@@ -316,8 +312,7 @@ async def test_another_branch_before_the_first_is_decided(first: str) -> None:
         ["2", "3", "4", "5"] if first == "commit" else ["0", "1", "4", "5"]
     )
     assert source.attempts == [2, 2, 1, 1]
-    await connection.close()
-    await left(there, [])
+    await nothing_left(connection, there)
 
 
 @on_reactor
@@ -330,8 +325,7 @@ async def test_a_branch_that_has_received_cannot_be_suspended() -> None:
     source.acknowledge()
     await source.resource.end(xid, Flags.SUCCESS)
     await source.resource.commit(xid, True)
-    await connection.close()
-    await left(there, [])
+    await nothing_left(connection, there)
 
 
 @on_reactor
