@@ -85,7 +85,7 @@ class ConnectionLender:
         self._connections = connections
         self._pool = pool
         self._closed = False
-        pool.sources += 1
+        pool.join(self)
 
     @property
     def kind(self) -> ConnectionKind | None:
@@ -116,8 +116,7 @@ class ConnectionLender:
         """
         if not self._closed:
             self._closed = True
-            self._pool.sources -= 1
-            self._pool.dismiss(self, self._pool.ended)
+            self._pool.leave(self)
         return self._connections.left(self._pool)
 
 
@@ -159,7 +158,7 @@ class Connections:
             self._reactor, factory, client_id, ConnectionKind.DEDICATED, linger_s, self._log, holder
         )
         self._dedicated[pool] = None
-        return self._source_of(pool)
+        return self._lender_of(pool)
 
     def for_sending(
         self,
@@ -194,24 +193,23 @@ class Connections:
                 self._log,
                 f"connection-factory {factory.config.ref_name}",
             )
-        pool.outdated = False
-        return self._source_of(pool)
+        return self._lender_of(pool)
 
-    def _source_of(self, pool: Pool) -> ConnectionLender:
+    def _lender_of(self, pool: Pool) -> ConnectionLender:
         if self._closed is not None:
             pool.refuse(self._closed)
         return ConnectionLender(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
-        """Close what is not needed any more, as a source of this pool was closed.
+        """Close what is not needed any more, as a lender from this pool was closed.
 
         :returns: fires when that is done.
         """
-        if pool.sources:
+        if pool.lent_from:
             return succeed(None)
         if pool in self._dedicated:
             return pool.close(pool.ended).addCallback(lambda _: self._dedicated.pop(pool, None))
-        if self._common.get(pool.factory) is pool and (pool.outdated or not pool.used):
+        if self._common.get(pool.factory) is pool and not pool.worth_keeping:
             del self._common[pool.factory]
             self._leaving[pool] = None
             # Connections that are still lent stay open until they are returned.
@@ -228,7 +226,6 @@ class Connections:
         """
         for pool in list(self._common.values()):
             if pool.factory.config.ref_name == ref_name:
-                pool.outdated = True
                 pool.invalidate()
                 self.left(pool)
 

@@ -192,15 +192,14 @@ class Pool:
         self.factory: Final = factory
         self.holder: Final = holder
         self.kind = kind
-        #: Whether the factory's configuration is no longer that of the bridge's file; set from
-        #: outside.
-        self.outdated = False
-        #: How many connection sources lend from here; counted from outside.
-        self.sources = 0
         #: Its connections' name in the log.
         self.what: Final = f"connection of connection-factory {factory.config.ref_name}"
         self._client_id: Final = client_id
         self._linger_s: Final = linger_s
+        #: Those that lend from here.
+        self._lenders: Final[set[object]] = set()
+        #: Whether the factory's configuration has changed since a lender joined.
+        self._outdated = False
         #: Why no connection can be had any longer.
         self._closed: ProviderUnavailable | None = None
         #: Those that are open, that given back last at the end.
@@ -209,7 +208,7 @@ class Pool:
         self._closing: Final[dict[Opened, None]] = {}
         #: Attempts to connect whose result is wanted, with the pause before a second try.
         self._attempts: dict[Opened, Deferred[None] | None] = {}
-        #: Who waits, in order: whom to tell of a loss, and of which source.
+        #: Who waits, in order: whom to tell of a loss, and of which lender.
         self._takers: dict[Deferred[Lease], tuple[Lost, object]] = {}
         self._all_back: list[Deferred[None]] = []
 
@@ -231,21 +230,41 @@ class Pool:
         return sum(len(opened.leases) for opened in self._opened)
 
     @property
-    def used(self) -> bool:
-        """Whether there are connections, or attempts to have one."""
-        return bool(self._opened or self._attempts)
+    def lent_from(self) -> bool:
+        """Whether anybody lends from here: has joined and not left."""
+        return bool(self._lenders)
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether the next lender could use what is here.
+
+        That is a connection, or an attempt to have one, by the configuration as it is now.
+        """
+        return not self._outdated and bool(self._opened or self._attempts)
 
     @property
     def ended(self) -> ProviderUnavailable:
-        """The error of borrowing from a source that is closed."""
+        """The error of borrowing from a lender that is closed."""
         return ProviderUnavailable(
             f"the use of connection-factory '{self.factory.config.ref_name}' has ended"
         )
 
     # --- lending
 
-    def borrow(self, lost: Lost, source: object) -> Deferred[Lease]:
-        """Lend a connection. :param source: for :meth:`dismiss`."""
+    def join(self, lender: object) -> None:
+        """Have one more lender, which knows the configuration as it is now."""
+        self._lenders.add(lender)
+        self._outdated = False
+
+    def leave(self, lender: object) -> None:
+        """Have this lender no more; those who wait for it fail. Idempotent."""
+        self._lenders.discard(lender)
+        for taker in [taker for taker, (_, of) in self._takers.items() if of is lender]:
+            del self._takers[taker]
+            taker.errback(self.ended)
+
+    def borrow(self, lost: Lost, lender: object) -> Deferred[Lease]:
+        """Lend a connection, by this lender."""
         if self._closed is not None:
             return failed(self._closed)
         found = self._available()
@@ -254,17 +273,16 @@ class Pool:
         # If the taker is cancelled, the attempt goes on: cancelling it could leave an open connection
         # behind.
         taker: Deferred[Lease] = Deferred(lambda taker: self._takers.pop(taker, None) and None)
-        self._takers[taker] = lost, source
+        self._takers[taker] = lost, lender
         self._connect()
         return taker
 
-    def dismiss(self, source: object, error: MessagingError) -> None:
-        """Fail those who wait for this source."""
-        for taker in [taker for taker, (_, of) in self._takers.items() if of is source]:
-            del self._takers[taker]
-            taker.errback(error)
-
     def invalidate(self) -> None:
+        """The factory's configuration has changed: lend only what is opened from now on."""
+        self._outdated = True
+        self._renew()
+
+    def _renew(self) -> None:
         """Lend no connection that is open or being opened; close idle ones."""
         for opened in list(self._opened):
             opened.sound = False
@@ -289,7 +307,7 @@ class Pool:
         Close what is idle, now or when it is given back.
         """
         self._closed = error
-        self.invalidate()
+        self._renew()
         takers, self._takers = self._takers, {}
         for taker in takers:
             taker.errback(error)

@@ -129,7 +129,7 @@ class DeadMessageQueue:
         self._transformer: Final = transformer
         self._log: Final = log
         self._factory: AdministeredFactory | None = None
-        self._connection_source: ConnectionLender | None = None
+        self._lender: ConnectionLender | None = None
         self._destination: Destination | None = (
             BUILT_IN_DMQ_DESTINATION
             if config.built_in or config.destination is None
@@ -158,7 +158,7 @@ class DeadMessageQueue:
         if not self.enabled or not self.stay_connected or self._closed:
             return
         try:
-            lease = await self._factory_and_connections()[1].borrow(_completion_tells)
+            lease = await self._factory_and_lender()[1].borrow(_completion_tells)
             await lease.give_back()
         except CancelledError:
             raise
@@ -209,8 +209,8 @@ class DeadMessageQueue:
                 self._log.warn(
                     "dead message queue {queue} is closed while it sends", queue=self.name
                 )
-        if self._connection_source is not None:
-            await self._connection_source.close()
+        if self._lender is not None:
+            await self._lender.close()
 
     def status(self) -> DmqStatus:
         """Return its status."""
@@ -228,7 +228,7 @@ class DeadMessageQueue:
             built_in=config.built_in,
             enabled=self.enabled,
             stay_connected=self.stay_connected,
-            kind=None if self._connection_source is None else self._connection_source.kind,
+            kind=None if self._lender is None else self._lender.kind,
             failed=bool(self._final),
             sent=self._sent,
             not_taken=self._not_taken,
@@ -239,24 +239,24 @@ class DeadMessageQueue:
 
     # --- inside
 
-    def _factory_and_connections(self) -> tuple[AdministeredFactory, ConnectionLender]:
+    def _factory_and_lender(self) -> tuple[AdministeredFactory, ConnectionLender]:
         """Return the connection factory and its connections, made at first use.
 
         :raises FactoryError:
         """
-        if self._factory is None or self._connection_source is None:
+        if self._factory is None or self._lender is None:
             config = self.config.connection_factory
             if self.config.built_in or config is None:
                 config = _THIS_INSTANCE
             factory = self._factories.get(config)
-            self._connection_source = self._connections.for_sending(
+            self._lender = self._connections.for_sending(
                 factory,
                 self.stay_connected,
                 self.config.clientid,
                 f"dead message queue {self.name}",
             )
             self._factory = factory
-        return self._factory, self._connection_source
+        return self._factory, self._lender
 
     async def _send(self, burial: Burial) -> None:
         attempts = self.config.send_attempts
@@ -267,10 +267,10 @@ class DeadMessageQueue:
             if self._final:
                 raise NotTaken(self.name, attempt - 1, self._final)
             try:
-                factory, connection_source = self._factory_and_connections()
+                factory, lender = self._factory_and_lender()
                 if body is None:
                     body = self._body(burial, factory)
-                sent = await self._attempt(factory, connection_source, burial, body)
+                sent = await self._attempt(factory, lender, burial, body)
             except CancelledError:
                 raise
             except Exception as error:
@@ -295,7 +295,7 @@ class DeadMessageQueue:
     async def _attempt(
         self,
         factory: AdministeredFactory,
-        connection_source: ConnectionLender,
+        lender: ConnectionLender,
         burial: Burial,
         body: Body,
     ) -> Message:
@@ -304,7 +304,7 @@ class DeadMessageQueue:
             assert configured is not None
             destination = self._destination = await factory.destination(configured)
         headers = headers_of(burial.dead, burial.properties, body, destination)
-        lease = await connection_source.borrow(_completion_tells)
+        lease = await lender.borrow(_completion_tells)
         broken = True
         try:
             # Made anew, as a provider keeps what it was given.

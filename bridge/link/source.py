@@ -85,13 +85,13 @@ class LinkSource(ABC, Generic[S]):
 
     # --- connecting
 
-    async def open(self, connection_source: ConnectionLender) -> None:
+    async def open(self, lender: ConnectionLender) -> None:
         """Connect.
 
         :raises MessagingError: of :meth:`Provider.connect`, or of making session and consumer;
             nothing is left open then.
         """
-        lease = await connection_source.borrow(self.lose)
+        lease = await lender.borrow(self.lose)
         try:
             self._lease = lease
             self.product = lease.connection.product

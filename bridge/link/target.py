@@ -37,12 +37,10 @@ class TargetSession(ABC, Generic[S]):
     :param lost: called if the connection ends while it is held, without being closed.
     """
 
-    def __init__(
-        self, connection_source: ConnectionLender, lost: Callable[[TargetLost], None]
-    ) -> None:
+    def __init__(self, lender: ConnectionLender, lost: Callable[[TargetLost], None]) -> None:
         #: What the provider calls itself.
         self.product = ""
-        self._connection_source: Final = connection_source
+        self._lender: Final = lender
         self._on_lost: Final = lost
         self._lease: Lease | None = None
         self._session: S | None = None
@@ -54,7 +52,7 @@ class TargetSession(ABC, Generic[S]):
     @property
     def kind(self) -> ConnectionKind | None:
         """How it is connected; None until that is known."""
-        return self._connection_source.kind
+        return self._lender.kind
 
     @property
     def ready(self) -> bool:
@@ -82,7 +80,7 @@ class TargetSession(ABC, Generic[S]):
         """Let go of the connection."""
         self._no_room(ProviderUnavailable("the link's target is closed"))
         await self.let_go()
-        await self._connection_source.close()
+        await self._lender.close()
 
     # --- for those who use it
 
@@ -107,7 +105,7 @@ class TargetSession(ABC, Generic[S]):
                 self._on_lost(TargetLost(error, sent=False))
 
         try:
-            lease = await self._connection_source.borrow(lost)
+            lease = await self._lender.borrow(lost)
         except MessagingError as error:
             raise TargetLost(error, sent=False) from error
         self._lease, self._loss = lease, None
@@ -148,7 +146,7 @@ class TargetSession(ABC, Generic[S]):
 class Target(TargetSession[Session]):
     """The target of one link.
 
-    :param provider: what is behind ``connection_source``.
+    :param provider: what is behind ``lender``.
     :param stays: whether the connection is kept.
     :param batches: whether to send each run in a local transaction where the provider has these: it
         spares many a provider a write for each message, and the run arrives whole or not at all.
@@ -159,14 +157,14 @@ class Target(TargetSession[Session]):
 
     def __init__(
         self,
-        connection_source: ConnectionLender,
+        lender: ConnectionLender,
         provider: Provider,
         stays: bool,
         batches: bool,
         lost: Callable[[TargetLost], None],
         handed_over: Callable[[], None],
     ) -> None:
-        super().__init__(connection_source, lost)
+        super().__init__(lender, lost)
         self._provider: Final = provider
         self._stays: Final = stays
         self._batches: Final = batches
@@ -244,12 +242,12 @@ class XATarget(TargetSession[XASession]):
 
     def __init__(
         self,
-        connection_source: ConnectionLender,
+        lender: ConnectionLender,
         rm: str,
         stays: bool,
         lost: Callable[[TargetLost], None],
     ) -> None:
-        super().__init__(connection_source, lost)
+        super().__init__(lender, lost)
         #: Names the resource manager.
         self.rm: Final = rm
         #: Whether the connection is kept between transactions.

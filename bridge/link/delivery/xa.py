@@ -117,10 +117,10 @@ class XADelivery(Delivery):
         self._unfinished: Final = unfinished
         self._undecided: Final = unfinished.undecided
         stays = link.target.stay_connected
-        connection_source = connections.for_sending(
+        lender = connections.for_sending(
             target, stays, link.target.clientid, f"link {link.name}, target"
         )
-        self.target: XATarget = XATarget(connection_source, _rm(target, "target"), stays, lost)
+        self.target: XATarget = XATarget(lender, _rm(target, "target"), stays, lost)
         self._poison: Final = Poison(link.batch_size)
         self._buried: Final = Buried()
         self._was_connected = False
