@@ -48,7 +48,7 @@ class StompSession:
         self._sessions = sessions
         self._consumers: dict[StompConsumer, None] = {}
         self._frames: list[Outgoing] = []
-        self._receipts = Receipts(connection.turn.soon)
+        self._receipts = SessionReceipts(connection.turn.soon)
         self._transaction = Transaction(self.dialect)
         #: Transactions that the user has committed; the first is with the broker.
         self._commits: deque[tuple[Transaction, Completion]] = deque()
@@ -367,7 +367,7 @@ class StompSession:
         self._connection.check_open()
 
 
-class Receipts:
+class SessionReceipts:
     """A session's completions in order, and the RECEIPTs they wait for.
 
     :param soon: calls in a later turn, so that no completion is told from inside a call.

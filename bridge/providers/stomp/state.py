@@ -25,7 +25,7 @@ from gateway.stomp.brokers import Dialect
 _MOST_GATHERED: Final = 1_048_576
 
 
-class Turn:
+class EndOfTurn:
     """The end of a turn of the reactor.
 
     First due calls, then deliveries, then the frames of sessions, then the socket.
@@ -171,7 +171,7 @@ class ConnectionState:
         self.client_id: Final = client_id
         #: Tells this connection's messages from others', for brokers without no-local.
         self.origin: Final = uuid4().hex
-        self.turn: Final = Turn(clock, wire, turn_ended)
+        self.turn: Final = EndOfTurn(clock, wire, turn_ended)
         self.durables: Final = DurableSubscriptions()
         #: By id, those that something may arrive for.
         self.subscriptions: Final[dict[str, WireSubscription]] = {}

@@ -30,7 +30,7 @@ from bridge.providers.stomp.options import (
     StompOptions,
 )
 from bridge.providers.stomp.refusals import Asked, Operation, refusal, sentence
-from bridge.providers.stomp.session import Receipts
+from bridge.providers.stomp.session import SessionReceipts
 from bridge.providers.stomp.subscriptions import with_decimals
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import (
@@ -608,7 +608,7 @@ def test_completions_are_told_in_the_order_asked_when_all_before_them_has_arrive
     data: st.DataObject,
 ) -> None:
     later: list[object] = []
-    receipts = Receipts(later.append)
+    receipts = SessionReceipts(later.append)
     told: list[int] = []
     taken: list[int] = []
     needs: list[set[int]] = []
