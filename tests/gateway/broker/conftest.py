@@ -10,7 +10,7 @@ from gateway.broker.operator.administration import BrokerAdministration
 from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.administration import administration
 from tests.gateway.broker.stepped_broker import Stepped
-from tests.gateway.broker.xa_branches import Branching
+from tests.gateway.broker.xa.xa_branches import Branching
 
 
 @pytest.fixture

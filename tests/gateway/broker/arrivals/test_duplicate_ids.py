@@ -20,8 +20,8 @@ from gateway.messaging.destination import Kind, Queue, Topic
 from gateway.messaging.errors import InvalidDuplicateId, MessageRejected
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, Connection, Mode, Session
+from tests.gateway.broker.arrivals.duplicate_ids import Q, bearing, committed, rest, told
 from tests.gateway.broker.brokers import Deployment, completed, text
-from tests.gateway.broker.duplicate_ids import Q, bearing, committed, rest, told
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 OTHER = Queue("other")

@@ -21,7 +21,7 @@ from gateway.messaging.errors import (
 from gateway.messaging.provider import Flags, Vote, Xid
 from tests.gateway.broker.administration import outcome
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
-from tests.gateway.broker.xa_branches import (
+from tests.gateway.broker.xa.xa_branches import (
     BLOCKING,
     DUPID,
     INVAL,

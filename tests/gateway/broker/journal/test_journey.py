@@ -24,7 +24,7 @@ from gateway.messaging.provider import DUPLICATE_ID, Mode
 from gateway.opened_broker import tell
 from tests.gateway.broker.brokers import text
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
-from tests.gateway.broker.xa_branches import OTHER, Branching, branched, fill, xid
+from tests.gateway.broker.xa.xa_branches import OTHER, Branching, branched, fill, xid
 from tests.gateway.journal.reading import Event, Line, events_of, journeys
 
 Q = Queue("q")

@@ -9,8 +9,8 @@ import pytest
 from gateway.stomp.counters import Counters
 from gateway.stomp.service import StompFactory
 from gateway.stomp.settings import SessionOptions, TransportOptions
-from tests.gateway.broker.duplicate_ids import bearing, rest
-from tests.gateway.broker.xa_branches import SMALL, Branching, Q, branched, fill, xid
+from tests.gateway.broker.arrivals.duplicate_ids import bearing, rest
+from tests.gateway.broker.xa.xa_branches import SMALL, Branching, Q, branched, fill, xid
 from tests.gateway.stomp.client import Client, Server
 
 GOOD = "SEND\ndestination:/queue/q\nreceipt:good\n\ngood"

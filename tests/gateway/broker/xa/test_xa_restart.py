@@ -19,7 +19,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.provider import ConsumerSpec, Flags, Vote
 from tests.gateway.broker.brokers import Deployment
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
-from tests.gateway.broker.xa_branches import (
+from tests.gateway.broker.xa.xa_branches import (
     NOTA,
     OTHER,
     TOPIC,

@@ -14,7 +14,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, Credentials, Mode, Vote
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
-from tests.gateway.broker.xa_branches import Branching, xid
+from tests.gateway.broker.xa.xa_branches import Branching, xid
 
 Q, T = Queue("q"), Topic("t")
 _BODY = "x" * 50_000

@@ -14,7 +14,7 @@ from gateway.messaging.errors import DuplicateInDoubt, MessageRejected, XAError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID, ConsumerSpec, Flags, Mode, Session, Vote
 from tests.gateway.broker.stepped_broker import Stepped, Told, all_of, texts
-from tests.gateway.broker.xa_branches import (
+from tests.gateway.broker.xa.xa_branches import (
     NOTA,
     OTHER,
     PROTO,

@@ -18,11 +18,11 @@ from gateway.messaging.errors import MessageRejected, StorageFailed, XAError
 from gateway.messaging.message import OVERHEAD
 from gateway.messaging.provider import Connection, Mode, Session
 from tests.gateway.broker.administration import administration
+from tests.gateway.broker.arrivals.duplicate_ids import bearing, committed, told
 from tests.gateway.broker.brokers import Inbox
-from tests.gateway.broker.duplicate_ids import bearing, committed, told
+from tests.gateway.broker.journal.test_journey import each, record
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
-from tests.gateway.broker.test_journey import each, record
-from tests.gateway.broker.xa_branches import RBROLLBACK, Branching, waiting, xid
+from tests.gateway.broker.xa.xa_branches import RBROLLBACK, Branching, waiting, xid
 
 Q, OUT, T = Queue("q"), Queue("out"), Topic("t")
 

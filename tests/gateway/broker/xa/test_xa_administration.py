@@ -17,7 +17,7 @@ from gateway.broker.xa import reminders
 from gateway.messaging.provider import ConsumerSpec
 from tests.gateway.broker.administration import administration, outcome
 from tests.gateway.broker.stepped_broker import Stepped, texts
-from tests.gateway.broker.xa_branches import (
+from tests.gateway.broker.xa.xa_branches import (
     NOTA,
     OTHER,
     PROTO,

@@ -9,7 +9,7 @@ from gateway.broker.core.destinations.purging import purge
 from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.provider import Session
-from tests.gateway.broker.duplicate_ids import Q, bearing, rest
+from tests.gateway.broker.arrivals.duplicate_ids import Q, bearing, rest
 from tests.gateway.broker.stepped_broker import Stepped
 
 DAY = 86_400
