@@ -57,6 +57,7 @@ MODULES = [
     "gateway/broker/sessions/routing.py",
     "gateway/broker/sessions/session.py",
     "gateway/broker/store/interface.py",
+    "gateway/broker/xa/one_phase.py",
     "gateway/messaging/destination.py",
     "gateway/messaging/completions.py",
     "gateway/messaging/envelope.py",

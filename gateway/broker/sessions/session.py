@@ -21,12 +21,13 @@ from gateway.broker.core.consumers.consumer import (
     Transaction,
 )
 from gateway.broker.core.destinations.queue import PhysicalQueue
-from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journal.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError
+from gateway.broker.xa.one_phase import OnePhaseCommit, Sent
 from gateway.messaging.completions import Completion, Completions
 from gateway.messaging.errors import (
     MessageRejected,
@@ -258,9 +259,9 @@ class EmbeddedSession(ConsumerOwner):
         self._backpressure.on_writable(resume)
 
     def hold_back(self, physical: PhysicalDestination) -> None:
-        """Hold the sender back if a destination of its branch is at its limit.
+        """Hold the sender back if the destination is at its limit.
 
-        What it has sent there in the branch counts by now.
+        What its transaction or branch has sent there counts by now.
         """
         self._backpressure.look(physical)
 
@@ -352,62 +353,41 @@ class EmbeddedSession(ConsumerOwner):
             cause = error.cause if isinstance(error, MessageRejected) else error
             self._completions.give_soon(completion, cause)
             return
-        repeats = self.routing.repeats if sends else None
+        sent: list[Sent] = []
+        if sends:
+            sent.append(Sent(self, self.origin, sends, arrivals, self.routing.repeats))
         transaction = self._end()
         self.origin.sent += len(sends)
-        commits = self._commits
         taken = [
             (consumer, [message for _, message in deliveries])
             for consumer, deliveries in transaction.acknowledged
         ]
-        before, inserted = commits.changes, commits.inserted
-        journey = self._broker.journey
-        places: list[tuple[PhysicalDestination, Reservation, Accepted]] = []
-
-        def outcome(error: StoreError | None) -> None:
-            if error is None and journey is not None:
-                journey.confirmed(self.origin, arrivals)
-                for consumer, messages in taken:
-                    journey.taken(consumer, consumer.source, messages)
-            for physical, place, kept in places:
-                physical.fill_place(place, kept if error is None else ())
-                self._backpressure.look(physical)
-            if error is None:
-                for consumer, messages in taken:
-                    consumer.source.settled(messages)
-                for refusal in transaction.rejected:
-                    messages = [message for _, message in refusal.deliveries]
-                    refusal.consumer.source.reject(
-                        messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery
-                    )
-            self._completions.finish(completion, storage_failed(error))
-
+        told = partial(self._committed, completion, transaction.rejected)
+        commit = OnePhaseCommit(sent, taken, self._broker.journey, told, held=False)
+        commits, completions = self._commits, self._completions
         commits.begin()
         try:
-            self._broker.numbering.give(sends, self.origin.user, self.origin.number)
-            if repeats is not None:
-                self._broker.duplicates.remember(arrivals)
-            if journey is not None:
-                journey.produced(self.origin, arrivals)
-            for physical, run in arrivals:
-                places.append((physical, physical.hold_place(run), physical.accept(run)))
-            for consumer, messages in taken:
-                consumer.source.release(messages)
-            if commits.changes != before or repeats:
-                inserts = bool(repeats) or commits.inserted != inserted
-                self._completions.touch(inserts=inserts)
-                commits.wait(outcome, inserts=inserts)
-            elif (
-                self._completions.last_batch > commits.durable or self._completions.wait_for_room()
-            ):
+            if commit.gather(commits, self._broker.numbering, self._broker.duplicates):
+                completions.touch(inserts=commit.inserts)
+                commits.wait(commit.ended, inserts=commit.inserts)
+            elif completions.last_batch > commits.durable or completions.wait_for_room():
                 # Nothing of it is stored.
-                commits.wait_for(
-                    self._completions.last_batch, outcome, self._completions.last_insert
-                )
+                commits.wait_for(completions.last_batch, commit.ended, completions.last_insert)
             else:
-                self._broker.soon(partial(outcome, None))
+                self._broker.soon(partial(commit.ended, None))
         finally:
             commits.end()
+
+    def _committed(
+        self, completion: Completion, rejected: list[Rejected], error: StoreError | None
+    ) -> None:
+        if error is None:
+            for refusal in rejected:
+                messages = [message for _, message in refusal.deliveries]
+                refusal.consumer.source.reject(
+                    messages, refusal.delay_ms, refusal.dead, refusal.consumer.spec.redelivery
+                )
+        self._completions.finish(completion, storage_failed(error))
 
     def rollback(self, done: Done) -> None:
         if self.gate is not None:

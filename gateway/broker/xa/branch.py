@@ -18,9 +18,9 @@ from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.journal.journey import Confirmable
 from gateway.broker.store.interface import BranchRow, IndexRow, StoreError
+from gateway.broker.xa.one_phase import Sender
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Xid
 
@@ -39,7 +39,7 @@ class BranchRouting(Protocol):
         """
 
 
-class BranchSession(Confirmable, Protocol):
+class BranchSession(Sender, Confirmable, Protocol):
     """A session that takes part in branches."""
 
     @property
@@ -57,12 +57,6 @@ class BranchSession(Confirmable, Protocol):
         """Hand over the open transaction.
 
         It belongs to the branch then, with the bytes that count in memory.
-        """
-
-    def hold_back(self, physical: PhysicalDestination) -> None:
-        """Hold the sender back if the destination is at its limit.
-
-        What it has sent there counts by now.
         """
 
 

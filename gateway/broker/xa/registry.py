@@ -25,8 +25,9 @@ from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.timing.schedule import Schedule
 from gateway.broker.xa.branch import Association, Branch, BranchSession, Part, State
+from gateway.broker.xa.one_phase import Told
 from gateway.broker.xa.reminders import BranchReminders
-from gateway.broker.xa.work import BranchWork, Told, give_up
+from gateway.broker.xa.work import BranchWork, give_up
 from gateway.messaging.errors import MessagingError, XAError
 from gateway.messaging.provider import Vote, Xid
 from gateway.messaging.xa import (

@@ -23,17 +23,18 @@ not delay them. It delays a commit in one phase that sends, and refuses to prepa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
 from twisted.logger import Logger
 
-from gateway.broker.arrivals.duplicates import Arrivals, Before, DuplicateIds
+from gateway.broker.arrivals.duplicates import Before, DuplicateIds
 from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.consumers.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
-from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
+from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Rows
@@ -47,25 +48,9 @@ from gateway.broker.xa.branch import (
     Part,
     Taken,
 )
+from gateway.broker.xa.one_phase import OnePhaseCommit, Sent, Told
 from gateway.messaging.errors import StorageFailed, TransactionTooLarge
 from gateway.messaging.message import Message
-
-#: Told once: None when it is durable.
-Told = Callable[[StoreError | None], None]
-
-
-class _Sent(NamedTuple):
-    """What one connection has sent.
-
-    :param messages: all of it.
-    :param arrivals: where it goes, in runs, without messages whose duplicate ids are known.
-    :param repeats: how many those are; None where no message has an id.
-    """
-
-    session: BranchSession
-    messages: Sequence[Message]
-    arrivals: Arrivals
-    repeats: int | None
 
 
 def give_up(parts: Iterable[Part], sessions: Sequence[BranchSession] = ()) -> None:
@@ -138,40 +123,14 @@ class BranchWork:
         """
         commits = self._commits
         sent = self._route(branch.parts)
-        repeats = _has_repeats(sent)
         taken = _acknowledged(branch.parts)
-        before, inserted = commits.changes, commits.inserted
-        places: list[tuple[BranchSession, PhysicalDestination, Reservation, Accepted]] = []
-
-        def outcome(error: StoreError | None) -> None:
-            if error is None and self.journey is not None:
-                for each in sent:
-                    self.journey.confirmed(each.session.routing.origin, each.arrivals)
-                for consumer, messages in taken:
-                    self.journey.taken(consumer, consumer.source, messages)
-            for session, physical, place, kept in places:
-                physical.fill_place(place, kept if error is None else ())
-                session.hold_back(physical)
-            if error is None:
-                for consumer, messages in taken:
-                    consumer.source.settled(messages)
-            done(error)
-
+        commit = OnePhaseCommit(sent, taken, self.journey, done, held=True)
         commits.begin()
         try:
-            for each in sent:
-                self._number(each)
-                for physical, run in each.arrivals:
-                    places.append(
-                        (each.session, physical, physical.hold_place(run), physical.accept(run))
-                    )
-                    physical.remove_prepared(len(run), _octets(run))
-            for consumer, messages in taken:
-                consumer.source.release(messages)
-            if commits.changes != before or repeats:
-                commits.wait(outcome, inserts=repeats or commits.inserted != inserted)
+            if commit.gather(commits, self._numbering, self._duplicates):
+                commits.wait(commit.ended, inserts=commit.inserts)
             else:
-                self._soon(lambda: outcome(None))
+                self._soon(partial(commit.ended, None))
         finally:
             commits.end()
 
@@ -189,7 +148,7 @@ class BranchWork:
         commits.begin()
         try:
             for each in sent:
-                self._number(each)
+                each.accept(self._numbering, self._duplicates, self.journey, held=True)
                 for physical, run in each.arrivals:
                     branch.sends.append((physical, run))
                     branch.sent += len(run)
@@ -199,7 +158,7 @@ class BranchWork:
                             message.stored = 1
                             self._rows.insert(physical, message, persistent=True)
                             seqs.append(message.seq)
-                    each.session.hold_back(physical)
+                    each.sender.hold_back(physical)
             locked: list[tuple[int, int]] = []
             for consumer, messages in _acknowledged(branch.parts):
                 source = consumer.source
@@ -224,7 +183,7 @@ class BranchWork:
         finally:
             commits.end()
 
-    def _route(self, parts: Sequence[Part], *, waits: bool = True) -> list[_Sent]:
+    def _route(self, parts: Sequence[Part], *, waits: bool = True) -> list[Sent]:
         """Find where everything sent goes, if all of it may.
 
         Limits count it from now on.
@@ -253,12 +212,12 @@ class BranchWork:
         for part in parts:
             if part.sends:
                 sends.setdefault(part.session.routing, (part.session, []))[1].extend(part.sends)
-        sent: list[_Sent] = []
+        sent: list[Sent] = []
         before: Before = set()
         try:
             for routing, (session, messages) in sends.items():
                 arrivals = routing.route(messages, before)
-                sent.append(_Sent(session, messages, arrivals, routing.repeats))
+                sent.append(Sent(session, routing.origin, messages, arrivals, routing.repeats))
                 for physical, run in arrivals:
                     physical.add_prepared(len(run), _octets(run))
             everything = [arrival for each in sent for arrival in each.arrivals]
@@ -284,17 +243,8 @@ class BranchWork:
                     physical.remove_prepared(len(run), _octets(run))
             raise
         for each in sent:
-            each.session.routing.origin.sent += len(each.messages)
+            each.origin.sent += len(each.messages)
         return sent
-
-    def _number(self, sent: _Sent) -> None:
-        """Accept it with the batch that gathers."""
-        origin = sent.session.routing.origin
-        self._numbering.give(sent.messages, origin.user, origin.number)
-        if sent.repeats is not None:
-            self._duplicates.remember(sent.arrivals)
-        if self.journey is not None:
-            self.journey.produced(origin, sent.arrivals, held=True)
 
     # --- prepared
 
@@ -449,7 +399,7 @@ class BranchWork:
             self._sent.discard(index.seq)
 
 
-def _has_repeats(sent: Sequence[_Sent]) -> bool:
+def _has_repeats(sent: Sequence[Sent]) -> bool:
     """Whether any of these repeat a known duplicate id."""
     return any(each.repeats for each in sent)
 

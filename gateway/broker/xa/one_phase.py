@@ -1,0 +1,142 @@
+"""The commit in one phase: all that a transaction sent and acknowledged is one batch.
+
+Owns what goes into the batch, and what follows in memory once that is durable, for local
+transactions of sessions as for branches. Whether it may be, and what it waits for, its caller
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from gateway.broker.arrivals.duplicates import Arrivals, DuplicateIds
+from gateway.broker.arrivals.numbering import Numbering
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.consumers.origin import Origin
+from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
+from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.journal.journey import Journey
+from gateway.broker.store.interface import StoreError
+from gateway.messaging.message import Message
+
+#: Told once: None when it is durable.
+Told = Callable[[StoreError | None], None]
+
+
+class Sender(Protocol):
+    """A session that has sent something in the transaction."""
+
+    def hold_back(self, physical: PhysicalDestination) -> None:
+        """Hold the sender back if the destination is at its limit.
+
+        What it has sent there counts by now.
+        """
+
+
+class Sent:
+    """What one connection has sent in a transaction.
+
+    :ivar messages: all of it.
+    :ivar arrivals: where it goes, in runs, without messages whose duplicate ids are known.
+    :ivar repeats: how many those are; None where no message has an id.
+    """
+
+    __slots__ = ("arrivals", "messages", "origin", "repeats", "sender")
+
+    def __init__(
+        self,
+        sender: Sender,
+        origin: Origin,
+        messages: Sequence[Message],
+        arrivals: Arrivals,
+        repeats: int | None,
+    ) -> None:
+        self.sender: Final = sender
+        self.origin: Final = origin
+        self.messages: Final = messages
+        self.arrivals: Final = arrivals
+        self.repeats: Final = repeats
+
+    def accept(
+        self,
+        numbering: Numbering,
+        duplicates: DuplicateIds,
+        journey: Journey | None,
+        *,
+        held: bool,
+    ) -> None:
+        """Number it, with the batch that gathers.
+
+        :param held: a branch has sent it.
+        """
+        numbering.give(self.messages, self.origin.user, self.origin.number)
+        if self.repeats is not None:
+            duplicates.remember(self.arrivals)
+        if journey is not None:
+            journey.produced(self.origin, self.arrivals, held=held)
+
+
+class OnePhaseCommit:
+    """One commit in one phase.
+
+    :param taken: what it has acknowledged.
+    :param held: a branch has sent this, so that limits count it until now.
+    :param done: called when the outcome is known and everything in memory follows it.
+    :ivar inserts: whether it may need room on the disk.
+    """
+
+    __slots__ = ("_done", "_held", "_journey", "_places", "_sent", "_taken", "inserts")
+
+    def __init__(
+        self,
+        sent: Sequence[Sent],
+        taken: Sequence[tuple[EmbeddedConsumer, list[Message]]],
+        journey: Journey | None,
+        done: Told,
+        *,
+        held: bool,
+    ) -> None:
+        self._sent: Final = sent
+        self._taken: Final = taken
+        self._journey: Final = journey
+        self._done: Final = done
+        self._held: Final = held
+        self._places: Final[list[tuple[Sender, PhysicalDestination, Reservation, Accepted]]] = []
+        self.inserts = False
+
+    def gather(self, commits: GroupCommit, numbering: Numbering, duplicates: DuplicateIds) -> bool:
+        """Put all of it into the batch that gathers, which the caller keeps whole.
+
+        :returns: whether there is anything to store, and so to wait for.
+        """
+        before, inserted = commits.changes, commits.inserted
+        repeats = False
+        for each in self._sent:
+            each.accept(numbering, duplicates, self._journey, held=self._held)
+            # The originals may not be durable yet.
+            repeats = repeats or bool(each.repeats)
+            for physical, run in each.arrivals:
+                place = physical.hold_place(run)
+                self._places.append((each.sender, physical, place, physical.accept(run)))
+                if self._held:
+                    physical.remove_prepared(len(run), sum([message.size for message in run]))
+        for consumer, messages in self._taken:
+            consumer.source.release(messages)
+        self.inserts = repeats or commits.inserted != inserted
+        return repeats or commits.changes != before
+
+    def ended(self, error: StoreError | None) -> None:
+        """It is durable, or has failed: what it sent takes its places, or gives them up."""
+        if error is None and self._journey is not None:
+            for each in self._sent:
+                self._journey.confirmed(each.origin, each.arrivals)
+            for consumer, messages in self._taken:
+                self._journey.taken(consumer, consumer.source, messages)
+        for sender, physical, place, kept in self._places:
+            physical.fill_place(place, kept if error is None else ())
+            sender.hold_back(physical)
+        if error is None:
+            for consumer, messages in self._taken:
+                consumer.source.settled(messages)
+        self._done(error)
