@@ -136,9 +136,9 @@ def tell(broker: Broker, journal: Journal) -> None:
             broker.find,
         )
     broker.dead_letters.journal = journey
-    broker.journey = broker.core.journal = journey if everything else None
-    broker.branches.work.journey = broker.journey
-    broker.commits.on_stored = broker.journey.stored if broker.journey is not None else None
+    told = journey if everything else None
+    broker.acceptance.journey = broker.core.journal = told
+    broker.commits.on_stored = None if told is None else told.stored
 
 
 def _durable_store(reactor: Any, layout: Layout) -> SqliteStore:

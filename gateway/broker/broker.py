@@ -7,12 +7,13 @@ when is ``commit``'s, what one user may do is ``connection``'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from gateway.broker.acceptance.acceptance import Acceptance
 from gateway.broker.arrivals.duplicates import DuplicateIds
 from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.changes import Changes
@@ -24,12 +25,10 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
 from gateway.broker.core.limit_reports import LimitReports, UseReports
-from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
-from gateway.broker.journal.journey import Journey
 from gateway.broker.properties import administered_properties
 from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.broker.properties.names import check_name, is_wild
@@ -48,7 +47,7 @@ from gateway.broker.xa.registry import Branches
 from gateway.broker.xa.work import BranchWork
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.errors import DestinationStopped, InvalidDestination, StorageFailed
+from gateway.messaging.errors import DestinationStopped, InvalidDestination
 from gateway.messaging.message import Message
 from gateway.reactor.turn import Turn
 
@@ -118,8 +117,6 @@ class Broker:
         self._next_number = 1
         self.numbering: Numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
-        #: Tells the journal of every step; None where nothing does.
-        self.journey: Journey | None = None
         store.on_full = self._disk_full
         store.on_damaged = self._damaged_unasked
         store.on_failed = self._store_failed
@@ -146,18 +143,15 @@ class Broker:
             self.numbering,
             self.sent_in_branches,
         )
+        self.acceptance = Acceptance(self.commits, store, options, self.numbering, self.duplicates)
         self.branches = Branches(
             turn,
             self.schedule,
             self.commits,
             BranchWork(
-                self.commits,
                 self.rows,
                 self.memory,
-                options,
-                self.numbering,
-                self.duplicates,
-                self.check_fits,
+                self.acceptance,
                 self.soon,
                 self.sent_in_branches,
             ),
@@ -467,29 +461,6 @@ class Broker:
         physical.arrive(messages, physical.accept(messages))
         if physical.properties.bounded:
             physical.make_room()
-
-    def check_fits(self, arrivals: Iterable[tuple[PhysicalDestination, Sequence[Message]]]) -> None:
-        """Check that the disk could ever store these together.
-
-        :raises StorageFailed: it could not, even if the store were empty.
-        """
-        octets = sum(
-            [
-                message.size
-                for physical, run in arrivals
-                if not physical.destination.temporary
-                for message in run
-                if message.headers.persistent
-            ]
-        )
-        # What waits for room is stored together.
-        waiting = self.commits.octets_without_room
-        if octets + waiting > self.store.largest:
-            most = self.store.measure()
-            if octets + waiting > most:
-                beside = f" beside {waiting} that wait for room" if waiting else ""
-                why = f"{octets} bytes{beside} are more than the disk can hold, which is {most}"
-                raise StorageFailed(why, why)
 
     # --- turns and the end
 

@@ -2,7 +2,7 @@
 
 Owns which steps there are, whose each is, and when it is told: what the store is to do for it is
 told when that is durable. The others have one line of code for a step, which does nothing where
-``Broker.journey`` is None. How it becomes a line is :mod:`gateway.broker.journal.journal_lines`'s.
+``Acceptance.journey`` is None. How it becomes a line is :mod:`gateway.broker.journal.journal_lines`'s.
 """
 
 from __future__ import annotations

@@ -71,7 +71,16 @@ class EmbeddedConnection:
         self.client_id = client_id
         self.number = number
         self.user = principal.name
-        self.routing = Routing(broker, principal, rules, Origin(number, principal.name, address))
+        self.routing = Routing(
+            broker,
+            broker.acceptance,
+            broker.memory,
+            broker.limit_reports,
+            broker.use_reports,
+            principal,
+            rules,
+            Origin(number, principal.name, address),
+        )
         self._random_name = random_name
         self._ended = ended
         self._lost: Callable[[MessagingError], None] | None = lost
@@ -93,7 +102,19 @@ class EmbeddedConnection:
 
     def session(self, mode: Mode) -> EmbeddedSession:
         self.routing.check_open()
-        session = EmbeddedSession(self.routing, mode, self.sessions, self._attach)
+        broker = self.broker
+        session = EmbeddedSession(
+            self.routing,
+            broker.acceptance,
+            broker.memory,
+            broker.unacknowledged,
+            broker.turn,
+            broker.schedule,
+            broker.soon,
+            mode,
+            self.sessions,
+            self._attach,
+        )
         self.sessions[session] = None
         return session
 

@@ -7,16 +7,16 @@ before it is accepted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
+from gateway.broker.acceptance.acceptance import Acceptance
 from gateway.broker.arrivals.duplicates import Arrivals, Before, check_id
-from gateway.broker.broker import Broker
 from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.core.limit_reports import LimitReports
-from gateway.broker.core.waiting.memory import of_destination
-from gateway.broker.properties.destination_properties import LimitBehavior
+from gateway.broker.core.limit_reports import LimitReports, UseReports
+from gateway.broker.core.waiting.memory import Memory, of_destination
+from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.names import is_wild
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
@@ -40,13 +40,44 @@ from gateway.messaging.provider import DUPLICATE_ID
 _SWEEP: Final = 1000
 
 
+class Destinations(Protocol):
+    """The destinations of one broker."""
+
+    #: Properties that the settings give, by destination.
+    configured: dict[Destination, DestinationProperties]
+
+    def find(self, destination: Destination) -> PhysicalQueue | PhysicalTopic | None:
+        """The physical destination, if there is one."""
+
+    def creatable(self, destination: Destination) -> bool:
+        """Whether using the destination would create it."""
+
+    def create(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
+        """The physical destination, made if it does not exist.
+
+        :raises InvalidDestination: the name is not one.
+        """
+
+
 class Routing:
     """The routing of one connection, which its sessions share."""
 
     def __init__(
-        self, broker: Broker, principal: Principal, rules: AccessRules, origin: Origin
+        self,
+        destinations: Destinations,
+        acceptance: Acceptance,
+        memory: Memory,
+        limit_reports: LimitReports,
+        use_reports: UseReports,
+        principal: Principal,
+        rules: AccessRules,
+        origin: Origin,
     ) -> None:
-        self.broker = broker
+        self._destinations: Final = destinations
+        self._acceptance: Final = acceptance
+        self._memory: Final = memory
+        self._limit_reports: Final = limit_reports
+        self._use_reports: Final = use_reports
         self.principal = principal
         self.origin = origin
         self._rules = rules
@@ -80,12 +111,13 @@ class Routing:
         if self._epoch != self._rules.epoch:
             self.producible.clear()
             self._epoch = self._rules.epoch
-        broken = self.broker.commits.broken
-        fits = self.broker.store.largest - self.broker.commits.octets_without_room
+        acceptance = self._acceptance
+        broken = acceptance.commits.broken
+        fits = acceptance.largest()
         identified = False
         checked: Headers | None = None
         arrivals: Arrivals = []
-        most = self.broker.options.max_size
+        most = acceptance.options.max_size
         start = 0
         index = 0
         destination = messages[0].headers.destination
@@ -117,21 +149,21 @@ class Routing:
                 if (
                     (size > fits or broken is not None)
                     and headers.persistent
-                    and not self.broker.duplicates.repeats(physical, headers)
+                    and not acceptance.duplicates.repeats(physical, headers)
                 ):
                     if broken is not None:
                         raise StorageFailed(str(broken))
-                    self.broker.check_fits([(physical, (message,))])
+                    acceptance.check_fits([(physical, (message,))])
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         assert physical is not None
         arrivals.append((physical, messages[start:] if start else messages))
         self.repeats = None
         if identified:
-            arrivals, self.repeats = self.broker.duplicates.sift(arrivals, before)
+            arrivals, self.repeats = acceptance.duplicates.sift(arrivals, before)
         for physical, _ in arrivals:
             if physical.properties.bounded:
-                _admit(arrivals, messages, self.broker.limit_reports)
+                _admit(arrivals, messages, self._limit_reports)
                 break
         return arrivals
 
@@ -156,9 +188,9 @@ class Routing:
 
         :raises AccessDenied, InvalidDestination:
         """
-        physical = self.broker.find(destination)
+        physical = self._destinations.find(destination)
         auto_created = physical.auto_created if physical is not None else not destination.temporary
-        if physical is None and destination in self.broker.configured:
+        if physical is None and destination in self._destinations.configured:
             auto_created = False
         if not self._rules.allows(self.principal, operation, destination, auto_created):
             raise AccessDenied(self.origin.user, operation.value, destination)
@@ -171,13 +203,13 @@ class Routing:
                 raise InvalidDestination(
                     destination, "the temporary destination is gone, or never was"
                 )
-            if not self.broker.creatable(destination):
+            if not self._destinations.creatable(destination):
                 raise InvalidDestination(
                     destination, "there is no such destination, and none is created automatically"
                 )
             self.check_room(destination, "destination", of_destination(destination.name))
-            physical = self.broker.create(destination)
-            self.broker.use_reports.made(destination, self.origin.user)
+            physical = self._destinations.create(destination)
+            self._use_reports.made(destination, self.origin.user)
         return physical
 
     def check_room(self, destination: Destination, what: str, octets: int) -> None:
@@ -187,9 +219,9 @@ class Routing:
 
         :raises NoRoom: there is not.
         """
-        memory = self.broker.memory
+        memory = self._memory
         if not memory.has_room_for(octets) and self.origin.address and not self.administers:
-            self.broker.limit_reports.no_room(memory.object_octets, memory.most_object_octets)
+            self._limit_reports.no_room(memory.object_octets, memory.most_object_octets)
             raise NoRoom(destination, what, memory.object_octets, memory.most_object_octets)
 
     def reader(self) -> Callable[[Destination], bool]:

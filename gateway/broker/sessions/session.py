@@ -14,20 +14,24 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
+from gateway.broker.acceptance.acceptance import Acceptance
+from gateway.broker.acceptance.one_phase import OnePhaseCommit, Sent
 from gateway.broker.core.consumers.consumer import (
     ConsumerOwner,
     EmbeddedConsumer,
     Rejected,
     Transaction,
 )
+from gateway.broker.core.consumers.unacknowledged import Unacknowledged
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journal.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
 from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError
-from gateway.broker.xa.one_phase import OnePhaseCommit, Sent
+from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.completions import Completion, Completions
 from gateway.messaging.errors import (
     MessageRejected,
@@ -39,6 +43,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session, XAResource
+from gateway.reactor.turn import Turn
 
 
 class SessionCompletions(Completions):
@@ -149,6 +154,7 @@ def when_durable(
 class EmbeddedSession(ConsumerOwner):
     """One session. Made by its connection.
 
+    :param soon: does something at the end of this turn.
     :param siblings: the open sessions of the connection; it removes itself when it closes.
     :param attach: makes a consumer of this session.
     """
@@ -156,6 +162,12 @@ class EmbeddedSession(ConsumerOwner):
     def __init__(
         self,
         routing: Routing,
+        acceptance: Acceptance,
+        memory: Memory,
+        unacknowledged: Unacknowledged,
+        turn: Turn,
+        schedule: Schedule,
+        soon: Callable[[Callable[[], None]], None],
         mode: Mode,
         siblings: dict[EmbeddedSession, None],
         attach: Callable[
@@ -165,20 +177,22 @@ class EmbeddedSession(ConsumerOwner):
     ) -> None:
         self.routing = routing
         self.origin = routing.origin
-        self.memory = routing.broker.memory
+        self.memory = memory
         self.mode = mode
+        self._acceptance: Final = acceptance
+        self._unacknowledged: Final = unacknowledged
+        self._soon: Final = soon
         self._siblings = siblings
         self._attach = attach
-        self._broker = routing.broker
-        self._commits = routing.broker.commits
+        self._commits: Final = acceptance.commits
         self._consumers: dict[EmbeddedConsumer, None] = {}
         self._closed = False
-        self._completions = SessionCompletions(self._commits, self._broker.soon)
+        self._completions = SessionCompletions(self._commits, soon)
         self._backpressure = Backpressure(
-            routing.broker.turn,
-            routing.broker.schedule,
+            turn,
+            schedule,
             self._commits,
-            self.memory,
+            memory,
             self._completions.wait_for_room,
             self._completions.release_withheld,
         )
@@ -208,11 +222,9 @@ class EmbeddedSession(ConsumerOwner):
         before, inserted = commits.changes, commits.inserted
         commits.begin()
         try:
-            self._broker.numbering.give(messages, self.origin.user, self.origin.number)
-            if repeats is not None:
-                self._broker.duplicates.remember(arrivals)
-            if self._broker.journey is not None:
-                self._broker.journey.sent(self, self.origin, arrivals)
+            self._acceptance.number(self.origin, messages, arrivals, repeats)
+            if self._acceptance.journey is not None:
+                self._acceptance.journey.sent(self, self.origin, arrivals)
             for physical, run in arrivals:
                 physical.arrive(run, physical.accept(run))
                 self._backpressure.fast = physical if isinstance(physical, PhysicalQueue) else None
@@ -232,7 +244,7 @@ class EmbeddedSession(ConsumerOwner):
         if self.gate is not None:
             self.gate("send")
         self.routing.route(messages)
-        options, transaction = self._broker.options, self.transaction
+        options, transaction = self._acceptance.options, self.transaction
         octets = sum([message.size for message in messages])
         if len(transaction.sends) + len(messages) > options.transaction_messages:
             raise MessageRejected(
@@ -289,10 +301,10 @@ class EmbeddedSession(ConsumerOwner):
         return consumer in self._consumers
 
     def may_have_more(self, consumer: EmbeddedConsumer) -> bool:
-        return self._broker.unacknowledged.may_have_more(consumer)
+        return self._unacknowledged.may_have_more(consumer)
 
     def settle(self, consumer: EmbeddedConsumer, messages: Sequence[Message]) -> None:
-        commits, journey = self._commits, self._broker.journey
+        commits, journey = self._commits, self._acceptance.journey
         inserted = commits.inserted
         if journey is None:
             consumer.source.settle(messages)
@@ -314,8 +326,8 @@ class EmbeddedSession(ConsumerOwner):
 
     def completion(self, done: Done) -> None:
         self.check_open()
-        if self._broker.journey is not None:
-            done = self._broker.journey.confirming(self, self.origin, done)
+        if self._acceptance.journey is not None:
+            done = self._acceptance.journey.confirming(self, self.origin, done)
         completion = self._completions.ask(done)
         if self._backpressure.blocked:
             self._completions.withhold(completion)
@@ -326,7 +338,7 @@ class EmbeddedSession(ConsumerOwner):
 
     def _begin(self) -> Transaction:
         """Make a transaction. Clients' count where their frames are read."""
-        most = self._broker.options.transaction_acknowledgements
+        most = self._acceptance.options.transaction_acknowledgements
         return Transaction(None if self.origin.address else self.memory, most)
 
     def resource(self) -> XAResource:
@@ -341,13 +353,13 @@ class EmbeddedSession(ConsumerOwner):
         if self.mode is not Mode.TRANSACTED:
             raise NotSupported("commit outside of a transacted session")
         completion = self._completions.ask(done)
-        most = self._broker.options.transaction_acknowledgements
+        most = self._acceptance.options.transaction_acknowledgements
         try:
             if self.transaction.acknowledged_count > most:
                 raise TransactionTooLarge("imq.transaction.consumer.maxNumMsgs", most)
             sends = self.transaction.sends
             arrivals = self.routing.route(sends) if sends else []
-            self._broker.check_fits(arrivals)
+            self._acceptance.check_fits(arrivals)
         except MessagingError as error:
             self._undo()
             cause = error.cause if isinstance(error, MessageRejected) else error
@@ -363,18 +375,18 @@ class EmbeddedSession(ConsumerOwner):
             for consumer, deliveries in transaction.acknowledged
         ]
         told = partial(self._committed, completion, transaction.rejected)
-        commit = OnePhaseCommit(sent, taken, self._broker.journey, told, held=False)
+        commit = OnePhaseCommit(sent, taken, self._acceptance, told, held=False)
         commits, completions = self._commits, self._completions
         commits.begin()
         try:
-            if commit.gather(commits, self._broker.numbering, self._broker.duplicates):
+            if commit.gather():
                 completions.touch(inserts=commit.inserts)
                 commits.wait(commit.ended, inserts=commit.inserts)
             elif completions.last_batch > commits.durable or completions.wait_for_room():
                 # Nothing of it is stored.
                 commits.wait_for(completions.last_batch, commit.ended, completions.last_insert)
             else:
-                self._broker.soon(partial(commit.ended, None))
+                self._soon(partial(commit.ended, None))
         finally:
             commits.end()
 

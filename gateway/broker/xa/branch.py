@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from gateway.broker.acceptance.one_phase import Sender
 from gateway.broker.arrivals.duplicates import Arrivals, Before
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer, Transaction
 from gateway.broker.core.consumers.origin import Origin
@@ -20,7 +21,6 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.journal.journey import Confirmable
 from gateway.broker.store.interface import BranchRow, IndexRow, StoreError
-from gateway.broker.xa.one_phase import Sender
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Xid
 

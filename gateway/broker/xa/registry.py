@@ -20,12 +20,12 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
+from gateway.broker.acceptance.one_phase import Told
 from gateway.broker.core.consumers.consumer import ConsumerOwner
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.timing.schedule import Schedule
 from gateway.broker.xa.branch import Association, Branch, BranchSession, Part, State
-from gateway.broker.xa.one_phase import Told
 from gateway.broker.xa.reminders import BranchReminders
 from gateway.broker.xa.work import BranchWork, give_up
 from gateway.messaging.errors import MessagingError, XAError

@@ -28,18 +28,16 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from gateway.broker.arrivals.duplicates import Before, DuplicateIds
-from gateway.broker.arrivals.numbering import Numbering
+from gateway.broker.acceptance.acceptance import Acceptance
+from gateway.broker.acceptance.one_phase import OnePhaseCommit, Sent, Told
+from gateway.broker.arrivals.duplicates import Before
 from gateway.broker.core.consumers.consumer import ConsumerOwner, EmbeddedConsumer
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.core.waiting.memory import Memory
-from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Rows
-from gateway.broker.journal.journey import Journey
-from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import (
     Branch,
@@ -48,7 +46,6 @@ from gateway.broker.xa.branch import (
     Part,
     Taken,
 )
-from gateway.broker.xa.one_phase import OnePhaseCommit, Sent, Told
 from gateway.messaging.errors import StorageFailed, TransactionTooLarge
 from gateway.messaging.message import Message
 
@@ -85,7 +82,6 @@ def _give_back(consumer: EmbeddedConsumer, messages: Sequence[Message], whole: b
 class BranchWork:
     """The work of the branches of one broker.
 
-    :param check_fits: raises StorageFailed where the disk could never store messages together.
     :param soon: does something at the end of the turn.
     :param sent: seqs of the messages that prepared branches have sent; kept here.
     """
@@ -94,27 +90,18 @@ class BranchWork:
 
     def __init__(
         self,
-        commits: GroupCommit,
         rows: Rows,
         memory: Memory,
-        options: BrokerOptions,
-        numbering: Numbering,
-        duplicates: DuplicateIds,
-        check_fits: Callable[[Iterable[tuple[PhysicalDestination, Sequence[Message]]]], None],
+        acceptance: Acceptance,
         soon: Callable[[Callable[[], None]], None],
         sent: set[int],
     ) -> None:
-        self._commits: Final = commits
+        self._commits: Final = acceptance.commits
         self._rows: Final = rows
         self._memory: Final = memory
-        self._options: Final = options
-        self._numbering: Final = numbering
-        self._duplicates: Final = duplicates
-        self._check_fits: Final = check_fits
+        self._acceptance: Final = acceptance
         self._soon: Final = soon
         self._sent: Final = sent
-        #: Tells the journal of every step; None where nothing does.
-        self.journey: Journey | None = None
 
     def commit_one_phase(self, branch: Branch, done: Told) -> None:
         """Commit in one phase: all of it is one batch.
@@ -124,10 +111,10 @@ class BranchWork:
         commits = self._commits
         sent = self._route(branch.parts)
         taken = _acknowledged(branch.parts)
-        commit = OnePhaseCommit(sent, taken, self.journey, done, held=True)
+        commit = OnePhaseCommit(sent, taken, self._acceptance, done, held=True)
         commits.begin()
         try:
-            if commit.gather(commits, self._numbering, self._duplicates):
+            if commit.gather():
                 commits.wait(commit.ended, inserts=commit.inserts)
             else:
                 self._soon(partial(commit.ended, None))
@@ -148,7 +135,7 @@ class BranchWork:
         commits.begin()
         try:
             for each in sent:
-                each.accept(self._numbering, self._duplicates, self.journey, held=True)
+                each.accept(self._acceptance, held=True)
                 for physical, run in each.arrivals:
                     branch.sends.append((physical, run))
                     branch.sent += len(run)
@@ -190,7 +177,7 @@ class BranchWork:
 
         :param waits: what is to be stored may have to wait for room on the disk.
         """
-        options = self._options
+        options = self._acceptance.options
         count = sum([len(part.sends) for part in parts])
         if count > options.transaction_messages:
             raise TransactionTooLarge(
@@ -221,7 +208,7 @@ class BranchWork:
                 for physical, run in arrivals:
                     physical.add_prepared(len(run), _octets(run))
             everything = [arrival for each in sent for arrival in each.arrivals]
-            self._check_fits(everything)
+            self._acceptance.check_fits(everything)
             if (
                 not waits
                 and self._commits.full
@@ -259,10 +246,11 @@ class BranchWork:
         def outcome(error: StoreError | None) -> None:
             if error is None:
                 sends, taken, unread = branch.sends, branch.taken, branch.unread_taken
-                if self.journey is not None:
-                    self.journey.confirmed(None, sends)
+                journey = self._acceptance.journey
+                if journey is not None:
+                    journey.confirmed(None, sends)
                     for each in taken:
-                        self.journey.taken(each.consumer, each.source, each.messages)
+                        journey.taken(each.consumer, each.source, each.messages)
                 self._let_go(branch)
                 for physical, places in kept:
                     if places:
@@ -309,8 +297,9 @@ class BranchWork:
         def outcome(error: StoreError | None) -> None:
             if error is None:
                 taken, unread = branch.taken, branch.unread_taken
-                if self.journey is not None:
-                    self.journey.refused(branch.sends, "its transaction was rolled back")
+                journey = self._acceptance.journey
+                if journey is not None:
+                    journey.refused(branch.sends, "its transaction was rolled back")
                 self._let_go(branch)
                 for each in taken:
                     consumer = each.consumer
@@ -325,7 +314,7 @@ class BranchWork:
         commits.begin()
         try:
             # No sender has repeated what it sent: that is refused while its outcome is open.
-            self._duplicates.forget_messages(branch.sends)
+            self._acceptance.duplicates.forget_messages(branch.sends)
             for _, run in branch.sends:
                 for message in run:
                     if message.stored:

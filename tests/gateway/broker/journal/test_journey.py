@@ -426,7 +426,7 @@ def test_below_all_only_the_dead_are_told(stepped: Stepped, level: Level) -> Non
     record(stepped, Level.OFF)
     sent(stepped, Q, 1)
     stepped.run_until_idle()
-    assert stepped.broker.journey is None
+    assert stepped.broker.acceptance.journey is None
     assert stepped.broker.dead_letters.journal is None
 
 

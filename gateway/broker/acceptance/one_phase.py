@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from gateway.broker.arrivals.duplicates import Arrivals, DuplicateIds
-from gateway.broker.arrivals.numbering import Numbering
+from gateway.broker.acceptance.acceptance import Acceptance
+from gateway.broker.arrivals.duplicates import Arrivals
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.physical import Accepted, PhysicalDestination, Reservation
-from gateway.broker.durability.commit import GroupCommit
-from gateway.broker.journal.journey import Journey
 from gateway.broker.store.interface import StoreError
 from gateway.messaging.message import Message
 
@@ -58,23 +56,14 @@ class Sent:
         self.arrivals: Final = arrivals
         self.repeats: Final = repeats
 
-    def accept(
-        self,
-        numbering: Numbering,
-        duplicates: DuplicateIds,
-        journey: Journey | None,
-        *,
-        held: bool,
-    ) -> None:
+    def accept(self, acceptance: Acceptance, *, held: bool) -> None:
         """Number it, with the batch that gathers.
 
         :param held: a branch has sent it.
         """
-        numbering.give(self.messages, self.origin.user, self.origin.number)
-        if self.repeats is not None:
-            duplicates.remember(self.arrivals)
-        if journey is not None:
-            journey.produced(self.origin, self.arrivals, held=held)
+        acceptance.number(self.origin, self.messages, self.arrivals, self.repeats)
+        if acceptance.journey is not None:
+            acceptance.journey.produced(self.origin, self.arrivals, held=held)
 
 
 class OnePhaseCommit:
@@ -86,34 +75,45 @@ class OnePhaseCommit:
     :ivar inserts: whether it may need room on the disk.
     """
 
-    __slots__ = ("_done", "_held", "_journey", "_places", "_sent", "_taken", "inserts")
+    __slots__ = (
+        "_acceptance",
+        "_done",
+        "_held",
+        "_journey",
+        "_places",
+        "_sent",
+        "_taken",
+        "inserts",
+    )
 
     def __init__(
         self,
         sent: Sequence[Sent],
         taken: Sequence[tuple[EmbeddedConsumer, list[Message]]],
-        journey: Journey | None,
+        acceptance: Acceptance,
         done: Told,
         *,
         held: bool,
     ) -> None:
+        self._acceptance: Final = acceptance
         self._sent: Final = sent
         self._taken: Final = taken
-        self._journey: Final = journey
+        self._journey: Final = acceptance.journey
         self._done: Final = done
         self._held: Final = held
         self._places: Final[list[tuple[Sender, PhysicalDestination, Reservation, Accepted]]] = []
         self.inserts = False
 
-    def gather(self, commits: GroupCommit, numbering: Numbering, duplicates: DuplicateIds) -> bool:
+    def gather(self) -> bool:
         """Put all of it into the batch that gathers, which the caller keeps whole.
 
         :returns: whether there is anything to store, and so to wait for.
         """
+        acceptance, commits = self._acceptance, self._acceptance.commits
         before, inserted = commits.changes, commits.inserted
         repeats = False
         for each in self._sent:
-            each.accept(numbering, duplicates, self._journey, held=self._held)
+            each.accept(acceptance, held=self._held)
             # The originals may not be durable yet.
             repeats = repeats or bool(each.repeats)
             for physical, run in each.arrivals:

@@ -1,0 +1,1 @@
+"""What sessions and branches send and acknowledge is accepted, and stored together."""
