@@ -142,7 +142,7 @@ class JMSBridge:
     def link(self, name: str) -> JMSLink | RefusedLink | None:
         """Return the link of that name.
 
-        None for an unknown name, or where the bridge is stopped.
+        :returns: None for an unknown name, or where the bridge is stopped.
         """
         return None if self._parts is None else self._parts.links.get(name)
 

@@ -502,10 +502,7 @@ class RefusedLink:
         self._state = LinkState.FAILED if config.enabled else LinkState.UNINITIALIZED
 
     def start(self) -> Deferred[None]:
-        """Fail with :class:`LinkRefused`.
-
-        Where it is disabled with :class:`~bridge.link.status.WrongState`.
-        """
+        """Fail with LinkRefused, or with WrongState where it is disabled."""
         if not self.config.enabled:
             return self._refuse("start")
         self._enter(LinkState.FAILED)

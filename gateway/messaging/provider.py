@@ -419,7 +419,7 @@ class Consumer(Protocol):
     def close(self, requeue: bool = True) -> None:
         """Receive no more. Idempotent.
 
-        Also when the session or the connection is closed or lost.
+        It may also be called when the session or the connection is closed or lost.
 
         :param requeue: outstanding deliveries go back at once; if False they may still be settled,
             and go back with the session, or when this is called again with True.

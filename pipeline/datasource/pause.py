@@ -1,8 +1,8 @@
 """How long to wait for more messages before acknowledging what has come.
 
-For brokers that keep no window.
+It is used with brokers that keep no window.
 
-It may be silent because it waits for that, and then any longer wait is time lost. Or it has no more
+A broker may be silent because it waits for that, and then any longer wait is time lost. Or it has no more
 for now: where messages come singly, there would be a piece for each, with its file, its syncs and
 its ACK, unless it is waited for longer. What comes after an acknowledgement, and how soon, tells
 one from the other.

@@ -255,7 +255,7 @@ def _collected(events: DataFrame) -> DataFrame:
 def _with_common_steps(collected: DataFrame) -> DataFrame:
     """Give each subscription's journey the message's steps before it.
 
-    Also how the message ended, to subscriptions that have not acknowledged it.
+    Subscriptions that have not acknowledged the message are given how it ended, too.
 
     A link that takes it from there has a journey of its own: the one of no subscription.
     """

@@ -452,7 +452,7 @@ class StompConnection(Protocol):
     def end(self, error: Exception) -> None:
         """End the session with an ERROR.
 
-        In the TLS handshake, where no word could be read, close at once.
+        During the TLS handshake the client could not read it: close at once.
         """
         if not self._in_handshake:
             self.session.fail(error)
