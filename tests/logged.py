@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent, globalLogPublisher
 
 
 @contextmanager
@@ -36,3 +36,9 @@ def logged_lines(wanted: Callable[[LogEvent], object] = bool) -> Iterator[list[s
         yield lines
     finally:
         globalLogPublisher.removeObserver(observer)
+
+
+def recording(namespace: str = "test") -> tuple[Logger, list[LogEvent]]:
+    """A logger, and the events that it is told."""
+    events: list[LogEvent] = []
+    return Logger(namespace=namespace, observer=cast("ILogObserver", events.append)), events

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.defer import ensureDeferred
-from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
+from twisted.logger import formatEvent
 
 from bridge.config import model
 from bridge.config.model import BUILT_IN_DMQ, BUILT_IN_DMQ_DESTINATION, Bridge, Dmq
@@ -28,6 +28,7 @@ from gateway.messaging.provider import Credentials, Mode
 from gateway.messaging.transformer import MessageTransformer
 from gateway.messaging.values import Short
 from tests.gateway.broker.stepped_broker import Stepped
+from tests.logged import recording
 
 BUILT_IN = BUILT_IN_DMQ_DESTINATION
 FACTORY = model.ConnectionFactory("cf")
@@ -121,8 +122,7 @@ class Graveyard:
         rules = "".join(f"queue.{destination.name}.produce.deny.user=*\n" for destination in denied)
         self.stepped = Stepped(folder, options, rules=rules)
         self.clock = self.stepped.clock
-        self.events: list[LogEvent] = []
-        log = Logger(namespace="bridge.test", observer=cast("ILogObserver", self.events.append))
+        log, self.events = recording("bridge.test")
         embedded = Embedded(self.stepped.provider, Credentials("admin", "secret"))
         self.factories = Factories(self.clock, embedded, _no_jvm, lambda: entry_points or {})
         self.connections = Connections(self.clock)

@@ -16,9 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
 from bridge.config.model import Destination as Configured
@@ -40,6 +38,7 @@ from gateway.messaging.errors import (
     TransactionTooLarge,
 )
 from gateway.messaging.message import Headers, Message, Unreadable
+from tests.logged import recording
 
 GONE = ProviderUnavailable("it is gone")
 TARGET = Queue("target")
@@ -195,14 +194,9 @@ def made(
         graves,
         counters,
         moved,
-        Logger(observer=_Nobody()),
+        recording()[0],
         NO_LINES,
     )
-
-
-@implementer(ILogObserver)
-class _Nobody:
-    def __call__(self, event: LogEvent) -> None: ...
 
 
 def moved_through(world: World, quality: QualityOfService, size: int) -> LinkCounters:

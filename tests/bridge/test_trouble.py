@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
-from zope.interface import implementer
+from twisted.logger import formatEvent
 
 from bridge.config.model import QualityOfService
 from bridge.jms_link import JMSLink
@@ -29,6 +28,7 @@ from tests.bridge.delivery.transacted import Slow
 from tests.bridge.link_pair import SOURCE, Rig, Side, in_state, until
 from tests.contract.driving import now_ms, text
 from tests.contract.waiting import completed
+from tests.logged import recording
 from tests.on_reactor import on_reactor
 
 NUMBERS = [str(number) for number in range(40)]
@@ -161,48 +161,33 @@ def test_a_broker_that_ends_the_connection_as_it_is_full_is_told_of_with_the_rem
         assert bool(wanted) == bool(found)
 
 
-@implementer(ILogObserver)
-class Lines:
-    """What was logged, and recorded as the last error."""
-
-    def __init__(self) -> None:
-        self.logged: list[str] = []
-        self.recorded: list[str] = []
-        self.log = Logger(observer=self)
-
-    def __call__(self, event: LogEvent) -> None:
-        self.logged.append(formatEvent(event))
-
-
 def test_a_refusal_is_told_again_after_a_minute_with_how_many_there_were() -> None:
-    lines, clock = Lines(), Clock()
-    refusals = Refusals("orders", "far", lines.log, clock.seconds, lines.recorded.append)
+    (log, events), clock = recording(), Clock()
+    recorded: list[str] = []
+    refusals = Refusals("orders", "far", log, clock.seconds, recorded.append)
     error = DestinationFull(Queue("q"), "maxNumMsgs", 3)
     for _ in range(5):
         refusals(error, 2)
     clock.advance(trouble.TELL_S)
     refusals(error, 2)
-    assert ["2 since" in lines.logged[0], "10 since" in lines.logged[1], len(lines.logged)] == [
-        True,
-        True,
-        2,
-    ]
-    assert len(lines.recorded) == 6
+    first, second = map(formatEvent, events)
+    assert ("2 since" in first, "10 since" in second, len(recorded)) == (True, True, 6)
 
 
 def test_a_link_that_waits_for_messages_or_gets_on_is_not_stalled() -> None:
-    lines, clock = Lines(), Clock()
+    (log, events), clock = recording(), Clock()
+    recorded: list[str] = []
     now: list[Any] = [Progress(Doing.RECEIVING, (0,))]
     names = {"source": "s", "target": "t", "destination": "queue:q"}
-    stall = Stall(clock, "orders", names, lines.log, lambda: now[0], lines.recorded.append)
+    stall = Stall(clock, "orders", names, log, lambda: now[0], recorded.append)
     stall.watch()
     clock.pump([trouble.LOOK_S] * 20)
     for number in range(20):
         now[0] = Progress(Doing.SENDING, (number,))
         clock.advance(trouble.LOOK_S)
-    assert lines.logged == []
+    assert events == []
     clock.pump([trouble.LOOK_S] * 20)
-    assert len(lines.logged) == len(lines.recorded) == 1
+    assert len(events) == len(recorded) == 1
     stall.stop()
     assert clock.getDelayedCalls() == []
 

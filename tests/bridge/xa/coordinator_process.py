@@ -8,16 +8,17 @@ import errno
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, Logger
+from twisted.logger import LogEvent
 
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.file import LogFile, SyncFailed
 from bridge.xa.log.log import FileDecisionLog
 from bridge.xa.xids import Xids
 from gateway.instance import crashpoints
+from tests.logged import recording
 
 #: Identities that are drawn are never the same.
 _DRAWN = count(1)
@@ -134,8 +135,7 @@ class Process:
         self.reactor = Reactor(at_once)
         self.jobs = Jobs(at_once)
         self.passed: list[str] = []
-        self.events: list[LogEvent] = []
-        log = Logger(namespace="test", observer=cast(ILogObserver, self.events.append))
+        log, self.events = recording()
         self.file = LogFile(storage, "here:bridge", size, True, drawn)
         self.decisions = FileDecisionLog(self.reactor, self.file, self.jobs)
         header = self.file.header

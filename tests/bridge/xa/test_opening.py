@@ -6,13 +6,12 @@ import os
 import shutil
 import threading
 from pathlib import Path
-from typing import cast
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
+from twisted.logger import formatEvent
 
 from bridge.config.settings import BRIDGE_TM_PROPS, TM_PROPS
 from bridge.xa.coordinator import Committed, Coordinator, Recovered
@@ -25,20 +24,20 @@ from gateway.configuration import DECLARED
 from gateway.instance.settings import SettingsError, Severity, read
 from gateway.messaging.errors import ProviderUnavailable
 from tests.bridge.xa.resource_managers import ResourceManager, Session
+from tests.logged import recording
 
 
 class World:
     """Two resource managers, and coordinators on files between them."""
 
     def __init__(self, messages: int = 2) -> None:
-        self.events: list[LogEvent] = []
+        self.log, self.events = recording()
         self.a = ResourceManager("rm:a", range(1, messages + 1))
         self.b = ResourceManager("rm:b")
 
     def opened(self, folder: Path) -> Coordinator:
-        log = Logger(namespace="test", observer=cast(ILogObserver, self.events.append))
         return open_coordinator(
-            reactor, folder, "bridge", "here", TransactionProperties(), log, os.urandom
+            reactor, folder, "bridge", "here", TransactionProperties(), self.log, os.urandom
         )
 
     async def moved(self, coordinator: Coordinator) -> Committed:

@@ -16,8 +16,7 @@ import pytest
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.threads import deferToThread
-from twisted.logger import ILogObserver, LogEvent, Logger
-from zope.interface import implementer
+from twisted.logger import Logger
 
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.link.status import WrongState
@@ -32,6 +31,7 @@ from gateway.instance.portmapper import PortMapper
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
 from tests.gateway.admin.asking import ADMIN, ask, basic, post
 from tests.gateway_process import Certificates
+from tests.logged import recording
 from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
@@ -192,8 +192,7 @@ async def test_wrong_passwords_have_some_lines_and_their_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logs, "MOST_A_SECOND", 2)
-    events: list[dict[str, Any]] = []
-    log = Logger(namespace="test", observer=_Kept(events))
+    log, events = recording()
     async with running(log=log) as admin:
         replies = await gatherResults(
             [ask(admin.port, "GET", "/v1", who=("admin", "wrong")) for _ in range(30)]
@@ -334,19 +333,9 @@ async def test_what_cannot_be_done_is_refused_with_status_and_code(
         assert reply.error[1] != ""
 
 
-@implementer(ILogObserver)
-class _Kept:
-    def __init__(self, events: list[dict[str, Any]]) -> None:
-        self._events = events
-
-    def __call__(self, event: LogEvent) -> None:
-        self._events.append(event)
-
-
 @on_reactor
 async def test_a_defect_is_an_incident_that_the_log_has_and_nobody_else() -> None:
-    events: list[dict[str, Any]] = []
-    log = Logger(namespace="test", observer=_Kept(events))
+    log, events = recording()
     async with running(log=log) as admin:
         reply = await ask(admin.port, "GET", "/v1/fails/defect")
         code, text = reply.error
@@ -370,8 +359,7 @@ async def test_a_defect_is_an_incident_that_the_log_has_and_nobody_else() -> Non
 async def test_what_is_no_text_is_refused_in_one_line_of_the_log(
     line: bytes, host: bytes, named: str
 ) -> None:
-    events: list[dict[str, Any]] = []
-    log = Logger(namespace="test", observer=_Kept(events))
+    log, events = recording()
     async with running(log=log) as admin:
         events.clear()
         who = "".join(f"{name}: {value}\r\n" for name, value in basic(*ADMIN).items()).encode()
@@ -385,8 +373,7 @@ async def test_what_is_no_text_is_refused_in_one_line_of_the_log(
 
 @on_reactor
 async def test_a_defect_of_those_who_know_the_administrators_is_answered() -> None:
-    events: list[dict[str, Any]] = []
-    log = Logger(namespace="test", observer=_Kept(events))
+    log, events = recording()
 
     def broken(user: str, password: str, address: str) -> Deferred[bool]:
         return fail(ZeroDivisionError("secret detail"))
