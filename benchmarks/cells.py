@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 from benchmarks import (
     backlog,
+    certified,
     idle,
     link_cells,
     once_cells,
@@ -177,6 +178,7 @@ def readme() -> list[Cell]:
     return [
         *steady_cells.readme(),
         *(request_reply(clients) for clients in (1, 10, 100)),
+        *certified.readme(),
         *link_cells.readme(),
         *once_cells.readme(),
     ]
@@ -211,6 +213,7 @@ def full() -> Iterator[Cell]:
     yield _waiting(1_000_000, 300)
     yield _idle(5000, tls=False)
     yield _idle(5000, tls=True)
+    yield from certified.readme()
     yield JOURNAL
     yield STREAM
     yield from link_cells.full()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -20,6 +21,9 @@ from benchmarks.wire import Block, Cutter, Shape, ack_id, acks, command, frame, 
 # Large enough that a busy consumer takes about a thousand small messages, or several of 64 KiB, in
 # one system call.
 _READ = 512 * 1024
+# What one record of TLS has at most; a read gives no more.
+_RECORD = 16 * 1024
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 #: How long a handshake or a closing receipt may take, in seconds.
 PATIENCE = 10.0
 
@@ -93,7 +97,7 @@ class Endpoint:
         self._dialect = peer.dialect
         self._name = peer.name
         try:
-            self.socket = socket.create_connection(("127.0.0.1", peer.port), timeout=PATIENCE)
+            self.socket = peer.connect(PATIENCE)
         except OSError as error:
             raise Refused(f"{peer.name} takes no connection: {error}") from error
         poll.add(self)
@@ -114,8 +118,8 @@ class Endpoint:
         :raises Refused: when it was closed by the server, or an ERROR came.
         """
         try:
-            data = self.socket.recv(_READ)
-        except BlockingIOError:
+            data = self._read()
+        except _WOULD_BLOCK:
             return
         except OSError as error:
             raise Refused(f"{self._name} broke the connection: {error}") from error
@@ -126,6 +130,18 @@ class Endpoint:
         found = self._cutter.cut(data)
         if found:
             self.frames(found)
+
+    def _read(self) -> bytes:
+        """Return what there is; empty when the server has closed the connection."""
+        if not isinstance(self.socket, ssl.SSLSocket):
+            return self.socket.recv(_READ)
+        read = [self.socket.recv(_RECORD)]
+        try:
+            while read[-1]:
+                read.append(self.socket.recv(_RECORD))
+        except _WOULD_BLOCK:
+            pass
+        return b"".join(read)
 
     def write(self, octets: memoryview | bytes) -> None:
         """Send, or keep what the socket does not take.
@@ -154,7 +170,7 @@ class Endpoint:
                     pending.popleft()
                 else:
                     pending[0] = memoryview(octets)[count:]
-        except BlockingIOError:
+        except _WOULD_BLOCK:
             return
         except OSError as error:
             raise Refused(f"{self._name} broke the connection: {error}") from error

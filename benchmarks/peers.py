@@ -77,11 +77,14 @@ class Peer(ABC):
 
     :param folder: an empty or missing folder for everything it writes.
     :param tls: listen for STOMP over TLS as well, with a certificate for ``localhost``.
+    :cvar demands_certificates: whether clients connect over TLS, each with a certificate; see
+        :mod:`benchmarks.certified`.
     :ivar port: where it listens for STOMP on 127.0.0.1; ``tls_port`` where for STOMP over TLS.
     """
 
     name: str
     dialect = Dialect()
+    demands_certificates = False
     login = "guest"
     passcode = "guest"
     #: How long the server may take from its start to CONNECTED, and from SIGTERM to its end, in
@@ -93,6 +96,7 @@ class Peer(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         self.port, self.tls_port = free_port(), free_port()
         self.tls = tls
+        self._context: ssl.SSLContext | None = None
         #: What it calls itself in CONNECTED.
         self.version = "unknown"
         self._tree: ProcessTree | None = None
@@ -171,6 +175,19 @@ class Peer(ABC):
         }
         return frame("CONNECT", headers)
 
+    def connect(self, seconds: float) -> socket.socket:
+        """Return a client's connection, over TLS where certificates are demanded.
+
+        :param seconds: its timeout.
+        :raises OSError:
+        """
+        if not self.demands_certificates:
+            return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
+        if self._context is None:
+            self._context = self.tls_context()
+        connection = socket.create_connection(("127.0.0.1", self.tls_port), timeout=seconds)
+        return self._context.wrap_socket(connection, server_hostname="localhost")
+
     @property
     def keys(self) -> Path:
         """Where its certificate is, with the authority's."""
@@ -178,24 +195,22 @@ class Peer(ABC):
 
     def tls_context(self) -> ssl.SSLContext:
         """Return a client's context that trusts only this server."""
-        return ssl.create_default_context(cafile=self.keys / "ca.pem")
+        context = ssl.create_default_context(cafile=self.keys / "ca.pem")
+        if self.demands_certificates:
+            client = self.keys / "clients" / self.login
+            context.load_cert_chain(client.with_suffix(".pem"), client.with_suffix(".key"))
+        return context
 
     def _make_keys(self) -> None:
-        """Have ``imqkeytool`` make an authority and a server's certificate, once."""
+        """Have ``imqkeytool`` make an authority and the certificates, once."""
         if self.keys.exists():
             return
-        arguments = [
-            sys.executable,
-            "-m",
-            "certs.command",
-            "server",
-            "--dns",
-            "localhost",
-            "--ip",
-            "127.0.0.1",
-            "--dir",
-            str(self.keys),
-        ]
+        self._imqkeytool("server", "--dns", "localhost", "--ip", "127.0.0.1")
+        if self.demands_certificates:
+            self._imqkeytool("client", "--name", self.login)
+
+    def _imqkeytool(self, *words: str) -> None:
+        arguments = [sys.executable, "-m", "certs.command", *words, "--dir", str(self.keys)]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=ROOT)
         if done.returncode:
             raise NotReady(
@@ -268,7 +283,7 @@ class Gateway(Peer):
         if self.tls:
             settings |= {
                 "imq.bridge.stomp.tls.port": str(self.tls_port),
-                "imq.bridge.stomp.tls.requireClientAuth": "false",
+                "imq.bridge.stomp.tls.requireClientAuth": str(self.demands_certificates).lower(),
             }
         return settings
 
@@ -319,6 +334,11 @@ class ActiveMQ(Peer):
                 f"-Djavax.net.ssl.keyStore={self._java_keys()}",
                 f"-Djavax.net.ssl.keyStorePassword={_PASSWORD}",
             ]
+            if self.demands_certificates:
+                store += [
+                    f"-Djavax.net.ssl.trustStore={self._java_trust()}",
+                    f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}",
+                ]
         broker = f"broker:({listeners})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}"
         arguments = [
             java,
@@ -338,7 +358,8 @@ class ActiveMQ(Peer):
         """Its transport connectors, as URIs."""
         listeners = [f"stomp+nio://127.0.0.1:{self.port}"]
         if self.tls:
-            listeners.append(f"stomp+nio+ssl://127.0.0.1:{self.tls_port}")
+            demand = "?needClientAuth=true" if self.demands_certificates else ""
+            listeners.append(f"stomp+nio+ssl://127.0.0.1:{self.tls_port}{demand}")
         return listeners
 
     def _java_keys(self) -> Path:
@@ -355,6 +376,18 @@ class ActiveMQ(Peer):
         path.write_bytes(
             pkcs12.serialize_key_and_certificates(b"server", key, chain[0], chain[1:], encryption)
         )
+        return path
+
+    def _java_trust(self) -> Path:
+        """The authority in the form that Java trusts."""
+        path = self.folder / "trust.p12"
+        if not path.exists():
+            arguments = ["keytool", "-importcert", "-noprompt", "-alias", "ca"]
+            arguments += ["-file", str(self.keys / "ca.pem"), "-keystore", str(path)]
+            arguments += ["-storetype", "PKCS12", "-storepass", _PASSWORD]
+            done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise NotReady(f"keytool made no trust store: {done.stdout}{done.stderr}")
         return path
 
 
@@ -402,6 +435,11 @@ class RabbitMQ(Peer):
                 f"ssl_options.certfile = {self.keys}/server.pem",
                 f"ssl_options.keyfile = {self.keys}/server.key",
             ]
+            if self.demands_certificates:
+                lines += [
+                    "ssl_options.verify = verify_peer",
+                    "ssl_options.fail_if_no_peer_cert = true",
+                ]
         (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.folder / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
         # Otherwise the server starts a port mapper of its own, which detaches itself and outlives
