@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from benchmarks import (
     backlog,
     certified,
+    crowd,
     idle,
     link_cells,
     once_cells,
@@ -178,6 +179,7 @@ def readme() -> list[Cell]:
     return [
         *steady_cells.readme(),
         *(request_reply(clients) for clients in (1, 10, 100)),
+        crowd.crowd(10_000),
         *certified.readme(),
         *link_cells.readme(),
         *once_cells.readme(),
@@ -213,6 +215,7 @@ def full() -> Iterator[Cell]:
     yield _waiting(1_000_000, 300)
     yield _idle(5000, tls=False)
     yield _idle(5000, tls=True)
+    yield crowd.crowd(10_000)
     yield from certified.readme()
     yield JOURNAL
     yield STREAM

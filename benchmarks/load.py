@@ -73,6 +73,10 @@ class Schedule:
         """Whether the producer's next message is due."""
         return self._start + producer.sent * self._interval <= now
 
+    def due_by(self, now: float) -> int:
+        """How many messages of one producer are due."""
+        return int((now - self._start) / self._interval) + 1
+
     def measure_from(self, now: float) -> None:
         """Forget earlier messages."""
         self._from = now
