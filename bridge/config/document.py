@@ -186,7 +186,7 @@ def _content_model(content: Any) -> Iterator[tuple[str, str]]:
 
 
 def too_large(origin: str) -> Problem:
-    """Return the problem of a document of more than :data:`LARGEST` octets."""
+    """Return the problem of a document of more than :data:`LARGEST` bytes."""
     return of_document(origin, f"a document of at most {LARGEST} octets")
 
 

@@ -91,7 +91,7 @@ def _body(response: IResponse, url: str) -> Deferred[bytes]:
 
 
 class _Body(Protocol):
-    """Collects a body of at most :data:`LARGEST` octets."""
+    """Collects a body of at most :data:`LARGEST` bytes."""
 
     def __init__(self, url: str) -> None:
         self.whole: Deferred[bytes] = Deferred(lambda _: self._close())

@@ -197,7 +197,7 @@ def properties_line(properties: Mapping[str, object]) -> str:
 def whole(message: Message) -> bytes:
     """Return headers, properties and body as lines of UTF-8.
 
-    Octets are in hexadecimal. Half a surrogate pair, which UTF-8 does not have, is written as
+    Bytes are in hexadecimal. Half a surrogate pair, which UTF-8 does not have, is written as
     ``\\udXXX``.
     """
     lines = [f"{name}: {value}" for name, value in _headers(message)]

@@ -459,7 +459,7 @@ class BatchContents:
         return found if len(places) == len(found) else [found[place] for place in places]
 
     def sizes(self, places: Places) -> list[int]:
-        """Octets of the bodies."""
+        """Bytes of the bodies."""
         octets = self.octets
         return [len(octets[place]) for place in places]
 

@@ -82,7 +82,7 @@ class LogDamaged(TransactionError):
     It is not opened, and not changed.
 
     :param file: the log.
-    :param offset: the octet from which on it cannot be understood.
+    :param offset: the byte from which on it cannot be understood.
     """
 
     def __init__(self, file: Path | str, offset: int, reason: str) -> None:
@@ -112,7 +112,7 @@ class WrongState(TransactionError):
 
 
 class TooManyBranches(TransactionError):
-    """One octet counts the branches of a transaction."""
+    """One byte counts the branches of a transaction."""
 
     def __init__(self, id: str, most: int) -> None:
         super().__init__(f"transaction {id} has {most} branches, and can have no more")

@@ -1,8 +1,8 @@
 """Make ids of transactions and branches, and tell ours from others'.
 
-A global id (``gtrid``, at most 64 octets) is::
+A global id (``gtrid``, at most 64 bytes) is::
 
-    length of the name | name | identity: 8 octets | generation: 4 octets | counter: 6 octets
+    length of the name | name | identity: 8 bytes | generation: 4 bytes | counter: 6 bytes
 
 The name is ``<instance>:<bridge>``. The identity is random, drawn at each opening of the log and
 kept in it, for the *run* that begins so: two installations of the same names that share a broker
@@ -11,7 +11,7 @@ those of runs that it does not know. The generation counts the runs, and the cou
 transactions of one: no id comes twice, whatever the clock does. Older logs have one identity for
 all their earlier runs. A branch qualifier (``bqual``) is::
 
-    length of the name | name of the resource manager: ref-name of the factory, at most 62 octets | counter: 1 octet
+    length of the name | name of the resource manager: ref-name of the factory, at most 62 bytes | counter: 1 byte
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Xids:
     """Makes the ids of one coordinator.
 
     :param name: the coordinator's; cut where it does not fit.
-    :param identity: 8 octets, of this run.
+    :param identity: 8 bytes, of this run.
     :param generation: from 1, of this run.
     :param earlier: the runs before that are known.
     :param former: identities of runs at other places, of which another may have the log now.
@@ -191,6 +191,6 @@ def rendered(xid: Xid) -> str:
 
 
 def _counted(text: str, most: int) -> bytes:
-    """A length octet and the text, cut between characters."""
+    """A length byte and the text, cut between characters."""
     encoded = text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore").encode()
     return bytes((len(encoded),)) + encoded

@@ -241,7 +241,7 @@ class Sending:
         return [(name, f"spark-{octets[0] & 63:02x}/{self._scope}.{octets.hex()}.{equal}")]
 
     def _body(self, row: dict[str, Any]) -> tuple[bytes, list[tuple[str, str]]]:
-        """The octets, and the headers that say what they are."""
+        """The bytes, and the headers that say what they are."""
         if (envelope := row.get("envelope")) is not None:
             return envelope, [
                 ("content-type", CONTENT_TYPE),

@@ -1,7 +1,7 @@
 """The bytes of a STOMP connection: TCP, TLS, heart-beats and frames.
 
 Owns the socket. Knows CONNECT no more than that the version comes from its answer, and nothing of
-destinations. A passcode passes through as octets, and is in no error.
+destinations. A passcode passes through as bytes, and is in no error.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Transport:
                 thread.join()
 
     def write(self, octets: bytes | bytearray) -> None:
-        """Send octets.
+        """Send bytes.
 
         :raises ConnectionLost: the connection is gone, or nothing is taken for ``timeoutSeconds``.
         """

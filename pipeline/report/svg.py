@@ -68,7 +68,7 @@ def drawing(name: str) -> Iterator[None]:
 
     Settings of this process and of its user do not matter.
 
-    :param name: of the plot in its page; equal plots of equal names are equal, octet for octet.
+    :param name: of the plot in its page; equal plots of equal names are equal, byte for byte.
     """
     # The context gives back what was there before.
     with matplotlib.rc_context(), warnings.catch_warnings():

@@ -142,7 +142,7 @@ def described(messages: DataFrame) -> DataFrame:
     :param messages: rows of :data:`pipeline.columns.MESSAGES`.
     :returns: the same rows. ``destination`` is now where the message was before it died, and
         ``queue`` where it is. Added are ``original_id``, its id then; ``time``, when it died;
-        ``link``, ``reason``, ``comment``, ``exception``, ``attempt``; ``size``, octets of its body;
+        ``link``, ``reason``, ``comment``, ``exception``, ``attempt``; ``size``, bytes of its body;
         ``source``, the provider that a link had it from, and ``resource``, what says that this was
         the broker of the bridge's instance. All of them are null where nothing says so, except
         ``destination``, ``original_id``, ``exception`` and ``size``.

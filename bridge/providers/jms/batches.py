@@ -265,7 +265,7 @@ def _sized(part: bytes) -> bytes:
 
 
 def answers(octets: bytes) -> Iterator[Answer]:
-    """The answers in these octets.
+    """The answers in these bytes.
 
     :raises ValueError:
     :raises WireError: they cannot be read; the classes and this module are not of one version.

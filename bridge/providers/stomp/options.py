@@ -54,7 +54,7 @@ class StompAddress:
 
     :param host: a name or an IP address, without brackets.
     :param port: 1 to 65535.
-    :param tls: TLS from the first octet.
+    :param tls: TLS from the first byte.
     :param virtual_host: the ``host`` header of CONNECT. It is ``/`` where the address gives none:
         RabbitMQ's default, which others ignore.
     """

@@ -58,7 +58,7 @@ class Storage(Protocol):
         """Append. :raises OSError: a part of it may be written."""
 
     def truncate(self, length: int) -> None:
-        """Cut to that many octets."""
+        """Cut to that many bytes."""
 
     def sync(self) -> None:
         """Make everything written before durable. :raises SyncFailed:"""
@@ -185,9 +185,9 @@ class LogFile:
 
     :param storage: where it is; closed where this raises.
     :param name: of the coordinator, for a new log.
-    :param size: octets above which the log is written anew without what is complete.
+    :param size: bytes above which the log is written anew without what is complete.
     :param sync: whether decisions are synced.
-    :param random_bytes: gives that many random octets.
+    :param random_bytes: gives that many random bytes.
     :param place: where the log is, "" if it is not known. One that was written at another place may
         be a copy, of which the original goes on: so the runs before this are not this log's alone.
     :raises LogDamaged: with the place.

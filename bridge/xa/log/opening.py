@@ -60,7 +60,7 @@ IGNORED: Final[Mapping[str, str]] = {
 class TransactionProperties:
     """How a coordinator keeps its log.
 
-    :param log_size: octets that the log may have before it is written anew without completed
+    :param log_size: bytes that the log may have before it is written anew without completed
         transactions. It may grow above that where the others need the room.
     :param log_sync: whether a decision is on the disk before any branch is committed. Without, a
         crash of the machine may lose or double a message.

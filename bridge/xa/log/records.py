@@ -3,12 +3,12 @@
 A log begins with ``SGtxlog1``. Then come frames, the first of them the header: identities,
 generation and name of the coordinator. A frame is::
 
-    mark: 2 octets | length: 4 octets | synced: 8 octets | CRC-32: 4 octets | changes, as JSON
+    mark: 2 bytes | length: 4 bytes | synced: 8 bytes | CRC-32: 4 bytes | changes, as JSON
 
 A frame is whole or not at all, so changes that were written together stay together. ``synced`` is
 up to where the file was known to be on the disk when the frame was written. This tells damage from
 a torn tail: what was on the disk can only be damaged, what was not can be torn, in any order. The
-CRC covers the frame's place and the header's identity and generation, so that octets of another
+CRC covers the frame's place and the header's identity and generation, so that bytes of another
 log, or of another place, do not count as a frame.
 """
 
