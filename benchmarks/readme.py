@@ -1,7 +1,8 @@
 """``python -m benchmarks.readme FILE``: put figures into ``README.rst``.
 
 FILE is what ``python -m benchmarks --readme --json FILE`` has written. Replaces what stands between
-two comments in ``README.rst``, or prints it with ``--print``.
+two comments in ``README.rst``, or prints it with ``--print``. Figures of a busy machine are only
+printed.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from benchmarks.peers import ROOT, ActiveMQ, Gateway, PureGateway, RabbitMQ
-from benchmarks.table import number
+from benchmarks.table import QUIET, number
 
 BEGIN: Final = ".. figures begin: python -m benchmarks.readme writes what follows"
 END: Final = ".. figures end"
@@ -25,7 +27,7 @@ _LIMIT: Final = "a bare XA loop"
 
 
 def tables(run: Mapping[str, Any]) -> str:
-    """Return the tables of a run, as reStructuredText.
+    """Return the tables of a run and what they are of, as reStructuredText.
 
     :param run: what :func:`benchmarks.results.write` has written.
     """
@@ -43,7 +45,47 @@ def tables(run: Mapping[str, Any]) -> str:
     if limited:
         head = ["", Gateway.name, _LIMIT, "share"]
         parts.append(_grid([head, *(_limited(row) for row in limited)]))
-    return "\n\n".join(parts)
+    return "\n\n".join([_measured(run), *parts])
+
+
+def _measured(run: Mapping[str, Any]) -> str:
+    machine = run["machine"]
+    servers = ", ".join(
+        f"{name} {version.removeprefix(name).removeprefix('/')}"
+        for name, version in run["servers"].items()
+    )
+    text = f"Measured on {machine['processor']}, {machine['cores']} cores: {servers}. {_lost(run)}"
+    return "\n".join(textwrap.wrap(text, 100))
+
+
+def _lost(run: Mapping[str, Any]) -> str:
+    counts = {
+        f"{server} {count} in {row['cell']}": count
+        for row in run["rows"]
+        for server, runs in row["runs"].items()
+        if (
+            count := sum(
+                each["outcome"][what]
+                for each in runs
+                for what in ("lost", "duplicated", "unexpected")
+            )
+        )
+    }
+    if not counts:
+        return "No message was lost or delivered twice."
+    return f"Lost or delivered twice: {', '.join(counts)}."
+
+
+def busy(run: Mapping[str, Any]) -> float:
+    """Return the median share of a core that others kept busy."""
+    shares = [
+        each["others"]
+        for row in run["rows"]
+        for runs in row["runs"].values()
+        for each in runs
+        if each["others"] is not None
+    ]
+    return median(shares) if shares else 0.0
 
 
 def _compared(row: Mapping[str, Any], servers: Sequence[str]) -> list[str]:
@@ -105,14 +147,11 @@ def put(text: str, figures: str) -> str:
     return f"{before}{begin}\n\n{figures}\n\n{end}{after}"
 
 
-def _machine(run: Mapping[str, Any]) -> Iterator[str]:
-    machine = run["machine"]
-    yield f"{machine['processor']}, {machine['cores']} cores"
-    yield from (f"{name} {version}" for name, version in run["servers"].items())
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. :returns: 0 when the figures were written or printed."""
+    """Run the command.
+
+    :returns: 0 when the figures were written or printed, 1 when the machine was busy.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.readme", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--page", type=Path, default=ROOT / "README.rst", help="%(default)s")
@@ -123,8 +162,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.print:
         print(figures)
         return 0
+    if busy(run) > QUIET:
+        print(
+            f"others kept {busy(run) * 100:.0f} % of a core busy meanwhile: measure again, or --print",
+            file=sys.stderr,
+        )
+        return 1
     options.page.write_text(put(options.page.read_text(), figures))
-    print("\n".join(_machine(run)))
     return 0
 
 

@@ -24,8 +24,8 @@ _COLUMNS = (
     "gen %",
     "others %",
 )
-# Cores that others may use before the figures are called into question.
-_QUIET = 0.2
+#: Cores that others may use before the figures are called into question.
+QUIET = 0.2
 _MARKS = {True: "reached", False: "MISSED", None: "not measured"}
 
 
@@ -161,7 +161,7 @@ def summary(results: Sequence[RowResult], versions: Mapping[str, str]) -> str:
         for run in runs
         if (share := run.others) is not None
     ]
-    if others and median(others) > _QUIET:
+    if others and median(others) > QUIET:
         text += [
             "",
             f"Others kept {_percent(median(others))} % of a core busy meanwhile: take these figures as a hint, and only their ratios.",

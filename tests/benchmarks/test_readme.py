@@ -31,7 +31,8 @@ def figures(tmp_path: Path) -> Path:
     )
     once.add("gateway", Measurement(900.0, ceiling=1000.0))
     path = tmp_path / "figures.json"
-    results.write(path, [rate, time, once], {"servers": {"gateway": "1 (compiled)"}})
+    servers = {"gateway": "stomp-gateway/1 (compiled)", "ActiveMQ": "ActiveMQ/5.17.2"}
+    results.write(path, [rate, time, once], {"servers": servers})
     return path
 
 
@@ -43,7 +44,10 @@ def test_the_figures_of_a_run_replace_those_before(figures: Path, tmp_path: Path
     assert (before, after) == ("Measured\n\n", " figures end\n\nAfter\n")
     rows = [line.split("  ") for line in lines.splitlines() if line and not line.startswith("=")]
     found = [[entry.strip() for entry in row if entry.strip()] for row in rows]
-    assert found[1:] == [
+    assert found[1][0].startswith("Measured on ")
+    told = " ".join(lines.split())
+    assert "stomp-gateway/1 (compiled), ActiveMQ 5.17.2. No message was lost" in told
+    assert found[found.index(["\\", *SERVERS, "to ActiveMQ", "to RabbitMQ", "µs a message"]) :] == [
         ["\\", "gateway", "ActiveMQ", "RabbitMQ", "to ActiveMQ", "to RabbitMQ", "µs a message"],
         ["queue, 100 B", "250,000", "25,000", "10", "3.5"],
         ["round trip p99, ms", "2.5", "0.25", "**0.1**"],
@@ -52,6 +56,27 @@ def test_the_figures_of_a_run_replace_those_before(figures: Path, tmp_path: Path
     ]
     readme.main([str(figures), "--page", str(page)])
     assert page.read_text().count("250,000") == 1
+
+
+def test_what_was_lost_is_told(figures: Path) -> None:
+    run = json.loads(figures.read_text())
+    run["rows"][0]["runs"]["ActiveMQ"][0]["outcome"] |= {"lost": 2, "duplicated": 3}
+    assert "twice: ActiveMQ 5 in rate." in " ".join(readme.tables(run).split())
+
+
+def test_figures_of_a_busy_machine_are_only_printed(
+    figures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = json.loads(figures.read_text())
+    run["rows"][0]["runs"]["gateway"][0]["others"] = 1.5
+    figures.write_text(json.dumps(run))
+    page = tmp_path / "page.rst"
+    page.write_text(before := f"{readme.BEGIN}\n{readme.END}\n")
+    assert readme.main([str(figures), "--page", str(page)]) == 1
+    assert "others kept 150 % of a core busy" in capsys.readouterr().err
+    assert page.read_text() == before
+    assert readme.main([str(figures), "--print"]) == 0
+    assert "250,000" in capsys.readouterr().out
 
 
 def test_a_page_without_a_place_for_them_is_refused(figures: Path, tmp_path: Path) -> None:
