@@ -201,7 +201,7 @@ class Connections:
         return ConnectionLender(self, pool)
 
     def left(self, pool: Pool) -> Deferred[None]:
-        """Close what is not needed any more, as a lender from this pool was closed.
+        """Close what is not needed now that a lender from this pool was closed.
 
         :returns: fires when that is done.
         """

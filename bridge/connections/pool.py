@@ -278,7 +278,7 @@ class Pool:
         return taker
 
     def invalidate(self) -> None:
-        """The factory's configuration has changed: lend only what is opened from now on."""
+        """Lend only what is opened from now on: the configuration has changed."""
         self._outdated = True
         self._renew()
 

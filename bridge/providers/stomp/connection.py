@@ -33,7 +33,7 @@ from gateway.stomp.brokers import Dialect
 
 
 class BrokerConnection:
-    """One connection, made by its provider when the broker has answered CONNECT.
+    """One connection, made once the broker has answered CONNECT.
 
     :param clock: the reactor.
     :param product: what the broker calls itself.
