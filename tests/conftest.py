@@ -32,6 +32,8 @@ _GIVES_WAY: Final = 5
 #: What a test is called by may have that many characters of one argument. pytest spells arguments
 #: out, however large, and pytest-xdist passes these names about.
 _NAME_LIMIT: Final = 80
+#: So many collections of the middle generation come before a full one.
+_FULL_COLLECTIONS: Final = 100
 #: Whether this run is of the quick tier.
 _QUICK: Final = pytest.StashKey[bool]()
 _needs: Final = tiers.Needs()
@@ -103,6 +105,10 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.enable()
         gc.freeze()
+        if session.config.stash[_QUICK]:
+            # Also what the tests leave: the run is over before its garbage is much.
+            young, middle, _ = gc.get_threshold()
+            gc.set_threshold(young, middle, _FULL_COLLECTIONS)
 
 
 @pytest.hookimpl(tryfirst=True)

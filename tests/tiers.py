@@ -68,7 +68,7 @@ _PYTESTMARK: Final = re.compile(r"^pytestmark = pytest\.mark\.(\w+)$", re.MULTIL
 _IN_MEMORY: Final = Path("/dev/shm")
 #: Octets of files that all tests of the quick tier leave, and room for others.
 _ROOM: Final = 1 << 30
-#: More workers of the quick tier would take longer to find the tests than they save.
+#: Each worker of the quick tier has to find the tests first; more would save nothing.
 _MOST_WORKERS: Final = 8
 #: Tests with these marks share one worker, as what they need is slow to start and is shared.
 _SHARING: Final = (SPARK, BROKERS)
@@ -116,25 +116,29 @@ def is_quick(item: pytest.Item) -> bool:
     return not any(mark.name in MARKS for mark in item.iter_markers())
 
 
+def _memory() -> Path | None:
+    """Return where the quick tier's files take no disk, unless the environment says where to."""
+    if "TMPDIR" in os.environ or not os.access(_IN_MEMORY, os.W_OK):
+        return None
+    return _IN_MEMORY if shutil.disk_usage(_IN_MEMORY).free >= _ROOM else None
+
+
+def quick_workers() -> int:
+    """Return how many workers share the quick tier; asked before anything is configured."""
+    cores = os.cpu_count() or 1
+    # Those that wait for a disk leave time for one more.
+    return min(cores if _memory() else cores + 1, _MOST_WORKERS)
+
+
 def keep_files_in_memory() -> None:
     """Let this process and its workers make temporary files in memory, where there is room.
 
     Tests that cut the power or fill a disk are of the other tiers, or have a disk of their own.
     """
-    if "TMPDIR" in os.environ or not os.access(_IN_MEMORY, os.W_OK):
-        return
-    if shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
-        os.environ["TMPDIR"] = str(_IN_MEMORY)
+    if memory := _memory():
+        os.environ["TMPDIR"] = str(memory)
         # What was found before stays otherwise.
         tempfile.tempdir = None
-
-
-def quick_workers() -> int:
-    """Return how many workers share the quick tier."""
-    cores = os.cpu_count() or 1
-    # Without a disk to wait for there is nothing to do for one more.
-    in_memory = tempfile.gettempdir() == str(_IN_MEMORY)
-    return min(cores if in_memory else cores + 1, _MOST_WORKERS)
 
 
 def begins(item: pytest.Item) -> int:

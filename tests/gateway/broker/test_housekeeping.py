@@ -40,6 +40,8 @@ def collections() -> Iterator[list[int]]:
             found.append(info["generation"])
 
     gc.collect()
+    # What the tests before have left need not be looked at each time.
+    gc.freeze()
     gc.disable()
     gc.callbacks.append(note)
     yield found
