@@ -1,7 +1,7 @@
 # The only commands anyone must remember:
 #
 #   make run        a gateway on this machine, in the foreground; the first time it installs everything below .venv and var
-#   make quick      unit tests and models, about 35 seconds on two cores
+#   make quick      unit tests and models, about 30 seconds on two cores
 #   make test       all checks and tests, twelve to sixteen minutes on two cores, by how fast they are, once everything is installed
 #   make test-full  the same with long samples
 #   make lint       ruff, mypy and plain English only
