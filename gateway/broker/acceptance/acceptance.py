@@ -45,7 +45,10 @@ class Acceptance:
         self.journey: Journey | None = None
 
     def largest(self) -> int:
-        """Octets that the disk could store beside what waits for room, as known without looking."""
+        """Octets that, as known without looking, the disk has room for.
+
+        What waits for room is taken off already.
+        """
         return self._store.largest - self.commits.octets_without_room
 
     def check_fits(self, arrivals: Iterable[tuple[PhysicalDestination, Sequence[Message]]]) -> None:
@@ -74,7 +77,9 @@ class Acceptance:
     def number(
         self, origin: Origin, messages: Sequence[Message], arrivals: Arrivals, repeats: int | None
     ) -> None:
-        """Give messages their seqs, with the batch that gathers, and remember their ids.
+        """Give messages their seqs, and remember their ids.
+
+        Both are stored with the batch that gathers.
 
         :param arrivals: where they go, without those whose duplicate ids are known.
         :param repeats: how many those are; None where no message has an id.

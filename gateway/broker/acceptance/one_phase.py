@@ -1,4 +1,4 @@
-"""The commit in one phase: all that a transaction sent and acknowledged is one batch.
+"""The commit in one phase: a whole transaction is one batch.
 
 Owns what goes into the batch, and what follows in memory once that is durable, for local
 transactions of sessions as for branches. Whether it may be, and what it waits for, its caller
@@ -127,7 +127,7 @@ class OnePhaseCommit:
         return repeats or commits.changes != before
 
     def ended(self, error: StoreError | None) -> None:
-        """It is durable, or has failed: what it sent takes its places, or gives them up."""
+        """Give what was sent its places, or after an error give them up."""
         if error is None and self._journey is not None:
             for each in self._sent:
                 self._journey.confirmed(each.origin, each.arrivals)

@@ -85,7 +85,7 @@ class State(Enum):
 
 
 class Association(Enum):
-    """How a session that takes part in a branch stands to it (X/Open XA, ``xa_start``)."""
+    """How a session stands to its branch (X/Open XA, ``xa_start``)."""
 
     #: What it does is the branch's.
     ASSOCIATED = "ASSOCIATED"
