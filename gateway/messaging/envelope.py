@@ -44,6 +44,20 @@ Tag    Field                     Holds
                                  the field has an empty text
 =====  ========================  ================================================================================
 
+Version 2 of the head is the embedded broker's alone, for what its store has: rows are written as
+messages came. Header lines stay lines (:mod:`gateway.messaging.header_lines`); the fields have the
+other headers, and are equal in all messages that a producer's headers are repeated in.
+
+======  ========================================================================================================
+Octets  What
+======  ========================================================================================================
+21      as in version 1, but for the version, 2
+4       length of the header lines
+…       JMSMessageID and JMSXUserID, as in version 1
+…       header lines
+…       all else as in version 1, from the type of the body on
+======  ========================================================================================================
+
 The envelope, version 1
 =======================
 
@@ -73,7 +87,15 @@ from zlib import crc32
 
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.message import MEMO_STORED, BodyType, DeliveryMode, Headers, Message
+from gateway.messaging.header_lines import count_lines
+from gateway.messaging.message import (
+    MEMO_STORED,
+    BodyType,
+    DeliveryMode,
+    Headers,
+    Message,
+    VariedHeaders,
+)
 from gateway.messaging.values import MalformedValues, decode_properties, encode_properties
 
 #: The media type of an envelope, for a header beside it.
@@ -82,13 +104,16 @@ CONTENT_TYPE: Final = "application/vnd.stomp-gateway.envelope"
 _MAGIC: Final = b"\xabSGE"
 _ENVELOPE_VERSION: Final = 1
 _HEAD_VERSION: Final = 1
+_ROW_VERSION: Final = 2
 
 _PREFIX: Final = struct.Struct(">4sH")
 _LENGTHS: Final = struct.Struct(">II")
 _FIXED: Final = struct.Struct(">BqqHH")
 _FIELD: Final = struct.Struct(">BI")
 _LENGTH: Final = struct.Struct(">I")
+_FIXED_ROW: Final = struct.Struct(">BqqHHI")
 _pack_fixed: Final = _FIXED.pack
+_pack_row: Final = _FIXED_ROW.pack
 _unpack_fixed: Final = _FIXED.unpack_from
 _unpack_field: Final = _FIELD.unpack_from
 
@@ -129,7 +154,7 @@ class EnvelopeError(MessagingError):
 
 
 def encode_head(message: Message) -> bytes:
-    """Everything of the message but its body.
+    """Everything of the message but its body, in version 1.
 
     What comes from ``message.headers`` is encoded once and kept in their ``memo``.
 
@@ -138,10 +163,7 @@ def encode_head(message: Message) -> bytes:
         64 bits, a message or user id above 65535 octets.
     """
     headers = message.headers
-    try:
-        block = headers.memo[MEMO_STORED]
-    except KeyError:
-        block = headers.memo[MEMO_STORED] = _encode_headers(headers)
+    block = _block_of(headers if headers.lines else headers.repeated)
     try:
         message_id = message.message_id.encode()
         user = message.user.encode()
@@ -149,14 +171,50 @@ def encode_head(message: Message) -> bytes:
             _HEAD_VERSION, message.timestamp, message.expires, len(message_id), len(user)
         )
     except (struct.error, UnicodeEncodeError) as error:
-        raise EnvelopeError(
-            f"message {message.message_id[:100]!r} does not fit into a head: {error}"
-        ) from error
-    return fixed + message_id + user + block  # type: ignore[operator]
+        raise _no_head(message, error) from error
+    return fixed + message_id + user + block
+
+
+def encode_row(message: Message) -> bytes:
+    """As :func:`encode_head`, for the embedded broker's store.
+
+    In version 2 where there are header lines.
+    """
+    headers = message.headers
+    lines = headers.lines
+    if not lines:
+        return encode_head(message)
+    block = _block_of(headers.repeated)
+    try:
+        message_id = message.message_id.encode()
+        user = message.user.encode()
+        fixed = _pack_row(
+            _ROW_VERSION,
+            message.timestamp,
+            message.expires,
+            len(message_id),
+            len(user),
+            len(lines),
+        )
+    except (struct.error, UnicodeEncodeError) as error:
+        raise _no_head(message, error) from error
+    return b"%s%s%s%s%s" % (fixed, message_id, user, lines, block)
+
+
+def _no_head(message: Message, error: Exception) -> EnvelopeError:
+    return EnvelopeError(f"message {message.message_id[:100]!r} does not fit into a head: {error}")
+
+
+def _block_of(headers: Headers) -> bytes:
+    block = headers.memo.get(MEMO_STORED)
+    if block is None:
+        block = headers.memo[MEMO_STORED] = _encode_headers(headers)
+    assert isinstance(block, bytes)
+    return block
 
 
 def decode_head(head: bytes, body: bytes) -> Message:
-    """The message of this head and this body.
+    """The message of this head of version 1 and this body.
 
     Messages whose octets for the headers are equal share one
     :class:`~gateway.messaging.message.Headers`.
@@ -165,25 +223,52 @@ def decode_head(head: bytes, body: bytes) -> Message:
 
     :raises EnvelopeError: the head is damaged or of an unknown version.
     """
+    return _decode(head, body, 21, 0)
+
+
+def decode_row(head: bytes, body: bytes) -> Message:
+    """As :func:`decode_head`, for a head from the embedded broker's store."""
+    if head[:1] != b"\2":
+        return _decode(head, body, 21, 0)
+    try:
+        lines = _LENGTH.unpack_from(head, 21)[0]
+    except struct.error as error:
+        raise EnvelopeError(f"the head of a message is damaged: {error}") from error
+    return _decode(head, body, 25, lines)
+
+
+def _decode(head: bytes, body: bytes, start: int, length: int) -> Message:
+    """Return the message of a head.
+
+    :param start: octets before the JMSMessageID.
+    :param length: octets of header lines.
+    """
     try:
         version, timestamp, expires, id_length, user_length = _unpack_fixed(head)
-        if version != _HEAD_VERSION:
+        if version != (_HEAD_VERSION if start == 21 else _ROW_VERSION):
             raise EnvelopeError(
                 f"the head of a message has version {version}; this program reads version {_HEAD_VERSION}"
             )
-        user_start = 21 + id_length
-        block_start = user_start + user_length
+        user_start = start + id_length
+        lines_start = user_start + user_length
+        block_start = lines_start + length
         block = head[block_start:]
+        headers = _known.get(block) or _headers_of(block)
+        if length:
+            lines = head[lines_start:block_start]
+            count = count_lines(lines)
+            octets = headers.octets + len(lines) - 2 * count
+            headers = VariedHeaders(headers, lines, count, octets)
         message = Message(
-            _known.get(block) or _headers_of(block),
+            headers,
             body,
             expires=expires,
             timestamp=timestamp,
-            message_id=head[21:user_start].decode(),
+            message_id=head[start:user_start].decode(),
         )
         if user_length:
-            message.user = head[user_start:block_start].decode()
-    except (struct.error, UnicodeDecodeError) as error:
+            message.user = head[user_start:lines_start].decode()
+    except (struct.error, ValueError) as error:
         raise EnvelopeError(f"the head of a message is damaged: {error}") from error
     return message
 

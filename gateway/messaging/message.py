@@ -3,7 +3,9 @@
 A message is cut in two, because producers repeat themselves. :class:`Headers` is what the client
 said about it (destination, properties, type and so on): an immutable value that any number of
 messages share, and that remembers how it was last encoded. :class:`Message` is the rest: identity,
-times and body.
+times and body. Where a producer repeats some headers and varies others, each message has
+:class:`VariedHeaders` of its own: the headers that are repeated, shared, and the lines of the others
+as they came, which nobody reads before somebody asks for a property.
 
 Owns the representation only; what a header means to a protocol or a broker is theirs to know.
 """
@@ -15,6 +17,8 @@ from enum import IntEnum
 from typing import Final
 
 from gateway.messaging.destination import Destination
+from gateway.messaging.header_lines import CORRELATION_ID, read_lines
+from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.values import Value
 
 DEFAULT_PRIORITY: Final = 4
@@ -87,16 +91,16 @@ class Headers:
     """
 
     __slots__ = (
+        "_correlation_id",
+        "_extras",
+        "_memo",
+        "_properties",
         "body_type",
-        "correlation_id",
         "destination",
-        "extras",
-        "memo",
         "null_text",
         "octets",
         "persistent",
         "priority",
-        "properties",
         "reply_to",
         "type",
         "weight",
@@ -117,40 +121,73 @@ class Headers:
         null_text: bool = False,
         octets: int = -1,
     ) -> None:
-        self.destination: Final = destination
-        self.body_type: Final = body_type
-        self.persistent: Final = persistent
-        self.priority: Final = priority
-        self.reply_to: Final = reply_to
-        self.correlation_id: Final = correlation_id
-        self.type: Final = type
-        self.properties: Final[Mapping[str, Value]] = {} if properties is None else properties
-        self.extras: Final = extras
-        self.null_text: Final = null_text and body_type is BodyType.TEXT
-        self.memo: Final[dict[int, object]] = {}
+        self.destination = destination
+        self.body_type = body_type
+        self.persistent = persistent
+        self.priority = priority
+        self.reply_to = reply_to
+        self._correlation_id = correlation_id
+        self.type = type
+        self._properties: Mapping[str, Value] = {} if properties is None else properties
+        self._extras = extras
+        self.null_text = null_text and body_type is BodyType.TEXT
+        self._memo: dict[int, object] | None = None
         #: Roughly the octets that names and values take, for limits.
-        self.octets: Final = octets if octets >= 0 else self._count()
+        self.octets = octets if octets >= 0 else self._count()
         #: Bytes that a message with these takes in memory beside its body. Each counts them,
         #: whether or not others share them: any of them may be the last. What names and values take
         #: is counted three times: for themselves, and for the blocks in :attr:`memo` for the store
         #: and for consumers.
-        self.weight: Final = (
-            OVERHEAD + 3 * self.octets + EACH * (len(self.properties) + len(self.extras))
+        self.weight = (
+            OVERHEAD + 3 * self.octets + EACH * (len(self._properties) + len(self._extras))
         )
+
+    @property
+    def correlation_id(self) -> str | None:
+        """JMSCorrelationID."""
+        return self._correlation_id
+
+    @property
+    def properties(self) -> Mapping[str, Value]:
+        """JMS properties by name."""
+        return self._properties
+
+    @property
+    def extras(self) -> tuple[tuple[str, str], ...]:
+        """Other headers."""
+        return self._extras
+
+    @property
+    def repeated(self) -> Headers:
+        """Those that other messages of the producer share: all of them."""
+        return self
+
+    @property
+    def lines(self) -> bytes:
+        """The others, see :class:`VariedHeaders`: none."""
+        return b""
+
+    @property
+    def memo(self) -> dict[int, object]:
+        """What encoders remember of these, by their ``MEMO_`` number."""
+        memo = self._memo
+        if memo is None:
+            memo = self._memo = {}
+        return memo
 
     def _count(self) -> int:
         # An encoder says of a value that is not one of JMS's where it is; compiled, Mapping[str,
         # Value] would be refused here, without that.
-        given: Mapping[str, object] = self.properties
+        given: Mapping[str, object] = self._properties
         properties = [
             len(name) + (len(value) if isinstance(value, (str, bytes)) else 8)
             for name, value in given.items()
         ]
-        extras = [len(name) + len(value) for name, value in self.extras]
+        extras = [len(name) + len(value) for name, value in self._extras]
         return (
             len(self.destination.name)
             + (len(self.reply_to.name) if self.reply_to else 0)
-            + len(self.correlation_id or "")
+            + len(self._correlation_id or "")
             + len(self.type or "")
             + sum(properties)
             + sum(extras)
@@ -196,6 +233,86 @@ class Headers:
             f"reply_to={self.reply_to}, correlation_id={self.correlation_id!r}, type={self.type!r}, "
             f"properties={dict(self.properties)!r}, extras={self.extras!r}{', null_text=True' if self.null_text else ''})"
         )
+
+
+class VariedHeaders(Headers):
+    """Headers of which some are the message's own and came as lines.
+
+    They are equal to :class:`Headers` that say the same. Properties and other headers stand behind
+    those of ``repeated``.
+
+    :param repeated: all but what is in the lines.
+    :param lines: header lines, see :mod:`gateway.messaging.header_lines`, of names that ``repeated``
+        has not: the correlation id, and properties and other headers with a text as value that no
+        provider asks for, as it does for :data:`gateway.messaging.provider.DUPLICATE_ID`.
+    :param count: how many lines.
+    :param octets: as for :class:`Headers`.
+    """
+
+    __slots__ = ("_lines", "_repeated", "_unread")
+
+    def __init__(self, repeated: Headers, lines: bytes, count: int, octets: int) -> None:
+        self.destination = repeated.destination
+        self.body_type = repeated.body_type
+        self.persistent = repeated.persistent
+        self.priority = repeated.priority
+        self.reply_to = repeated.reply_to
+        self._correlation_id = repeated._correlation_id
+        self.type = repeated.type
+        self._properties = repeated._properties
+        self._extras = repeated._extras
+        self.null_text = repeated.null_text
+        self._memo = None
+        self.octets = octets
+        self.weight = repeated.weight + 3 * (octets - repeated.octets) + EACH * count
+        self._repeated: Final = repeated
+        self._lines: Final = lines
+        self._unread = True
+
+    @property
+    def correlation_id(self) -> str | None:
+        """JMSCorrelationID."""
+        if self._unread:
+            self._read()
+        return self._correlation_id
+
+    @property
+    def properties(self) -> Mapping[str, Value]:
+        """JMS properties by name."""
+        if self._unread:
+            self._read()
+        return self._properties
+
+    @property
+    def extras(self) -> tuple[tuple[str, str], ...]:
+        """Other headers."""
+        if self._unread:
+            self._read()
+        return self._extras
+
+    @property
+    def repeated(self) -> Headers:
+        """Those that other messages of the producer share."""
+        return self._repeated
+
+    @property
+    def lines(self) -> bytes:
+        """Those of this message."""
+        return self._lines
+
+    def _read(self) -> None:
+        properties = dict(self._properties)
+        extras = list(self._extras)
+        for name, value in read_lines(self._lines):
+            if name == CORRELATION_ID:
+                self._correlation_id = value
+            elif is_property_name(name):
+                properties[name] = value
+            else:
+                extras.append((name, value))
+        self._properties = properties
+        self._extras = tuple(extras)
+        self._unread = False
 
 
 class Message:

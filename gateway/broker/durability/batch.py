@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from twisted.logger import Logger
 
 from gateway.broker.store.interface import Batch, Row, StoreError
-from gateway.messaging.envelope import encode_head
+from gateway.messaging.envelope import encode_row
 from gateway.messaging.message import Message
 
 _log: Final = Logger(namespace="gateway.broker")
@@ -62,7 +62,7 @@ class PendingBatch:
 
     def insert(self, message: Message, destination: int, persistent: bool) -> int:
         """Store a message, which has a seq. :returns: the bytes of its row."""
-        head = encode_head(message)
+        head = encode_row(message)
         body = message.body
         octets = len(head) + len(body)
         headers = message.headers

@@ -26,7 +26,7 @@ from gateway.broker.store.interface import (
     StoreFailed,
 )
 from gateway.messaging.destination import Destination
-from gateway.messaging.envelope import decode_head
+from gateway.messaging.envelope import decode_row
 from gateway.messaging.message import Message
 from gateway.reactor.turn import Turn
 
@@ -237,7 +237,7 @@ def _unheard(error: StoreDamaged) -> None:
 
 
 def _message(row: Row) -> Message:
-    message = decode_head(row.head, row.body)
+    message = decode_row(row.head, row.body)
     message.seq = row.seq
     message.size = row.size
     message.stored = 1

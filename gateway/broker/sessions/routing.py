@@ -138,8 +138,10 @@ class Routing:
                     limit = physical.properties.max_bytes_per_msg
                 if headers is not checked:
                     checked = headers
-                    if DUPLICATE_ID in headers.properties:
-                        check_id(headers.properties[DUPLICATE_ID])
+                    # No duplicate id is among the lines of headers that vary.
+                    given = headers.repeated.properties
+                    if DUPLICATE_ID in given:
+                        check_id(given[DUPLICATE_ID])
                         identified = True
                 message.size = size = len(message.body) + headers.octets
                 if size > most >= 0:

@@ -33,12 +33,11 @@ from gateway.instance import crashpoints
 
 #: "SGmq": SQLite's application_id, by which a file is known as ours.
 APPLICATION_ID: Final = 0x53476D71
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 #: What makes a store of the version before one of this version, besides the tables that are new;
-#: done where it is opened.
+#: done where it is opened. In version 5 heads of messages may have version 2.
 _UPGRADES: Final[dict[int, tuple[str, ...]]] = {
     2: ("ALTER TABLE destination ADD COLUMN administered INTEGER NOT NULL DEFAULT 0",),
-    3: (),
     4: (
         "ALTER TABLE destination ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE subscription ADD COLUMN crc INTEGER NOT NULL DEFAULT 0",
@@ -320,7 +319,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     if found == SCHEMA_VERSION:
         return
     for version in range(found + 1, SCHEMA_VERSION + 1):
-        for statement in _UPGRADES[version]:
+        for statement in _UPGRADES.get(version, ()):
             connection.execute(statement)
     for table, statement in _tables():
         if not has_table(connection, table):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway.broker.store.batch_writer import destination_crc
 from gateway.broker.store.integrity import inspection, opening, salvage
 from gateway.broker.store.integrity.opening import PAGE_SIZE
 from gateway.broker.store.interface import (
@@ -37,7 +38,7 @@ def store_at(path: Path, reactor: QueueReactor) -> SqliteStore:
     return SqliteStore(str(path), reactor.reactor, reserve_octets=0, idle_seconds=600)
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, 2, 3, 4])
 def earlier(request: pytest.FixtureRequest) -> int:
     """A version before this one."""
     number: int = request.param
@@ -66,7 +67,8 @@ def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Mode
             row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")
         )
         connection.execute(f"INSERT INTO main.{table}({columns}) SELECT {columns} FROM new.{table}")
-    connection.execute("DELETE FROM meta WHERE key IN ('destinations', 'subscriptions')")
+    if earlier < 4:
+        connection.execute("DELETE FROM meta WHERE key IN ('destinations', 'subscriptions')")
     # The first two versions had no seal; that of the third has a test of its own.
     connection.execute("UPDATE meta SET value = 1 WHERE key = 'clean'")
     connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
@@ -182,22 +184,31 @@ def test_rows_are_checked_after_the_upgrade_and_a_crash(
 
 
 def test_one_that_was_killed_is_upgraded(
-    old: tuple[Path, Model], reactor: QueueReactor, tmp_path: Path
+    old: tuple[Path, Model], earlier: int, reactor: QueueReactor, tmp_path: Path
 ) -> None:
     """What is still in its log gets checksums, too."""
     path, model = old
     connection = opening.connect(str(path))
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute("UPDATE meta SET value = 0 WHERE key = 'clean'")
-    connection.execute(
-        "INSERT INTO destination(id, kind, name, properties) VALUES (9000, 0, 'q', '')"
-    )
+    made = DestinationRow(9000, 0, "q", "")
+    if earlier == 4:
+        # It has a checksum, and is in the sum of all.
+        row = (9000, 0, "q", "", 0, destination_crc(made))
+        connection.execute("INSERT INTO destination VALUES (?, ?, ?, ?, ?, ?)", row)
+        connection.execute(
+            "UPDATE meta SET value = value + ? WHERE key = 'destinations'", (row[-1],)
+        )
+    else:
+        connection.execute(
+            "INSERT INTO destination(id, kind, name, properties) VALUES (9000, 0, 'q', '')"
+        )
     (tmp_path / "killed").mkdir()
     for name, octets in _files(path).items():
         (tmp_path / "killed" / name).write_bytes(octets)
     connection.close()
     model.restart()
-    model.destinations[9000] = DestinationRow(9000, 0, "q", "")
+    model.destinations[9000] = made
     for _ in range(2):
         store = store_at(tmp_path / "killed" / path.name, reactor)
         assert contents(reactor, store, store.open()) == model.contents()
