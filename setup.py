@@ -64,7 +64,9 @@ MODULES = [
     "gateway/messaging/envelope.py",
     "gateway/messaging/inflight.py",
     "gateway/messaging/message.py",
-    "gateway/stomp/conversion.py",
+    "gateway/stomp/header_roles.py",
+    "gateway/stomp/message_encoder.py",
+    "gateway/stomp/send_plan.py",
     "gateway/stomp/destinations.py",
     "gateway/stomp/client_headers.py",
     "gateway/stomp/session/receipts.py",
@@ -78,6 +80,7 @@ MODULES = [
     "gateway/stomp/wire/parser.py",
     "gateway/stomp/wire/partial.py",
     "gateway/stomp/wire/serializer.py",
+    "gateway/stomp/wire/shapes.py",
 ]
 
 #: setup.py runs for other purposes, too, and for an editable install by none of these.

@@ -390,7 +390,7 @@ def test_the_plugin_names_its_module_by_string() -> None:
         ("certs.command", "from gateway.instance.settings import Setting"),
         ("gateway.app", "from pipeline.transforms import dead"),
         ("pipeline.source", "from gateway.journal.writer import Writer"),
-        ("pipeline.source", "from gateway.stomp.conversion import to_message"),
+        ("pipeline.source", "from gateway.stomp.send_plan import to_message"),
         ("gateway.journal.writer", "import lark"),
         ("gateway.broker.broker", "from twisted.internet import reactor"),
         ("gateway.newcomer", "import os"),
@@ -409,7 +409,7 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
         ("gateway.broker.core.destinations.queue", "from gateway.messaging import errors, message"),
         (
             "gateway.stomp.session.session",
-            "from gateway.stomp.wire.frame import Frame\nfrom gateway.stomp.conversion import to_message",
+            "from gateway.stomp.wire.frame import Frame\nfrom gateway.stomp.send_plan import to_message",
         ),
         ("gateway.stomp.session.connected", "from gateway import __version__"),
         (

@@ -51,7 +51,7 @@ other headers, and are equal in all messages that a producer's headers are repea
 ======  ========================================================================================================
 Octets  What
 ======  ========================================================================================================
-21      as in version 1, but for the version, 2
+21      as in version 1; the version is 2
 4       length of the header lines
 …       JMSMessageID and JMSXUserID, as in version 1
 …       header lines

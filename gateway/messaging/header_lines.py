@@ -21,7 +21,7 @@ _PLAIN: Final = {"\\": "\\", "c": ":", "n": "\n", "r": "\r"}
 
 
 def count_lines(lines: bytes) -> int:
-    """Return how many header lines these are, after a check that they are such lines.
+    """Check that these are header lines, and return how many.
 
     :raises ValueError: they are not.
     """

@@ -5,7 +5,7 @@ said about it (destination, properties, type and so on): an immutable value that
 messages share, and that remembers how it was last encoded. :class:`Message` is the rest: identity,
 times and body. Where a producer repeats some headers and varies others, each message has
 :class:`VariedHeaders` of its own: the headers that are repeated, shared, and the lines of the others
-as they came, which nobody reads before somebody asks for a property.
+as they came, which are read when somebody asks for a property.
 
 Owns the representation only; what a header means to a protocol or a broker is theirs to know.
 """

@@ -26,8 +26,8 @@ from gateway.messaging.provider import Connection, Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
-from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
+from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming

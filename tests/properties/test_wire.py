@@ -4,7 +4,7 @@
 - Octets of any kind give frames or a ``ProtocolError``, never another exception.
 - What is serialized is read back as it was, in each version, and by stompest, which is not ours;
   and stompest's frames are read alike.
-- Header blocks that are remembered change nothing: a naive reader of the whole text gives the same
+- Shapes of header blocks change nothing: a naive reader of the whole text gives the same
   on streams that repeat, vary and go wrong.
 - The limits hold for any values of theirs: a frame is accepted exactly if each of its parts is
   within its limit.
@@ -29,7 +29,7 @@ from gateway.stomp.wire import (
     unescape_header,
     without_edge_blanks,
 )
-from tests.gateway.stomp.wire.reading import Plain, read
+from tests.gateway.stomp.wire.reading import Plain, read, rule
 
 #: Streams are cheap and their corners are many; and a busy machine is no defect of the code.
 MANY = settings(
@@ -465,7 +465,7 @@ def test_a_frame_is_accepted_exactly_if_it_is_within_each_limit(
 def test_no_more_waits_than_a_frame_may_have(
     limits: Limits, octets: bytes, version: Version
 ) -> None:
-    parser = FrameParser(limits, version)
+    parser = FrameParser(limits, version, rule)
     for at in range(len(octets)):
         parser.receive(octets[at : at + 1])
         try:
@@ -494,9 +494,9 @@ def test_rules_changed_between_frames_hold_for_what_is_not_yet_read(
     # The same changes at the same frames, once with the octets whole and once in pieces.
     results = []
     for pieces in ([octets], cut(octets, sizes)):
-        parser = FrameParser(Limits(), Version.V1_2)
+        parser = FrameParser(Limits(), Version.V1_2, rule)
         found: list[str] = []
-        waiting = sorted(changes, key=lambda change: change[0])
+        waiting = sorted(changes, key=lambda each: each[0])
         try:
             for piece in pieces:
                 parser.receive(piece)
@@ -505,11 +505,11 @@ def test_rules_changed_between_frames_hold_for_what_is_not_yet_read(
                         f"{frame.head.command} {list(frame.head.headers.items())} {frame.body!r}"
                     )
                     while waiting and waiting[0][0] <= len(found):
-                        rule = waiting.pop(0)[1]
-                        if isinstance(rule, Version):
-                            parser.change_rules(rule)
+                        change = waiting.pop(0)[1]
+                        if isinstance(change, Version):
+                            parser.change_rules(change)
                         else:
-                            parser.change_rules(limits=rule)
+                            parser.change_rules(limits=change)
         except ProtocolError as error:
             found.append(error.message)
         results.append(found)

@@ -103,7 +103,7 @@ class Gateway:
         self.clock: Any = MemoryReactorClock()  # type: ignore[no-untyped-call]
         self.clock.rightNow = self._now
         self.store = RecordingStore(self.disk, tree.interface(), lambda: self.turn)
-        turn = tree.find("Turn", below="gateway")(self.clock)
+        turn = tree.find("Turn")(self.clock)
         memory = tree.find("Memory", below="gateway/broker")
         window = self._options.get("window")
         self.broker = tree.find("open_broker", below="gateway/broker")(

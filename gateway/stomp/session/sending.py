@@ -17,11 +17,18 @@ from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
-from gateway.stomp.conversion import Resolve, SendPlan, check_text, plan_send, restore
+from gateway.stomp.send_plan import (
+    Resolve,
+    SendPlan,
+    all_headers_of,
+    check_text,
+    plan_send,
+    restore,
+)
 from gateway.stomp.session.receipts import Fail, Receipts, forget, nothing
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
-from gateway.stomp.wire import Frame, Head
+from gateway.stomp.wire import Frame, Head, ShapedHead
 
 #: What a held frame counts for besides its body, and what each of its headers does besides its
 #: text.
@@ -77,28 +84,33 @@ class Sending:
         :raises CommandRefused: the frame cannot be understood.
         :raises MessagingError: a temporary destination cannot be made.
         """
-        base = head.base or head
-        plan = base.plan
+        shaped = head if isinstance(head, ShapedHead) else None
+        plan = None if shaped is None else shaped.shape.plan
         if not isinstance(plan, SendPlan):
-            plan = plan_send(base, self._resolve, self._connection.administers)
-            if base.repeats and not plan.personal:
-                base.plan = plan
+            known = head if shaped is None else shaped.shape.repeated_head()
+            plan = plan_send(known, self._resolve, self._connection.administers)
+            if shaped is not None and not plan.personal:
+                shaped.shape.plan = plan
         if plan.text:
             check_text(body)
+        transaction = receipt = None
+        if shaped is None or not shaped.shape.is_bare:
+            transaction = head.headers.get("transaction")
+            receipt = head.headers.get("receipt")
         target = self.session
-        if plan.transaction is not None:
-            self._transaction.require(plan.transaction, "SEND")
+        if transaction is not None:
+            self._transaction.require(transaction, "SEND")
             self._transaction.touched = True
             target = self._transaction.session
         if target is not self._target and not self._retarget(target):
             return False
         expires = plan.expires or (now_ms + plan.ttl if plan.ttl else 0)
-        messages = [self._message(plan, plan.headers, body, expires)]
+        messages = [
+            self._message(plan, headers, body, expires) for headers in all_headers_of(head, plan)
+        ]
         start = len(self.pending)
         if plan.copies:
-            messages += [self._message(plan, headers, body, expires) for headers in plan.copies]
             self._together.append((start, start + len(messages)))
-        receipt = head.headers.get("receipt")
         if receipt is not None:
             self._asked.append((start, receipt))
         self.pending += messages

@@ -15,16 +15,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.message import Message
+from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Provider
 from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
-from gateway.stomp.conversion import MessageEncoder, SendPlan, check_text
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
 from gateway.stomp.error_frames import describe, error_frame
+from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.send_plan import SendPlan, check_text, headers_of
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts, forget, nothing
@@ -35,7 +36,7 @@ from gateway.stomp.session.subscriptions import Subscriptions
 from gateway.stomp.session.transactions import Transaction
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions
-from gateway.stomp.wire import Frame, Head, Version
+from gateway.stomp.wire import Frame, Head, ShapedHead, Version
 
 _OPEN: Final = frozenset((State.CONNECTED, State.IN_TRANSACTION))
 #: What the log is told of at FINE; never what there is one of for each message.
@@ -134,18 +135,18 @@ class Session:
             settlement = self._settlement
             for frame in frames:
                 head, body = frame
-                plan = head.plan
-                if (
-                    plan is not None
-                    and sending.direct
-                    and not sending.blocked
-                    and type(plan) is SendPlan
-                    and plan.plain
-                ):
-                    if plan.text and not body.isascii():
-                        check_text(body)
-                    sending.pending.append(Message(plan.headers, body))
-                elif sending.blocked:
+                if isinstance(head, ShapedHead) and sending.direct and not sending.blocked:
+                    shape = head.shape
+                    plan = shape.plan
+                    if shape.is_bare and isinstance(plan, SendPlan) and plan.plain:
+                        if plan.text and not body.isascii():
+                            check_text(body)
+                        headers = head.made
+                        if not isinstance(headers, Headers):
+                            headers = head.made = headers_of(head, plan)
+                        sending.pending.append(Message(headers, body))
+                        continue
+                if sending.blocked:
                     self._hold(frame)
                     if self.state not in _OPEN:
                         return

@@ -19,8 +19,8 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer, ConsumerSpec
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.messaging.transformer import TransformFailed
-from gateway.stomp.conversion import MessageEncoder
 from gateway.stomp.counters import Counters
+from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.output import Output
 from gateway.stomp.session.receipts import Fail
 from gateway.stomp.wire import escape_header

@@ -23,10 +23,11 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, ConsumerSpec, Mode
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import client_headers
-from gateway.stomp.conversion import MessageEncoder, Resolve, UnsendableBody
 from gateway.stomp.counters import Counters
+from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.send_plan import Resolve
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription

@@ -29,6 +29,7 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.budget import State as MemoryState
 from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters
+from gateway.stomp.header_roles import varying
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
 from gateway.stomp.session.session import Session
@@ -117,7 +118,7 @@ class StompConnection(Protocol):
         self._turn: Final = shared.turn
         self._clock: Final = shared.clock
         self._counters: Final = shared.counters
-        self._parser: Final = FrameParser(shared.limits_before)
+        self._parser: Final = FrameParser(shared.limits_before, rule=varying)
         #: Frames on their way out.
         self.output: Final = Output(shared.turn, self._flushed, self._drained)
         #: Until the connection is gone.

@@ -26,6 +26,7 @@ from gateway.stomp.wire.serializer import (
     serialize,
     without_edge_blanks,
 )
+from gateway.stomp.wire.shapes import ShapedHead, Varying
 
 __all__ = [
     "BODY_COMMANDS",
@@ -36,7 +37,9 @@ __all__ = [
     "Head",
     "Limits",
     "ProtocolError",
+    "ShapedHead",
     "UndefinedEscape",
+    "Varying",
     "Version",
     "bare_name",
     "escape_header",

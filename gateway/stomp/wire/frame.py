@@ -2,9 +2,8 @@
 
 STOMP 1.2, "STOMP Frames".
 
-A frame is a :class:`Head` (command and headers) and a body. Producers repeat their header blocks,
-so the parser gives the *same* head object again for the same octets; the interpreter of heads may
-keep what it made of one in ``Head.plan``.
+A frame is a :class:`Head` (command and headers) and a body. Heads of producers that repeat
+themselves have more to them, see :mod:`gateway.stomp.wire.shapes`.
 """
 
 from __future__ import annotations
@@ -33,22 +32,19 @@ class Head:
     :param content_length: the ``content-length`` header as a number, or -1 when absent.
     """
 
-    __slots__ = ("base", "command", "content_length", "headers", "plan", "repeats")
+    __slots__ = ("_headers", "command", "content_length")
 
-    def __init__(
-        self, command: str, headers: dict[str, str], content_length: int = -1, repeats: bool = False
-    ) -> None:
+    def __init__(self, command: str, headers: dict[str, str], content_length: int = -1) -> None:
         self.command = command
-        self.headers = headers
+        self._headers: dict[str, str] | None = headers
         self.content_length = content_length
-        #: The parser keeps this head and will give it again, so that a plan made from it is worth
-        #: keeping.
-        self.repeats = repeats
-        #: The same head without its ``receipt``, where the parser has read it apart: receipts
-        #: differ from frame to frame, the rest may come again.
-        self.base: Head | None = None
-        #: Whatever the interpreter of this head wants to find again the next time it sees it.
-        self.plan: object | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """As given."""
+        headers = self._headers
+        assert headers is not None, "whose headers are not read yet reads them itself"
+        return headers
 
     def __repr__(self) -> str:
         shown = {

@@ -1,7 +1,6 @@
 """One whole header block to a :class:`Head`.
 
-UTF-8, command, lines, escapes, repeats, ``content-length``; and the heads of blocks that come
-again. Knows nothing of buffers and of limits.
+UTF-8, command, lines, escapes, repeats, ``content-length``. Knows nothing of buffers and of limits.
 
 There are two readers. :func:`read_head` takes every block and says what is wrong with a bad one.
 :func:`read_plain_head` takes the blocks that nearly all clients send, several times faster, and
@@ -17,18 +16,6 @@ from gateway.stomp.wire.errors import ProtocolError, shown
 from gateway.stomp.wire.frame import Head, Version
 from gateway.stomp.wire.grammar import COMMANDS, CONNECTING_COMMANDS, PADDING
 from gateway.stomp.wire.serializer import ESCAPES
-
-#: Heads that one parser keeps, and the octets of the largest block kept: 64 KiB of blocks a
-#: connection at most.
-MOST_HEADS: Final = 64
-MOST_OCTETS: Final = 1024
-
-# Blocks seen once that are known by their hashes.
-_SEEN: Final = 256
-# How often there may be no room before all is forgotten. A producer with a few more blocks than
-# there is room for goes on using those that are kept, where throwing out the oldest would keep none
-# of them long enough to be used; one that has changed its ways is learnt in the end.
-_REFUSED: Final = 4096
 
 # 10 ** 18 octets are above any limit, and int() of 18 digits costs nothing.
 _MOST_DIGITS: Final = 18
@@ -116,32 +103,6 @@ def read_plain_head(block: bytes, version: Version, most: int) -> Head | None:
     if len(digits) > _MOST_DIGITS or not digits.isdigit() or not digits.isascii():
         return None
     return Head(command, headers, int(digits))
-
-
-def with_receipt(base: Head, receipt: bytes, before: int, version: Version) -> Head | None:
-    """Return the head of a plain block with its ``receipt`` added again.
-
-    The block had the line of its ``receipt`` taken out. None if it must be read as a whole.
-
-    :param base: what the rest of the block says.
-    :param receipt: the value as it came.
-    :param before: how many headers come before it.
-    """
-    headers = base.headers
-    if not receipt.isascii() or 13 in receipt or "receipt" in headers:
-        return None
-    if (32 in receipt or 9 in receipt) if version is _V1_0 else 92 in receipt:
-        return None
-    value = receipt.decode("ascii")
-    if before < len(headers):
-        pairs = list(headers.items())
-        pairs.insert(before, ("receipt", value))
-        headers = dict(pairs)
-    else:
-        headers = {**headers, "receipt": value}
-    head = Head(base.command, headers, base.content_length)
-    head.base = base
-    return head
 
 
 def content_length(headers: dict[str, str]) -> int:
@@ -243,59 +204,3 @@ def _forbids_trimming(lines: list[str]) -> bool:
         if name == wanted:
             return "1.1" in value or "1.2" in value
     return False
-
-
-class RepeatedHeads:
-    """The heads that one parser gives again.
-
-    Producers repeat their header blocks octet by octet, so a head once read can be given again
-    without reading, with all that its user made of it (``Head.plan``). Only what is likely to come
-    again is kept: SEND, at the second sight of a block, small, and without ``receipt`` and
-    ``transaction``, which change from frame to frame. The fast reader takes the ``receipt`` out of
-    a block first. A block with CR is not kept either: the fast reader finds the end of a block by
-    its two LF, and relies on it that a block kept has no blank line of CR LF inside.
-    """
-
-    __slots__ = ("_refused", "_seen", "heads")
-
-    def __init__(self) -> None:
-        #: By their blocks, blank line included. To be read, not changed.
-        self.heads: dict[bytes, Head] = {}
-        self._seen: set[int] = set()
-        self._refused = 0
-
-    def sight(self, block: bytes, head: Head) -> None:
-        """Keep `head` for a block that came, if it is worth it, and mark it.
-
-        A whole frame with this block, which is not kept, has come.
-
-        :param block: header block with its blank line, read without fault and within the limits.
-        """
-        headers = head.headers
-        if (
-            head.command != "SEND"
-            or len(block) > MOST_OCTETS
-            or "receipt" in headers
-            or "transaction" in headers
-        ):
-            return
-        mark = hash(block)
-        seen = self._seen
-        if mark not in seen:
-            if len(seen) >= _SEEN:
-                seen.clear()
-            seen.add(mark)
-        elif 13 not in block:
-            if len(self.heads) >= MOST_HEADS:
-                self._refused += 1
-                if self._refused < _REFUSED:
-                    return
-                self.forget()
-            head.repeats = True
-            self.heads[block] = head
-
-    def forget(self) -> None:
-        """Keep nothing: by other rules the same bytes are other heads."""
-        self.heads.clear()
-        self._seen.clear()
-        self._refused = 0

@@ -2,9 +2,9 @@
 
 Owns the bytes that wait, and the fast way through those that wait for nothing.
 
-Header blocks are read, and heads that come again are kept, by :mod:`gateway.stomp.wire.head`; a
-frame that comes in parts is read by :mod:`gateway.stomp.wire.partial`. This module knows no sockets
-and no sessions.
+Header blocks are read by :mod:`gateway.stomp.wire.head`, and those of producers that repeat
+themselves are recognised by :mod:`gateway.stomp.wire.shapes`; a frame that comes in parts is read by
+:mod:`gateway.stomp.wire.partial`. This module knows no sockets and no sessions.
 
 Theory of operation
 -------------------
@@ -17,9 +17,9 @@ Two readers work on them. ``_run`` takes whole and plain frames in a tight loop 
 first thing it does not know. ``_finish`` then takes one frame with full care, and is the only one
 that raises. What ``_run`` takes, ``_finish`` would take alike; that is tested.
 
-``_run`` need not check a header block that is kept as repeated: it has been read without fault,
-within the limits, and by the same rules; it has no NUL, no CR, and so no blank line but its last
-two LF. Octets that begin with it can only be the same head again.
+``_run`` need not read a block that has a shape: the shape finds whole blocks only, whose values have
+no NUL, no CR and no LF, and a block of the same names has been read without fault and within the
+limits on lines. Nor need it look at a block that came last, octet by octet.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from gateway.stomp.wire.grammar import (
     LONGEST_COMMAND,
     Limits,
 )
-from gateway.stomp.wire.head import RepeatedHeads, read_plain_head, with_receipt
+from gateway.stomp.wire.head import read_plain_head
 from gateway.stomp.wire.partial import PartialFrame
+from gateway.stomp.wire.shapes import Rule, ShapedHead, Shapes
 
 # ACK and NACK with nothing but an id of at most this many octets are read without looking for
 # headers.
@@ -60,6 +61,7 @@ class FrameParser:
     :param limits: what a frame may have.
     :param version: by whose rules headers are read; 1.0 until CONNECT or CONNECTED has settled it.
         Both may change, see `change_rules`.
+    :param rule: which headers of SEND may vary within a shape. Without it heads have no shapes.
     """
 
     __slots__ = (
@@ -76,12 +78,14 @@ class FrameParser:
         "_plain_block",
         "_plain_frame",
         "_queued",
-        "_repeated",
+        "_shapes",
         "_starved",
         "_version",
     )
 
-    def __init__(self, limits: Limits, version: Version = Version.V1_0) -> None:
+    def __init__(
+        self, limits: Limits, version: Version = Version.V1_0, rule: Rule | None = None
+    ) -> None:
         self._version = version
         self._limits = limits
         self._data = b""
@@ -94,11 +98,11 @@ class FrameParser:
         # All that has been received has been looked at, and is not a whole frame.
         self._starved = True
         self._error: ProtocolError | None = None
-        self._repeated = RepeatedHeads()
-        self._partial = PartialFrame(limits, version, self._repeated)
-        # The repeated head that came last, tried first.
+        self._shapes: Shapes | None = None if rule is None else Shapes(rule)
+        self._partial = PartialFrame(limits, version, self._shapes)
+        # The head that came twice in succession, tried first.
         self._last_block = b""
-        self._last_head: Head | None = None
+        self._last_head: ShapedHead | None = None
         self._plain_block = 0
         self._plain_frame = 0
         self.change_rules()
@@ -126,7 +130,8 @@ class FrameParser:
         self._partial.limits = limits
         self._partial.version = self._version
         self._partial.restart()
-        self._repeated.forget()
+        if self._shapes is not None:
+            self._shapes.forget()
         self._last_head = None
         self._starved = self._error is not None or self.buffered == 0
 
@@ -263,16 +268,16 @@ class FrameParser:
         find = data.find
         startswith = data.startswith
         append = found.append
-        heads = self._repeated.heads
+        shapes = self._shapes
         block = self._last_block
         last = self._last_head
         plain_block = self._plain_block
         plain_frame = self._plain_frame
         any_body = self._version is _V1_0
-        key = receipt = b""
-        before = 0
+        head: Head | None
         while room > 0:
-            fresh = False
+            key = b""
+            head = None
             if last is not None and startswith(block, at):
                 head = last
                 body_at = at + len(block)
@@ -303,48 +308,42 @@ class FrameParser:
                             at = stop + 3
                             room -= 1
                             continue
-                if self._blank < at:
-                    # Where there are only lines that end in CR LF it is not looked for again at
-                    # each frame.
-                    stop = find(b"\n\n", at)
-                    self._blank = stop if stop >= 0 else size
-                body_at = self._blank + 2
-                if body_at > size or body_at - at > plain_block or find(0, at, body_at) >= 0:
-                    # A NUL before the blank line: this frame ends earlier, in lines of CR LF, or is
-                    # none.
-                    break
-                key = data[at:body_at]
-                known = heads.get(key)
-                if known is not None:
-                    head = last = known
-                    block = key
-                else:
-                    receipt_at = key.find(b"\nreceipt:")
-                    if receipt_at >= 0:
-                        value_at, value_end = receipt_at + 9, key.find(b"\n", receipt_at + 9)
-                        receipt = key[value_at:value_end]
-                        before = key.count(b"\n", 0, receipt_at)
-                        key = key[:receipt_at] + key[value_end:]
-                        known = heads.get(key)
-                    if known is None:
-                        known = self._plain_head(key)
-                        if known is None:
-                            break
-                        fresh = True
-                    if receipt_at >= 0:
-                        limits = self._limits
-                        if (
-                            len(known.headers) >= limits.header_count
-                            or body_at - at + known.content_length >= limits.frame
-                        ):
-                            break
-                        if key.count(b"\n") != len(known.headers) + 2:
-                            # It has headers that are given twice.
-                            break
-                        known = with_receipt(known, receipt, before, self._version)
-                        if known is None:
-                            break
-                    head = known
+                if first == 83 and shapes is not None:
+                    shape = shapes.recent
+                    if shape is not None:
+                        found_block = shape.match(data, at)
+                        if found_block is None:
+                            found_block = shapes.find(data, at)
+                            shape = shapes.recent
+                            assert shape is not None
+                        if found_block is not None:
+                            body_at = found_block.end()
+                            if body_at - at > plain_block:
+                                break
+                            shaped = shape.head(found_block, body_at - at)
+                            if shaped is None or (
+                                shaped.content_length > plain_frame - body_at + at
+                            ):
+                                break
+                            if shaped.is_repeated:
+                                last = shaped
+                                block = data[at:body_at]
+                            head = shaped
+                if head is None:
+                    if self._blank < at:
+                        # Where there are only lines that end in CR LF it is not looked for again at
+                        # each frame.
+                        stop = find(b"\n\n", at)
+                        self._blank = stop if stop >= 0 else size
+                    body_at = self._blank + 2
+                    if body_at > size or body_at - at > plain_block or find(0, at, body_at) >= 0:
+                        # A NUL before the blank line: this frame ends earlier, in lines of CR LF,
+                        # or is none.
+                        break
+                    key = data[at:body_at]
+                    head = self._plain_head(key)
+                    if head is None:
+                        break
             length = head.content_length
             if length >= 0:
                 stop = body_at + length
@@ -356,8 +355,8 @@ class FrameParser:
                     break
                 if stop != body_at and not any_body and head.command not in BODY_COMMANDS:
                     break
-            if fresh:
-                self._repeated.sight(key, head.base or head)
+            if key and shapes is not None:
+                shapes.sight(key, head, self._version)
             append(_new_frame(Frame, (head, data[body_at:stop])))
             at = stop + 1
             room -= 1
@@ -365,6 +364,8 @@ class FrameParser:
                 break
         self._last_block = block
         self._last_head = last
+        if shapes is not None:
+            shapes.release()
         if at != start:
             self._at = at
             self._partial.restart()
@@ -429,7 +430,8 @@ class FrameParser:
         self._queued = 0
         self._starved = True
         self._partial.restart()
-        self._repeated.forget()
+        if self._shapes is not None:
+            self._shapes.forget()
         self._last_head = None
 
 

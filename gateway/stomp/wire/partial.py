@@ -14,7 +14,8 @@ from typing import Final
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import BODY_COMMANDS, PADDING, Limits
-from gateway.stomp.wire.head import RepeatedHeads, read_head, receipt_of
+from gateway.stomp.wire.head import read_head, receipt_of
+from gateway.stomp.wire.shapes import Shapes
 
 _V1_0: Final = Version.V1_0
 _PADDING: Final = PADDING.encode()
@@ -27,7 +28,7 @@ class PartialFrame:
 
     :param limits: what a frame may have.
     :param version: by whose rules it is read.
-    :param repeated: where heads are kept that come again.
+    :param shapes: told of each block, if its heads may have shapes.
     """
 
     __slots__ = (
@@ -36,17 +37,17 @@ class PartialFrame:
         "_line_at",
         "_lines",
         "_names",
-        "_repeated",
         "_scanned",
+        "_shapes",
         "body_at",
         "limits",
         "version",
     )
 
-    def __init__(self, limits: Limits, version: Version, repeated: RepeatedHeads) -> None:
+    def __init__(self, limits: Limits, version: Version, shapes: Shapes | None) -> None:
         self.limits = limits
         self.version = version
-        self._repeated = repeated
+        self._shapes = shapes
         # How far has been searched for what is searched for just now.
         self._scanned = 0
         # The line being read: where it begins, and how many came before it, of which the first is
@@ -107,8 +108,8 @@ class PartialFrame:
         """
         head = self._head
         assert head is not None
-        if not head.repeats:
-            self._repeated.sight(self._block, head)
+        if self._shapes is not None:
+            self._shapes.sight(self._block, head, self.version)
         self.restart()
         return Frame(head, body)
 
@@ -202,9 +203,6 @@ class PartialFrame:
 
         Raises for what is wrong in it, and for a body announced that may not be.
         """
-        known = self._repeated.heads.get(block)
-        if known is not None:
-            return known
         head = read_head(block, self.version)
         length = head.content_length
         if length > 0:

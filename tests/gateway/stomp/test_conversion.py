@@ -16,8 +16,9 @@ from gateway.messaging.message import BodyType
 from gateway.messaging.redelivery import RedeliveryChanges
 from gateway.messaging.transformer import MessageTransformer
 from gateway.stomp import brokers, client_headers
-from gateway.stomp.conversion import _OWN, UnsendableBody
 from gateway.stomp.error_frames import describe, error_frame
+from gateway.stomp.header_roles import _OWN
+from gateway.stomp.message_encoder import UnsendableBody
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.settings import SETTINGS, StompOptions
 from gateway.stomp.wire import FrameParser, Limits, Version, bare_name, without_edge_blanks

@@ -17,7 +17,7 @@ from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.values import Byte, Float, Int, Value, encode_map
 from gateway.reactor.turn import Turn
 from gateway.stomp.brokers import ACTIVEMQ, BROKERS, GATEWAY
-from gateway.stomp.conversion import MessageEncoder
+from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.wire import Frame, FrameParser, Head, Limits, Version
 from pipeline.datasource.errors import BrokerError
 from pipeline.datasource.options import Options

@@ -1,0 +1,255 @@
+"""SEND frames to messages (Open MQ's Table 12-11, STOMP JMS bindings).
+
+Owns what the values of headers mean to JMS. What a producer repeats is worked out once for all its
+messages, in a :class:`SendPlan` for each shape of header blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gateway.messaging.destination import Destination
+from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode
+from gateway.messaging.message import (
+    DEFAULT_PRIORITY,
+    BodyType,
+    Headers,
+    Message,
+    VariedHeaders,
+)
+from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.values import Value
+from gateway.stomp import client_headers, destinations
+from gateway.stomp.header_roles import (
+    BOOLEAN,
+    EXPIRY,
+    EXTRA,
+    PROPERTY,
+    REFUSED,
+    TRUSTED,
+    role_of,
+)
+from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.wire import Head, ShapedHead
+
+#: From the text of a header and the header's name to the destination it means; raises
+#: CommandRefused.
+Resolve = Callable[[str, str], Destination]
+
+
+class SendPlan:
+    """What SEND frames of one shape have in common, or what a single one says.
+
+    Transactions and receipts are not in it.
+
+    :ivar expires: JMSExpiration where the client gave a point in time, else 0.
+    :ivar ttl: milliseconds to live where it gave a duration, else 0.
+    :ivar text: the body must be UTF-8.
+    :ivar expiring: there is a header about the time to live, even if it says that it is unlimited.
+    :ivar envelope: the body claims to be a message in an envelope.
+    :ivar copies: the headers for the other destinations, where SEND names several.
+    :ivar personal: what it is depends on who sends it, so it holds for one frame only.
+    :ivar plain: one destination, and neither expiry nor envelope: nothing to do but to make the
+        message and send it.
+    """
+
+    __slots__ = (
+        "copies",
+        "envelope",
+        "expires",
+        "expiring",
+        "headers",
+        "personal",
+        "plain",
+        "text",
+        "ttl",
+    )
+
+    def __init__(
+        self,
+        headers: Headers,
+        copies: tuple[Headers, ...],
+        expires: int,
+        ttl: int,
+        expiring: bool,
+        envelope: bool,
+        personal: bool,
+    ) -> None:
+        self.headers: Final = headers
+        self.copies: Final = copies
+        self.expires: Final = expires
+        self.ttl: Final = ttl
+        self.expiring: Final = expiring
+        self.envelope: Final = envelope
+        self.personal: Final = personal
+        self.text: Final = headers.body_type is BodyType.TEXT
+        self.plain: Final = not copies and not expires and not ttl and not envelope
+
+
+def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
+    """Work out what a SEND's headers mean.
+
+    :param resolve: finds destinations, making a temporary one that the client names for the first
+        time.
+    :param administers: an administrator sends it, as a link from another gateway may: its ``JMS_``
+        properties are kept.
+    :raises CommandRefused: a header is missing or cannot be understood.
+    """
+    given = head.headers
+    destination = given.get("destination")
+    if destination is None:
+        raise CommandRefused("SEND without destination")
+    properties: dict[str, Value] = {}
+    extras: list[tuple[str, str]] = []
+    expiring = personal = False
+    octets = 0
+    for name, value in given.items():
+        role = role_of(name)
+        if name != "receipt":
+            octets += len(name) + len(value)
+        if role == PROPERTY:
+            properties[name] = value
+        elif role == EXTRA:
+            extras.append((name, value))
+        elif role == BOOLEAN:
+            properties[name] = client_headers.boolean(value)
+        elif role == EXPIRY:
+            expiring = True
+        elif role == TRUSTED:
+            personal = True
+            if administers:
+                properties[name] = value
+        elif role == REFUSED:
+            raise CommandRefused(
+                f"{name.strip()} on SEND: delivery at a later time is not supported, and the message was not sent"
+            )
+    expires, ttl = client_headers.expiry(given) if expiring else (0, 0)
+    persistent = given.get("persistent")
+    reply_to = given.get("reply-to")
+    priority = given.get("priority")
+    texts: list[str] = []
+    if "," in destination:
+        texts = destinations.split(destination)
+        destination = texts[0]
+    headers = Headers(
+        resolve(destination, "destination"),
+        body_type=BodyType.TEXT if head.content_length < 0 else BodyType.BYTES,
+        persistent=persistent is None or client_headers.boolean(persistent),
+        priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
+        reply_to=None if reply_to is None else resolve(reply_to, "reply-to"),
+        correlation_id=given.get("correlation-id"),
+        type=given.get("type"),
+        properties=properties,
+        extras=tuple(extras),
+        octets=octets,
+    )
+    content_type = given.get("content-type")
+    # Nearly every other one is shorter, and this is done for each message of a producer whose
+    # headers vary.
+    envelope = (
+        content_type is not None
+        and len(content_type) >= _SHORTEST_ENVELOPE
+        and _is_envelope(content_type)
+    )
+    copies = _copies(headers, texts, resolve) if len(texts) > 1 else ()
+    return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal)
+
+
+def headers_of(head: ShapedHead, plan: SendPlan) -> Headers:
+    """Return the headers of a message whose SEND has the plan's shape."""
+    octets = head.octets
+    if not head.shape.is_bare:
+        receipt = head.headers.get("receipt")
+        if receipt is not None:
+            octets -= len("receipt") + len(receipt)
+    return VariedHeaders(plan.headers, head.lines, head.shape.count, octets)
+
+
+def all_headers_of(head: Head, plan: SendPlan) -> list[Headers]:
+    """Return a message's headers, for each destination that its SEND names."""
+    if not isinstance(head, ShapedHead):
+        return [plan.headers, *plan.copies]
+    lines, count = head.lines, head.shape.count
+    octets = len(lines) - 2 * count
+    return [
+        headers_of(head, plan),
+        *[VariedHeaders(copy, lines, count, copy.octets + octets) for copy in plan.copies],
+    ]
+
+
+def _copies(headers: Headers, texts: list[str], resolve: Resolve) -> tuple[Headers, ...]:
+    """The headers of a message for its other destinations, each of them once."""
+    others = dict.fromkeys([resolve(text, "destination") for text in texts[1:]])
+    return tuple(
+        [headers.replace(destination=other) for other in others if other != headers.destination]
+    )
+
+
+_SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
+
+
+def _is_envelope(content_type: str) -> bool:
+    """Return whether this is the media type of envelopes.
+
+    Case and parameters do not matter (RFC 9110, section 8.3.1).
+    """
+    return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
+
+
+def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
+    """Return the message in an envelope, for a destination of its SEND.
+
+    Identity, times, headers, properties and body are as they were.
+
+    Only its duplicate id is gone: there it may have come before it died, and who sends it again
+    means it. That of the SEND takes its place.
+
+    :param headers: those of the plan for that destination.
+    :param expires: JMSExpiration by the SEND; used only where that says anything about it.
+    :raises CommandRefused: the body is no envelope, or a damaged one.
+    """
+    try:
+        message = decode(body)
+    except EnvelopeError as error:
+        raise CommandRefused(
+            f"the body is to be restored, as content-type is {CONTENT_TYPE}, and cannot be: {error}"
+        ) from None
+    properties = {
+        name: value for name, value in message.headers.properties.items() if name != DUPLICATE_ID
+    }
+    if DUPLICATE_ID in plan.headers.properties:
+        properties[DUPLICATE_ID] = plan.headers.properties[DUPLICATE_ID]
+    restored = Message(
+        message.headers.replace(destination=headers.destination, properties=properties),
+        message.body,
+        expires=expires if plan.expiring else message.expires,
+        timestamp=message.timestamp,
+        message_id=message.message_id,
+    )
+    restored.user = message.user
+    return restored
+
+
+def _priority(text: str) -> int:
+    text = text.strip()
+    if len(text) != 1 or text not in "0123456789":
+        raise CommandRefused(f"priority '{text[:40]}' is none: expected 0 to 9")
+    return int(text)
+
+
+def check_text(body: bytes) -> None:
+    """Check that a body without ``content-length`` is UTF-8.
+
+    It becomes a TextMessage.
+
+    :raises CommandRefused: it is not.
+    """
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError as wrong:
+        raise CommandRefused(
+            f"the body is not UTF-8 at octet {wrong.start}: give content-length to send octets as they are"
+        ) from None
