@@ -6,7 +6,7 @@
 #   make test-full  the same with long samples
 #   make lint       ruff, mypy and plain English only
 #   make twin       the gateway of another tree beside this one: make twin OLD=../before
-#   make bench      measure
+#   make bench      measure, README's rows first; only those: make bench BENCH=--readme
 #   make bench-pairs    what a change costs: make bench-pairs OLD=../before/build/compiled NEW=build/compiled
 #   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run uses them from then on, bench always
 #   make docs       the documentation, in docs/_build/html
@@ -83,7 +83,7 @@ twin: $(VENV)/.installed-for-tests
 
 bench: $(VENV)/.installed-for-tests $(if $(STOMP_GATEWAY_PURE),,$(COMPILED)/.built)
 	@tests/install-packages activemq rabbitmq-server
-	$(BIN)/python -m benchmarks $$([ -z '$(STOMP_GATEWAY_PURE)' ] && [ -e $(COMPILED)/.built ] && echo --gateway-path $(COMPILED))
+	$(BIN)/python -m benchmarks $(BENCH) $$([ -z '$(STOMP_GATEWAY_PURE)' ] && [ -e $(COMPILED)/.built ] && echo --gateway-path $(COMPILED))
 
 bench-pairs: $(VENV)/.installed-for-tests
 	$(BIN)/python -m benchmarks.pairs $(OLD) $(NEW) $(PAIRS)

@@ -24,7 +24,10 @@ from benchmarks.wire import Confirm
 
 #: What is measured: two loads by their rate, and request and reply by the time that 99 of 100 take
 #: at most.
-LOADS = (Load(), Load(body=1024, persistent=True, confirm=Confirm.EACH_100, ack="client"))
+LOADS = (
+    Load(varying=True),
+    Load(body=1024, persistent=True, confirm=Confirm.EACH_100, ack="client", varying=True),
+)
 CLIENTS = 10
 
 # Messages that go round; more than a link takes ahead.

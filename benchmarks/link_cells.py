@@ -125,13 +125,13 @@ BESIDE = Cell(
     Beside(),
     (
         Row(
-            "STOMP clients beside a pump, of their rate without: queue, 100 B, non-persistent, auto",
+            "STOMP clients beside a pump, of their rate without: queue, 100 B, non-persistent, auto, varying headers",
             "%",
             True,
             (NoneLost(), Reaches(80, "%")),
         ),
         Row(
-            "the same: queue, 1 KiB, persistent, a receipt each 100, ack client",
+            "the same: queue, 1 KiB, persistent, a receipt each 100, ack client, varying headers",
             "%",
             True,
             (NoneLost(), Reaches(80, "%")),
