@@ -94,8 +94,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     installed.
     """
     folder = tmp_path_factory.mktemp("empty")
-    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
-    run(folder / "venv/bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    pip = (sys.executable, "-m", "pip", "--python", folder / "venv")
+    run(*pip, "install", "--quiet", wheel, cwd=folder)
     return folder / "venv" / "bin"
 
 
