@@ -34,23 +34,7 @@ TWISTD: Final = (
 class WallClock:
     """The wall clock of the processes that were started with its environment."""
 
-    def __init__(self, folder: Path) -> None:
-        library = folder / "shifted_clock.so"
-        subprocess.run(
-            [
-                "cc",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-shared",
-                "-fPIC",
-                "-o",
-                str(library),
-                str(SOURCE),
-                "-ldl",
-            ],
-            check=True,
-        )
+    def __init__(self, library: Path, folder: Path) -> None:
         self._shift = folder / "shift"
         self._shift.write_bytes(struct.pack("=q", 0))
         self.environment = dict(os.environ, LD_PRELOAD=str(library), SHIFTED_CLOCK=str(self._shift))
@@ -62,9 +46,17 @@ class WallClock:
             file.write(struct.pack("=q", shift + seconds))
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("library") / "shifted_clock.so"
+    options = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+    subprocess.run(["cc", *options, "-o", str(made), str(SOURCE), "-ldl"], check=True)
+    return made
+
+
 @pytest.fixture
-def clock(tmp_path: Path) -> WallClock:
-    return WallClock(tmp_path)
+def clock(library: Path, tmp_path: Path) -> WallClock:
+    return WallClock(library, tmp_path)
 
 
 @pytest.fixture
