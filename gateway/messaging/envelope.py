@@ -163,7 +163,7 @@ def encode_head(message: Message) -> bytes:
         64 bits, a message or user id above 65535 octets.
     """
     headers = message.headers
-    block = _block_of(headers if headers.lines else headers.repeated)
+    block = _block_of(headers)
     try:
         message_id = message.message_id.encode()
         user = message.user.encode()
@@ -181,10 +181,11 @@ def encode_row(message: Message) -> bytes:
     In version 2 where there are header lines.
     """
     headers = message.headers
-    lines = headers.lines
-    if not lines:
+    repeated = headers.repeated
+    if repeated is None:
         return encode_head(message)
-    block = _block_of(headers.repeated)
+    lines = headers.lines
+    block = _block_of(repeated)
     try:
         message_id = message.message_id.encode()
         user = message.user.encode()

@@ -93,14 +93,16 @@ class Headers:
     __slots__ = (
         "_correlation_id",
         "_extras",
-        "_memo",
         "_properties",
         "body_type",
         "destination",
+        "lines",
+        "memo",
         "null_text",
         "octets",
         "persistent",
         "priority",
+        "repeated",
         "reply_to",
         "type",
         "weight",
@@ -131,7 +133,12 @@ class Headers:
         self._properties: Mapping[str, Value] = {} if properties is None else properties
         self._extras = extras
         self.null_text = null_text and body_type is BodyType.TEXT
-        self._memo: dict[int, object] | None = None
+        #: What encoders remember of these, by their ``MEMO_`` number.
+        self.memo: dict[int, object] = {}
+        #: Those that other messages of the producer share, and the others, see
+        #: :class:`VariedHeaders`. None: there are no others.
+        self.repeated: Headers | None = None
+        self.lines = b""
         #: Roughly the octets that names and values take, for limits.
         self.octets = octets if octets >= 0 else self._count()
         #: Bytes that a message with these takes in memory beside its body. Each counts them,
@@ -156,24 +163,6 @@ class Headers:
     def extras(self) -> tuple[tuple[str, str], ...]:
         """Other headers."""
         return self._extras
-
-    @property
-    def repeated(self) -> Headers:
-        """Those that other messages of the producer share: all of them."""
-        return self
-
-    @property
-    def lines(self) -> bytes:
-        """The others, see :class:`VariedHeaders`: none."""
-        return b""
-
-    @property
-    def memo(self) -> dict[int, object]:
-        """What encoders remember of these, by their ``MEMO_`` number."""
-        memo = self._memo
-        if memo is None:
-            memo = self._memo = {}
-        return memo
 
     def _count(self) -> int:
         # An encoder says of a value that is not one of JMS's where it is; compiled, Mapping[str,
@@ -249,7 +238,7 @@ class VariedHeaders(Headers):
     :param octets: as for :class:`Headers`.
     """
 
-    __slots__ = ("_lines", "_repeated", "_unread")
+    __slots__ = ("_unread",)
 
     def __init__(self, repeated: Headers, lines: bytes, count: int, octets: int) -> None:
         self.destination = repeated.destination
@@ -262,11 +251,11 @@ class VariedHeaders(Headers):
         self._properties = repeated._properties
         self._extras = repeated._extras
         self.null_text = repeated.null_text
-        self._memo = None
+        self.memo = {}
         self.octets = octets
         self.weight = repeated.weight + 3 * (octets - repeated.octets) + EACH * count
-        self._repeated: Final = repeated
-        self._lines: Final = lines
+        self.repeated = repeated
+        self.lines = lines
         self._unread = True
 
     @property
@@ -290,20 +279,10 @@ class VariedHeaders(Headers):
             self._read()
         return self._extras
 
-    @property
-    def repeated(self) -> Headers:
-        """Those that other messages of the producer share."""
-        return self._repeated
-
-    @property
-    def lines(self) -> bytes:
-        """Those of this message."""
-        return self._lines
-
     def _read(self) -> None:
         properties = dict(self._properties)
         extras = list(self._extras)
-        for name, value in read_lines(self._lines):
+        for name, value in read_lines(self.lines):
             if name == CORRELATION_ID:
                 self._correlation_id = value
             elif is_property_name(name):

@@ -89,10 +89,12 @@ class MessageEncoder:
         """
         headers = message.headers
         lines = headers.lines
-        if self._passes(lines):
-            headers = headers.repeated
-        else:
-            lines = b""
+        repeated = headers.repeated
+        if repeated is not None:
+            if 92 not in lines or self._passes(lines):
+                headers = repeated
+            else:
+                lines = b""
         block = headers.memo.get(self._memo)
         if block is None:
             block = self._block(headers)
@@ -120,8 +122,8 @@ class MessageEncoder:
         )
 
     def _passes(self, lines: bytes) -> bool:
-        """Whether header lines of 1.2 are the same in this version."""
-        if 92 not in lines or self.version is Version.V1_2:
+        """Whether header lines of 1.2, with backslashes, are the same in this version."""
+        if self.version is Version.V1_2:
             return True
         return self.version is Version.V1_1 and b"\\r" not in lines
 

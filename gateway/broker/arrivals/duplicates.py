@@ -369,7 +369,7 @@ def _octets(id: str) -> bytes:
 
 
 def _id(headers: Headers) -> bytes | None:
-    value = headers.repeated.properties.get(DUPLICATE_ID)
+    value = (headers.repeated or headers).properties.get(DUPLICATE_ID)
     return _octets(value) if isinstance(value, str) else None
 
 

@@ -139,7 +139,7 @@ class Routing:
                 if headers is not checked:
                     checked = headers
                     # No duplicate id is among the lines of headers that vary.
-                    given = headers.repeated.properties
+                    given = (headers.repeated or headers).properties
                     if DUPLICATE_ID in given:
                         check_id(given[DUPLICATE_ID])
                         identified = True

@@ -133,8 +133,18 @@ class Session:
                 return
             sending = self._sending
             settlement = self._settlement
+            # What comes again, octet by octet, with what is to be done to it: nothing but to send.
+            again: Head | None = None
+            headers: object = None
+            checked = False
             for frame in frames:
                 head, body = frame
+                if head is again:
+                    if checked and not body.isascii():
+                        check_text(body)
+                    assert isinstance(headers, Headers)
+                    sending.pending.append(Message(headers, body))
+                    continue
                 if isinstance(head, ShapedHead) and sending.direct and not sending.blocked:
                     shape = head.shape
                     plan = shape.plan
@@ -145,7 +155,10 @@ class Session:
                         if not isinstance(headers, Headers):
                             headers = head.made = headers_of(head, plan)
                         sending.pending.append(Message(headers, body))
+                        again = head
+                        checked = plan.text
                         continue
+                again = None
                 if sending.blocked:
                     self._hold(frame)
                     if self.state not in _OPEN:
