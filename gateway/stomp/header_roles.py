@@ -118,6 +118,8 @@ def varying(name: str) -> Varying:
 
     Those pass that are not read on the way and that consumers see as they are.
     """
+    if name == "expires":
+        return Varying.OWN
     role = role_of(name)
     if role == NOTHING:
         if name == CORRELATION_ID:

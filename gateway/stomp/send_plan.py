@@ -156,24 +156,22 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal)
 
 
-def headers_of(head: ShapedHead, plan: SendPlan) -> Headers:
+def headers_of(head: ShapedHead, plan: SendPlan, receipt: str | None = None) -> Headers:
     """Return the headers of a message whose SEND has the plan's shape."""
     octets = head.octets
-    if not head.shape.is_bare:
-        receipt = head.headers.get("receipt")
-        if receipt is not None:
-            octets -= len("receipt") + len(receipt)
+    if receipt is not None:
+        octets -= len("receipt") + len(receipt)
     return VariedHeaders(plan.headers, head.lines, head.shape.count, octets)
 
 
-def all_headers_of(head: Head, plan: SendPlan) -> list[Headers]:
+def all_headers_of(head: Head, plan: SendPlan, receipt: str | None) -> list[Headers]:
     """Return a message's headers, for each destination that its SEND names."""
     if not isinstance(head, ShapedHead):
         return [plan.headers, *plan.copies]
     lines, count = head.lines, head.shape.count
     octets = len(lines) - 2 * count
     return [
-        headers_of(head, plan),
+        headers_of(head, plan, receipt),
         *[VariedHeaders(copy, lines, count, copy.octets + octets) for copy in plan.copies],
     ]
 
@@ -197,7 +195,7 @@ def _is_envelope(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
 
 
-def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
+def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int | None) -> Message:
     """Return the message in an envelope, for a destination of its SEND.
 
     Identity, times, headers, properties and body are as they were.
@@ -206,7 +204,7 @@ def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Mess
     means it. That of the SEND takes its place.
 
     :param headers: those of the plan for that destination.
-    :param expires: JMSExpiration by the SEND; used only where that says anything about it.
+    :param expires: JMSExpiration by the SEND; None where that says nothing about it.
     :raises CommandRefused: the body is no envelope, or a damaged one.
     """
     try:
@@ -223,7 +221,7 @@ def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Mess
     restored = Message(
         message.headers.replace(destination=headers.destination, properties=properties),
         message.body,
-        expires=expires if plan.expiring else message.expires,
+        expires=message.expires if expires is None else expires,
         timestamp=message.timestamp,
         message_id=message.message_id,
     )

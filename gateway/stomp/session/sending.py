@@ -17,6 +17,7 @@ from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
+from gateway.stomp.client_headers import expiry
 from gateway.stomp.send_plan import (
     Resolve,
     SendPlan,
@@ -93,10 +94,9 @@ class Sending:
                 shaped.shape.plan = plan
         if plan.text:
             check_text(body)
-        transaction = receipt = None
-        if shaped is None or not shaped.shape.is_bare:
-            transaction = head.headers.get("transaction")
-            receipt = head.headers.get("receipt")
+        own = head.headers if shaped is None else shaped.own_headers()
+        transaction = own.get("transaction")
+        receipt = own.get("receipt")
         target = self.session
         if transaction is not None:
             self._transaction.require(transaction, "SEND")
@@ -104,9 +104,14 @@ class Sending:
             target = self._transaction.session
         if target is not self._target and not self._retarget(target):
             return False
-        expires = plan.expires or (now_ms + plan.ttl if plan.ttl else 0)
+        expires, ttl, expiring = plan.expires, plan.ttl, plan.expiring
+        if shaped is not None and "expires" in own:
+            (expires, ttl), expiring = expiry(own), True
+        if ttl:
+            expires = now_ms + ttl
         messages = [
-            self._message(plan, headers, body, expires) for headers in all_headers_of(head, plan)
+            self._message(plan, headers, body, expires if expiring else None)
+            for headers in all_headers_of(head, plan, receipt)
         ]
         start = len(self.pending)
         if plan.copies:
@@ -116,11 +121,13 @@ class Sending:
         self.pending += messages
         return True
 
-    def _message(self, plan: SendPlan, headers: Headers, body: bytes, expires: int) -> Message:
+    def _message(
+        self, plan: SendPlan, headers: Headers, body: bytes, expires: int | None
+    ) -> Message:
         if plan.envelope and self._connection.administers:
             # What it was, and not what a transformer would make of it, which has had it before.
             return restore(plan, headers, body, expires)
-        message = Message(headers, body, expires=expires)
+        message = Message(headers, body, expires=expires or 0)
         return message if self._transforming is None else self._transforming.incoming(message)
 
     def _retarget(self, target: ProviderSession) -> bool:

@@ -50,6 +50,8 @@ class Varying(Enum):
     NEVER = "never"
     #: It is part of the message and goes out as it came.
     PASSED = "passed"
+    #: It is about this frame, and is read for each.
+    OWN = "own"
     #: It means nothing.
     IGNORED = "ignored"
 
@@ -57,7 +59,7 @@ class Varying(Enum):
 #: By the name of a header, whether its value may vary within a shape.
 Rule = Callable[[str], Varying]
 
-#: These are the frame's own business and may always vary.
+#: Of these it is plain; the rule is not asked.
 _OWN: Final = frozenset(("content-length", "receipt", "transaction"))
 
 #: Values that are passed on: how they come where they are narrow, and any others, by version. None
@@ -84,6 +86,7 @@ class Shape:
         "_groups",
         "_last",
         "_length",
+        "_own",
         "_remembers",
         "_version",
         "count",
@@ -107,8 +110,8 @@ class Shape:
         self.is_wide: Final = wide
         #: The lines of a block that are passed on.
         self.count = 0
-        #: It has neither ``receipt`` nor ``transaction``.
-        self.is_bare = True
+        # The groups that take the values of headers that each frame has for itself.
+        self._own: Final[dict[str, int]] = {}
         #: The headers that all its blocks have, with their values.
         self.repeated: Final[dict[str, str]] = {}
         #: Octets of a block that are neither names nor values.
@@ -118,7 +121,7 @@ class Shape:
         running = False
         ignores = False
         for name, text in headers.items():
-            varying = Varying.IGNORED if name in _OWN else rule(name)
+            varying = Varying.OWN if name in _OWN else rule(name)
             if running and varying is not Varying.PASSED:
                 pattern.append(b")")
                 running = False
@@ -140,11 +143,15 @@ class Shape:
                 pattern.append(label + b"(" + _LENGTH + b")\n")
             else:
                 ignores = True
-                if name in _OWN:
-                    self.is_bare = False
-                pattern.append(label + narrow + b"\n")
+                if varying is Varying.OWN:
+                    groups += 1
+                    self._own[name] = groups
+                pattern.append(label + b"(" * (varying is Varying.OWN) + narrow)
+                pattern.append(b")\n" if varying is Varying.OWN else b"\n")
         pattern.append(b")\n" if running else b"\n")
         self._groups: Final = tuple(runs)
+        #: No header is the frame's own, beside ``content-length``.
+        self.is_bare: Final = not self._own
         #: Finds one of its blocks at a place in octets: a match, or None.
         self.match: Final = re.compile(b"".join(pattern)).match
         # The head that came last; there is none where blocks differ that say the same.
@@ -185,6 +192,14 @@ class Shape:
     def repeated_head(self) -> Head:
         """Return a head with the headers that all its blocks have."""
         return Head("SEND", self.repeated, 0 if self._length else -1)
+
+    def own(self, found: re.Match[bytes]) -> dict[str, str]:
+        """Return the headers of a block that are the frame's own."""
+        return {name: found.group(group).decode("ascii") for name, group in self._own.items()}
+
+    def own_of(self, headers: dict[str, str]) -> dict[str, str]:
+        """Return those of all headers of a block that are the frame's own."""
+        return {name: headers[name] for name in self._own}
 
     def read(self, block: bytes) -> dict[str, str]:
         """Return all headers of a block that was found."""
@@ -248,6 +263,11 @@ class ShapedHead(Head):
             headers = self._headers = self.shape.read(self._block)
         return headers
 
+    def own_headers(self) -> dict[str, str]:
+        """Those that are the frame's own, such as ``receipt``."""
+        found = self._found
+        return self.shape.own_of(self.headers) if found is None else self.shape.own(found)
+
     def release(self) -> None:
         """Hold the block and not all that it was found in."""
         if self._found is not None:
@@ -308,7 +328,7 @@ class Shapes:
         wide = False
         for name, text in headers.items():
             says.append(name)
-            varying = Varying.IGNORED if name in _OWN else rule(name)
+            varying = Varying.OWN if name in _OWN else rule(name)
             if varying is Varying.NEVER:
                 says.append(text)
             if ":" in name or "\\" in name or not name.isprintable():

@@ -13,6 +13,9 @@ from tests.gateway.stomp.client import START, Client, Server
 
 NOW = START * 1000
 
+#: Frames of which the last are recognised by their shape.
+ENOUGH = 8
+
 
 def test_without_content_length_it_is_text_and_with_it_bytes(
     server: Server, client: Client
@@ -91,23 +94,24 @@ def test_a_repeated_text_head_still_has_its_bodies_checked(server: Server, clien
 
 
 def test_the_defaults_are_those_of_jms(server: Server) -> None:
-    server.connected().say("SEND\ndestination:/queue/a\n\n")
-    [sent] = server.provider.sent
-    assert sent.headers.persistent
-    assert (sent.headers.priority, sent.expires) == (4, 0)
+    server.connected().say(*["SEND\ndestination:/queue/a\n\n"] * ENOUGH)
+    for sent in server.provider.sent:
+        assert sent.headers.persistent
+        assert (sent.headers.priority, sent.expires) == (4, 0)
 
 
 def test_the_jms_bindings_are_bound(server: Server) -> None:
-    server.connected().say(
+    frame = (
         "SEND\ndestination:/queue/a\npersistent:False\npriority:9\ncorrelation-id:c\ntype:t\nreply-to:/topic/r\ncolour:red\n"
         "content-type:text/plain\nx-foo:bar\nNULL:n\n\n"
     )
-    [sent] = server.provider.sent
-    headers = sent.headers
-    assert (headers.persistent, headers.priority) == (False, 9)
-    assert (headers.correlation_id, headers.type, headers.reply_to) == ("c", "t", Topic("r"))
-    assert headers.properties == {"colour": "red"}
-    assert headers.extras == (("content-type", "text/plain"), ("x-foo", "bar"), ("NULL", "n"))
+    server.connected().say(*[frame] * ENOUGH)
+    for sent in server.provider.sent:
+        headers = sent.headers
+        assert (headers.persistent, headers.priority) == (False, 9)
+        assert (headers.correlation_id, headers.type, headers.reply_to) == ("c", "t", Topic("r"))
+        assert headers.properties == {"colour": "red"}
+        assert headers.extras == (("content-type", "text/plain"), ("x-foo", "bar"), ("NULL", "n"))
 
 
 @pytest.mark.parametrize(
@@ -124,8 +128,27 @@ def test_the_jms_bindings_are_bound(server: Server) -> None:
     ],
 )
 def test_expires_is_absolute_or_relative(headers: str, expires: int, server: Server) -> None:
-    server.connected().say(f"SEND\ndestination:/queue/a\n{headers}\n\n")
-    assert server.provider.sent[0].expires == expires
+    server.connected().say(*[f"SEND\ndestination:/queue/a\n{headers}\n\n"] * ENOUGH)
+    assert [message.expires for message in server.provider.sent] == [expires] * ENOUGH
+
+
+def test_each_frame_has_its_own_expiry_receipt_and_transaction(
+    server: Server, client: Client
+) -> None:
+    for number in range(ENOUGH):
+        client.say(
+            f"BEGIN\ntransaction:t{number}\n\n",
+            f"SEND\ndestination:/queue/a\nexpires:{NOW + number}\ncolour:{number}\ntransaction:t{number}\nreceipt:r{number}\n\n",
+            f"COMMIT\ntransaction:t{number}\n\n",
+        )
+    assert [
+        (message.expires - NOW, message.headers.properties) for message in server.provider.sent
+    ] == [(number, {"colour": str(number)}) for number in range(ENOUGH)]
+    assert [frame.head.headers["receipt-id"] for frame in client.heard()] == [
+        f"r{number}" for number in range(ENOUGH)
+    ]
+    refused = "SEND\ndestination:/queue/a\nexpires:soon\ncolour:9\ntransaction:t\nreceipt:r\n\n"
+    assert "'soon' is no number" in client.refusal("BEGIN\ntransaction:t\n\n", refused)
 
 
 def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head(
@@ -151,9 +174,12 @@ def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head(
     ],
 )
 def test_forged_headers_go_nowhere(name: str, server: Server) -> None:
-    server.connected().say(f"SEND\ndestination:/queue/a\n{name}:forged\n\n")
-    [sent] = server.provider.sent
-    assert (sent.headers.properties, sent.headers.extras, sent.message_id) == ({}, (), "ID-1")
+    server.connected().say(
+        *[f"SEND\ndestination:/queue/a\n{name}:forged-{number}\n\n" for number in range(ENOUGH)]
+    )
+    for number, sent in enumerate(server.provider.sent, 1):
+        assert not sent.headers.properties
+        assert (sent.headers.extras, sent.message_id) == ((), f"ID-{number}")
 
 
 def test_a_read_is_one_run_that_shares_its_headers(server: Server, client: Client) -> None:
