@@ -52,11 +52,21 @@ class World:
     :param indexed: whether it says which of a run it was.
     :param transacted: whether of a run of which it refuses one it takes none, and else those before
         it.
+    :param late: whether both brokers have one store, which makes an acknowledgement durable with
+        what is asked for next.
     """
 
     def __init__(
-        self, count: int, faults: Sequence[int], refused: set[int], indexed: bool, transacted: bool
+        self,
+        count: int,
+        faults: Sequence[int],
+        refused: set[int],
+        indexed: bool,
+        transacted: bool,
+        late: bool = False,
     ) -> None:
+        self.late = late
+        self._settling: Callable[[], object] | None = None
         self.waiting = list(range(count))
         self.arrived: list[int] = []
         self.dead: list[tuple[int, BridgeDeadReason]] = []
@@ -70,6 +80,17 @@ class World:
         """What goes wrong now: 0 for nothing, or 1 to ``kinds``."""
         return self._faults.pop(0) % (kinds + 1) if self._faults else 0
 
+    # the store
+
+    def later(self, settle: Callable[[], object]) -> None:
+        assert self._settling is None, "more than one batch could be doubled"
+        self._settling = settle
+
+    def sync(self) -> None:
+        settling, self._settling = self._settling, None
+        if settling is not None:
+            settling()
+
     # the target
 
     ready = True
@@ -79,6 +100,7 @@ class World:
             raise TargetLost(GONE, sent=False)
 
     async def send(self, messages: Sequence[Message]) -> None:
+        self.sync()
         numbers = [int(message.text) for message in messages]
         fault = self.fault(3)
         if fault == 1:
@@ -104,6 +126,7 @@ class World:
     # the dead message queue
 
     async def bury(self, dead: DeadMessage) -> None:
+        assert self._settling is None, "a batch could be doubled, and another be dead"
         fault = self.fault(2)
         if fault == 1:
             raise NotBuried(dead.message.message_id, [])
@@ -129,18 +152,27 @@ class Connected:
             raise self.failed
         given = self._world.waiting[self._given : self._given + self._size]
         if not given:
-            raise Empty
+            self._world.sync()
+            raise self.failed or Empty
         self._given += len(given)
         return [Received(number, message(number)) for number in given]
 
     def start(self) -> None: ...
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        self._world.sync()
 
     def interrupt(self) -> None:
-        raise AssertionError("nobody halts it here")
+        assert self.failed is not None, "nobody halts it here"
 
     def settle(self, batch: Sequence[Received]) -> Deferred[None]:
+        if not self._world.late:
+            return self._settled(batch)
+        settled: Deferred[None] = Deferred()
+        self._world.later(lambda: self._settled(batch).chainDeferred(settled))
+        return settled
+
+    def _settled(self, batch: Sequence[Received]) -> Deferred[None]:
         fault = self._world.fault(3)
         if fault == 1:
             # The connection is gone before it could be said.
@@ -185,7 +217,9 @@ def made(
 
     transfer = Transfer(link, Bridge("bridge"), "i", None, resolve, lambda: 0)
     target: Any = world
-    delivery = Acknowledge(clock, link, target, None, lambda cause, count: None, lambda: None)
+    delivery = Acknowledge(
+        clock, link, target, world.late, None, lambda cause, count: None, lambda: None
+    )
     return Pump(
         clock,
         "link",
@@ -235,12 +269,12 @@ WORLDS = st.tuples(
 )
 
 
-@given(WORLDS, st.booleans(), st.booleans())
+@given(WORLDS, st.booleans(), st.booleans(), st.booleans())
 def test_whatever_fails_all_arrive_in_order_and_duplicates_are_counted(
-    world: tuple[int, int, list[int], set[int]], indexed: bool, transacted: bool
+    world: tuple[int, int, list[int], set[int]], indexed: bool, transacted: bool, late: bool
 ) -> None:
     count, size, faults, refused = world
-    of = World(count, faults, refused, indexed, transacted)
+    of = World(count, faults, refused, indexed, transacted, late)
     counters = moved_through(of, QualityOfService.DUPLICATES_OK, size)
     assert of.waiting == []
     good = [number for number in range(count) if number not in refused]

@@ -66,7 +66,7 @@ class Instance:
                 ("batch", BATCH, DUPLICATES_OK),
                 ("once", BATCH, AT_MOST_ONCE),
             )
-            if (way, kind) not in (("within", "each"), ("within", "once"))
+            if (way, kind) != ("within", "once")
         ]
         picky = {
             "message-transformer-class": "picky:Picky",

@@ -10,12 +10,20 @@ or it may be lost but never arrives twice (``AT_MOST_ONCE``)::
 
 The first, with a duplicate id on each message and a target that drops what it has already, is also
 one of the ways to transfer once and only once.
+
+Where source and target have one store, the first does not wait for the acknowledgement before it
+takes the next batch. The store makes changes durable in the order in which they were asked for, so
+what the next batch sends is never there without the acknowledgement of this one. Hence a crash
+doubles the messages of one batch at most, as where it waits; and the two share a sync.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
 
 from bridge.config.model import Link, QualityOfService
 from bridge.dead.chain import DeadMessage, NotBuried
@@ -33,11 +41,13 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
+from gateway.reactor.deferreds import shield
 
 
 class Acknowledge(Delivery):
     """The delivery of one link.
 
+    :param one_store: whether source and target make their changes durable in one order.
     :param once_by: DUPLICATE_IDS where messages are marked with them, else None.
     :param refused: is told why the target refuses how many messages, which are dead.
     :param check_connected: raises what either side lacks, once both are connected.
@@ -48,6 +58,7 @@ class Acknowledge(Delivery):
         reactor: Any,
         link: Link,
         target: Target,
+        one_store: bool,
         once_by: OnceBy | None,
         refused: Callable[[MessagingError, int], None],
         check_connected: Callable[[], None],
@@ -59,6 +70,13 @@ class Acknowledge(Delivery):
         self._first: Final = link.quality_of_service is QualityOfService.AT_MOST_ONCE
         self._sender: Final = RunSender(self._first, refused)
         self._check_connected: Final = check_connected
+        #: Whether a batch may be sent while the one before is being acknowledged.
+        self._overlaps: Final = one_store and not self._first
+        #: The batch that is being acknowledged beside the next one, and the end of that; never fails.
+        self._settling: Batch | None = None
+        self._settled: Deferred[None] = succeed(None)
+        #: Why the first that has failed so in this run did.
+        self._failed: BaseException | None = None
         #: Which messages could not be read, and how often.
         self._unread: Final = Poison(1)
 
@@ -76,27 +94,51 @@ class Acknowledge(Delivery):
                 pump.void(batch, SOURCE_LOST)
 
     async def deliver(self, pump: Pump, source: Source, sides: LinkEnds) -> None:
-        if pump.under_way:
-            [batch] = pump.under_way
+        kept = [batch for batch in pump.under_way if batch is not self._settling]
+        if kept:
+            [batch] = kept
+        elif pump.halting:
+            pump.do(Doing.ACKNOWLEDGING)
+            await self._before()
+            return
         else:
             pump.do(Doing.RECEIVING)
             received = await source.batch()
+            self._check_before()
             if not received:
                 return
             self._check_read(source, received[0].message)
             batch = pump.begin(source, received)
         await pump.transform(batch, sides)
         batch.lines.judged(batch.items)
-        move = self._settle_and_send if self._first else self._send_and_settle
-        await move(pump, batch, source, sides)
+        if self._first:
+            await self._settle_and_send(pump, batch, source, sides)
+            self._done(pump, batch)
+        else:
+            await self._send_and_settle(pump, batch, source, sides)
+
+    def _done(self, pump: Pump, batch: Batch) -> None:
+        """:raises ProviderUnavailable: the link was stopped meanwhile."""
         pump.check()
         pump.report(batch)
         if isinstance(batch.received[0].message, Unreadable):
             self._unread.transferred()
         pump.ended(batch)
 
-    async def drain(self, pump: Pump, source: Source) -> None:
+    async def drain(self, pump: Pump, source: Source) -> BaseException | None:
         source.stop()
+        await self._settled
+        failed, self._failed = self._failed, None
+        return failed
+
+    async def _before(self) -> None:
+        """Wait until the batch before is over. :raises BaseException: why it is not done."""
+        await shield(self._settled)
+        self._check_before()
+
+    def _check_before(self) -> None:
+        if self._failed is not None:
+            raise self._failed
 
     def _check_read(self, source: Source, message: Message) -> None:
         """Have a message that could not be read delivered again, some times.
@@ -122,15 +164,44 @@ class Acknowledge(Delivery):
     ) -> None:
         pump.do(Doing.SENDING)
         await self._sender.send(pump, batch, self.target, sides)
-        pump.check()
-        await self._bury(pump, batch)
-        crashpoints.hit("link.before-acknowledge")
         try:
-            await self._settle(pump, batch, source)
-        except SourceLost as error:
+            # A dead message queue may be elsewhere, and must not have messages of this one as well.
+            await self._before()
             pump.check()
-            await self._bury_unacknowledged(pump, batch, error, sides)
-            raise
+            await self._bury(pump, batch)
+            crashpoints.hit("link.before-acknowledge")
+            settling = await self._settle(pump, batch, source)
+        except SourceLost as error:
+            await self._not_settled(pump, batch, error, sides)
+        if not self._overlaps:
+            await self._forgotten(pump, batch, settling, sides)
+            return
+
+        def failed(failure: Failure) -> None:
+            self._failed = failure.value
+            # The next one may wait for messages.
+            pump.interrupt()
+
+        self._settling = batch
+        self._settled = Deferred.fromCoroutine(self._forgotten(pump, batch, settling, sides))
+        self._settled.addErrback(failed)
+
+    async def _forgotten(
+        self, pump: Pump, batch: Batch, settling: Deferred[None], sides: LinkEnds
+    ) -> None:
+        """The batch is done once the source has forgotten it."""
+        try:
+            await self._confirmed(pump, batch, settling)
+        except SourceLost as error:
+            await self._not_settled(pump, batch, error, sides)
+        self._done(pump, batch)
+
+    async def _not_settled(
+        self, pump: Pump, batch: Batch, error: SourceLost, sides: LinkEnds
+    ) -> NoReturn:
+        pump.check()
+        await self._bury_unacknowledged(pump, batch, error, sides)
+        raise error
 
     async def _bury_unacknowledged(
         self, pump: Pump, batch: Batch, error: SourceLost, sides: LinkEnds
@@ -167,7 +238,7 @@ class Acknowledge(Delivery):
                 pump.check()
             crashpoints.hit("link.before-acknowledge")
             # If that fails nothing was sent yet, and the batch comes again.
-            await self._settle(pump, batch, source)
+            await self._confirmed(pump, batch, await self._settle(pump, batch, source))
         pump.do(Doing.SENDING)
         try:
             await self._sender.send(pump, batch, self.target, sides)
@@ -223,8 +294,8 @@ class Acknowledge(Delivery):
         finally:
             batch.lines.buried(buried)
 
-    async def _settle(self, pump: Pump, batch: Batch, source: Source) -> None:
-        """Have the source forget the batch. :raises SourceLost:"""
+    async def _settle(self, pump: Pump, batch: Batch, source: Source) -> Deferred[None]:
+        """Have the source forget the batch; for :meth:`_confirmed`."""
         pump.do(Doing.ACKNOWLEDGING)
         written = batch.lines.written()
         if written is not None:
@@ -235,6 +306,10 @@ class Acknowledge(Delivery):
         settling = source.settle(batch.received)
         pump.share.worked_since(began)
         crashpoints.hit("link.after-acknowledge")
+        return settling
+
+    async def _confirmed(self, pump: Pump, batch: Batch, settling: Deferred[None]) -> None:
+        """Wait until the source has forgotten the batch. :raises SourceLost:"""
         await settling
         batch.acknowledged = True
         batch.lines.settled()

@@ -95,7 +95,8 @@ def new_pump(
         )
         once_by = OnceBy.DUPLICATE_IDS if once else None
         check_connected = partial(check, connected=True) if once else lambda: None
-        delivery = Acknowledge(reactor, link, end, once_by, refused, check_connected)
+        one_store = source.embedded and target.embedded
+        delivery = Acknowledge(reactor, link, end, one_store, once_by, refused, check_connected)
     return Pump(reactor, name, delivery, transfer, dead_queues, counters, transferred, log, lines)
 
 
