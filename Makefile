@@ -53,23 +53,23 @@ quick: $(VENV)/.installed-for-tests
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q
 
 test: prepared
-	@$(MAKE) --no-print-directory test-compiled
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests
 
 test-full: prepared
-	@$(MAKE) --no-print-directory test-compiled
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --long tests
 
-# Each of these keeps one core busy, or waits; the compiler is one of the packages.
+# Two at a time, of which each keeps one core busy, or waits; the compiler is one of the packages.
 prepared: $(VENV)/.installed-for-tests
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint packages
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(COMPILED)/.built $(CLASSES)
+	@$(MAKE) --no-print-directory $(if $(SIDE_BY_SIDE),-j 2) --output-sync=target test-compiled lint $(CLASSES)
 
-# The tests of the modules that are compiled, once more, and of their users behind the seam; but not that of octets searched and copied, which counts
-# inside of one.
+# The tests of the modules that are compiled, once more, and of their users behind the seam: few examples of each, as the modules that are not compiled
+# take many. Not those of passwords, nor of gateways in processes of their own, where nothing is compiled; and not that of octets searched and copied,
+# which counts inside of one.
 test-compiled: packages $(COMPILED)/.built
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m 'not brokers' -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging \
-	    tests/gateway/broker tests/properties/test_wire.py tests/bridge/providers/stomp tests/contract --ignore=tests/gateway/broker/store --ignore=tests/gateway/stomp/wire/test_work.py
+	$(BIN)/python -m pytest -q $(if $(SIDE_BY_SIDE),-n 2 --dist loadgroup --no-loadscope-reorder) -m 'not brokers and not slow' --hypothesis-profile small \
+	    -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging tests/gateway/broker tests/properties/test_wire.py \
+	    tests/bridge/providers/stomp tests/contract $(addprefix --ignore=tests/gateway/,broker/store $(addprefix broker/security/test_,passcodes.py usermgr.py users.py) \
+	    broker/operator/test_dbmgr.py stomp/test_memory.py stomp/wire/test_work.py)
 
 lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .

@@ -59,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_QUICK] = _names_nothing(config) if worker is None else worker["quick"]
     if config.stash[_QUICK] and worker is None:
         tiers.keep_files_in_memory()
-    profile = "long" if config.getoption("--long") else "small" if config.stash[_QUICK] else "usual"
-    settings.load_profile(profile)
+    usual = "long" if config.getoption("--long") else "small" if config.stash[_QUICK] else "usual"
+    settings.load_profile(config.getoption("--hypothesis-profile") or usual)
 
 
 def _names_nothing(config: pytest.Config) -> bool:
