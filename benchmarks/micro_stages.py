@@ -80,6 +80,9 @@ class Sink:
     def write(self, octets: bytes) -> None:
         self.octets += len(octets)
 
+    def writeSequence(self, parts: Sequence[bytes]) -> None:
+        self.write(b"".join(parts))
+
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         self.producer = producer
 
