@@ -1,6 +1,7 @@
 """The path of a message by stages, in one process and without sockets.
 
-``python -m benchmarks.micro_stages [--constant]``, or with ``PYTHONPATH=build/compiled`` before it.
+``python -m benchmarks.micro_stages [--constant]``; compiled, ``PYTHONPATH=build/compiled:. python -P
+-m benchmarks.micro_stages``.
 Processor microseconds for each message of 100 bytes, not persistent, from one producer to one
 consumer with ack:auto; 300 in each read. The collector of cyclic garbage is off, so that what a
 stage keeps for its measurement costs the others nothing.
