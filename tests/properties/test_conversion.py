@@ -48,6 +48,9 @@ NAMES = st.sampled_from(
         "receipt",
         "transaction",
         "blank ",
+        "blank_",
+        "_blank",
+        " blank",
         "\u00fcber",
         "colon:in",
     ]

@@ -26,10 +26,14 @@ from typing import Final
 from gateway.stomp.wire.frame import Head, Version
 from gateway.stomp.wire.head import read_head
 
-#: Shapes that one parser keeps, and the octets of the largest block that gives one: each of its
-#: octets takes some eight in the regular expression.
+#: Shapes that one parser keeps, and the octets of the largest block that gives one.
 MOST_SHAPES: Final = 16
 MOST_OCTETS: Final = 1024
+#: What all shapes of one parser may come to: octets of names and of values that are the same, and
+#: 32 for each header. One of these takes up to 17 octets in the regular expression, and two
+#: microseconds to make, and nobody counts them: so a client gets 100 KB and 12 ms at most.
+MOST_TOGETHER: Final = 6144
+_HEADER: Final = 32
 #: A shape is made when this many blocks of it have come: to make one takes as long as reading twenty.
 ENOUGH: Final = 4
 
@@ -70,6 +74,8 @@ _WIDE: Final = {
     Version.V1_1: rb"[^\n\r\0\\]*+(?:\\[nc\\][^\n\r\0\\]*+)*+",
     Version.V1_2: rb"[^\n\r\0\\]*+(?:\\[nrc\\][^\n\r\0\\]*+)*+",
 }
+#: Values that are not passed on.
+_UNREAD: Final = rb"[ -\[\]-~]*+"
 #: 1.0 does not count blanks at the edges.
 _TRIMMED: Final = rb"(?![ \t])%s(?<![ \t])"
 _LENGTH: Final = rb"[0-9]{1,18}+"
@@ -100,6 +106,7 @@ class Shape:
 
     def __init__(self, headers: dict[str, str], version: Version, rule: Rule, wide: bool) -> None:
         narrow = _TRIMMED % _NARROW if version is _V1_0 else _NARROW
+        unread = _TRIMMED % _UNREAD if version is _V1_0 else _UNREAD
         value = narrow
         if wide:
             value = _TRIMMED % _WIDE[version] if version is _V1_0 else _WIDE[version]
@@ -146,7 +153,7 @@ class Shape:
                 if varying is Varying.OWN:
                     groups += 1
                     self._own[name] = groups
-                pattern.append(label + b"(" * (varying is Varying.OWN) + narrow)
+                pattern.append(label + b"(" * (varying is Varying.OWN) + unread)
                 pattern.append(b")\n" if varying is Varying.OWN else b"\n")
         pattern.append(b")\n" if running else b"\n")
         self._groups: Final = tuple(runs)
@@ -281,7 +288,7 @@ class Shapes:
     :param rule: which headers may vary.
     """
 
-    __slots__ = ("_by_key", "_refused", "_rule", "_seen", "recent")
+    __slots__ = ("_by_key", "_refused", "_rule", "_seen", "_together", "recent")
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
@@ -289,6 +296,7 @@ class Shapes:
         self._by_key: dict[int, Shape] = {}
         self._seen: dict[int, int] = {}
         self._refused = 0
+        self._together = 0
         #: The shape that was made or found last, to be tried first.
         self.recent: Shape | None = None
 
@@ -324,20 +332,28 @@ class Shapes:
         ):
             return
         rule = self._rule
-        says: list[object] = []
+        says: list[str] = []
         wide = False
         for name, text in headers.items():
             says.append(name)
             varying = Varying.OWN if name in _OWN else rule(name)
             if varying is Varying.NEVER:
                 says.append(text)
-            if ":" in name or "\\" in name or not name.isprintable():
-                # As a block has it, it is not what `headers` has.
+            if (
+                ":" in name
+                or "\\" in name
+                or not name.isprintable()
+                or name[0] == " "
+                or name[-1] == " "
+            ):
+                # As a block has it, it is not what `headers` has; or consumers see it as another
+                # name, which a line that is passed on may have.
                 return
         key = hash(tuple(says))
         known = self._by_key.get(key)
         if known is not None:
-            if known.is_wide:
+            if known.is_wide or known.match(block) is not None:
+                # The latter came in parts.
                 return
             wide = True
         else:
@@ -347,12 +363,15 @@ class Shapes:
                     self._seen.clear()
                 self._seen[key] = count
                 return
-            if len(self._by_key) >= MOST_SHAPES:
+            together = self._together + _size(says, headers)
+            if len(self._by_key) >= MOST_SHAPES or together > MOST_TOGETHER:
                 self._refused += 1
                 if self._refused < _REFUSED:
                     return
                 self.forget()
         shape = Shape(headers, version, rule, wide)
+        if not wide:
+            self._together += _size(says, headers)
         self.release()
         self._by_key[key] = self.recent = shape
         self._seen.pop(key, None)
@@ -362,4 +381,10 @@ class Shapes:
         self._by_key.clear()
         self._seen.clear()
         self._refused = 0
+        self._together = 0
         self.recent = None
+
+
+def _size(says: list[str], headers: dict[str, str]) -> int:
+    """Roughly, what the shape comes to that has these names and values."""
+    return sum(map(len, says)) + _HEADER * len(headers)

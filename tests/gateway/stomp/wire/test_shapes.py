@@ -120,6 +120,14 @@ def test_it_is_recognised_over_reads_and_however_it_is_cut() -> None:
         assert size < 100 or any(isinstance(head, ShapedHead) for head in found)
 
 
+def test_a_block_that_comes_in_parts_does_not_make_its_shape_wide(parser: FrameParser) -> None:
+    heads(parser, send("to:q\na:1") * (ENOUGH + 1))
+    octets = send("to:q\na:2", b"x" * 100)
+    for octet in octets:
+        heads(parser, bytes((octet,)))
+    assert not shaped(heads(parser, octets)[0]).shape.is_wide
+
+
 def test_length_and_body_vary_within_a_shape(parser: FrameParser) -> None:
     sizes = (0, 5, 2, 100, 1, 7, 7, 3)
     parser.receive(b"".join([send(f"a:b\ncontent-length:{size}", b"x" * size) for size in sizes]))
@@ -176,6 +184,9 @@ def test_what_is_no_plain_send_has_no_shape() -> None:
         send("a:1\na:2"),
         send("a\\c:b"),
         send("a\\\\:b"),
+        # Consumers see _a.
+        send("_a:1\n a:2"),
+        send("a :2\na_:1"),
     ):
         assert not any(isinstance(head, ShapedHead) for head in heads(parser_of(), octets * 9))
     assert not any(
@@ -227,6 +238,30 @@ def test_the_shapes_are_bounded_and_not_thrown_out_by_a_few_more(parser: FramePa
         heads(parser, some)
     found = heads(parser, some)
     assert sum(isinstance(head, ShapedHead) for head in found) == MOST_SHAPES
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "to:%02d" + "o" * 900,
+        "to:%02d\n" + "n" * 900 + ":1",
+        "to:%02d\n" + "\n".join([f"n{number}:" for number in range(90)]),
+    ],
+)
+def test_all_shapes_together_are_bounded(block: str, parser: FrameParser) -> None:
+    some = b"".join([send(block % number) for number in range(MOST_SHAPES)])
+    for _ in range(ENOUGH):
+        heads(parser, some)
+    found = {shaped.shape for shaped in heads(parser, some) if isinstance(shaped, ShapedHead)}
+    assert 1 <= len(found) < MOST_SHAPES // 2
+    # They are forgotten in the end, and others have the room.
+    assert isinstance(heads(parser, send(block % 77) * 5000)[-1], ShapedHead)
+
+
+def test_a_receipt_with_colons_is_no_reason_to_read_the_block(parser: FrameParser) -> None:
+    found = heads(parser, b"".join([send(f"a:1\nreceipt:ID:{number}:1") for number in range(9)]))
+    assert lines(found)[ENOUGH:] == [b"a:1\n"] * (9 - ENOUGH)
+    assert found[-1].headers == {"a": "1", "receipt": "ID:8:1"}
 
 
 def test_a_new_kind_of_producer_is_learnt_in_the_end(parser: FrameParser) -> None:
