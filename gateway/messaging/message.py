@@ -280,8 +280,12 @@ class VariedHeaders(Headers):
         return self._extras
 
     def _read(self) -> None:
-        properties = dict(self._properties)
-        extras = list(self._extras)
+        # Two threads may do this at once, as a link's takes digests; each begins with what no
+        # thread changes.
+        repeated = self.repeated
+        assert repeated is not None
+        properties = dict(repeated._properties)
+        extras = list(repeated._extras)
         for name, value in read_lines(self.lines):
             if name == CORRELATION_ID:
                 self._correlation_id = value

@@ -8,8 +8,16 @@ import pytest
 
 from gateway.messaging import envelope
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
-from gateway.messaging.envelope import EnvelopeError, decode, decode_head, encode, encode_head
-from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.envelope import (
+    EnvelopeError,
+    decode,
+    decode_head,
+    decode_row,
+    encode,
+    encode_head,
+    encode_row,
+)
+from gateway.messaging.message import BodyType, Headers, Message, VariedHeaders
 from gateway.messaging.values import Char, Int, encode_map
 
 
@@ -51,6 +59,71 @@ def equal(one: Message, other: Message) -> bool:
 def test_the_head_has_the_octets_of_the_documentation() -> None:
     assert encode_head(a_message()) == HEAD
     assert equal(decode_head(HEAD, b"body"), a_message())
+
+
+def varied(lines: bytes) -> Message:
+    """A message whose headers are ``lines`` and those of :data:`ROW`."""
+    repeated = Headers(Queue("q"), properties={"a": "b"})
+    count = lines.count(b"\n")
+    headers = VariedHeaders(repeated, lines, count, repeated.octets + len(lines) - 2 * count)
+    return Message(headers, b"body", expires=2, timestamp=1, message_id="m")
+
+
+#: The head of version 2 of that message with the lines ``c:1`` and ``x-t:``, as the documentation
+#: has it.
+ROW = bytes.fromhex(
+    "02 0000000000000001 0000000000000002 0001 0000 00000009 6d"  # version, times, lengths, m
+    "63 3a 31 0a 78 2d 74 3a 0a"  # c:1, x-t:
+    "01 02 04"  # TextMessage, PERSISTENT, priority 4
+    "01 00000003 00 00 71"  # queue q
+    "05 0000000f 00000001 00000001 61 08 00000001 62"
+)
+
+
+def test_a_row_has_the_octets_of_the_documentation() -> None:
+    message = varied(b"c:1\nx-t:\n")
+    assert encode_row(message) == ROW
+    back = decode_row(encode_row(message), b"body")
+    assert equal(back, message)
+    assert back.headers.lines == message.headers.lines
+    assert back.headers.properties == {"a": "b", "c": "1"}
+    assert back.headers.extras == (("x-t", ""),)
+
+
+def test_a_row_without_lines_is_a_head_and_such_rows_are_read_as_ever() -> None:
+    assert encode_row(a_message()) == HEAD
+    assert equal(decode_row(HEAD, b"body"), a_message())
+
+
+def test_an_envelope_has_all_headers_in_version_1() -> None:
+    message = varied(b"correlation-id:o\\c1\nc:\\\\\nx-t:\\n\n")
+    assert encode_head(message)[0] == 1
+    headers = decode(encode(message)).headers
+    assert (headers.lines, headers.repeated, headers.correlation_id) == (b"", None, "o:1")
+    assert headers.properties == {"a": "b", "c": "\\"}
+    assert headers.extras == (("x-t", "\n"),)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        *[b":x\n", b"ab\nc:d:e\n", b"a:b", b"a:b\n\n", b"a:b\r\n", b"a:\0\n", b"\n"],
+        *[b"a\\c:b\n", b"a:\\x\n", b"a:\\\n", b"a:\xff\n", b"\xff:a\n"],
+    ],
+)
+def test_a_row_with_damaged_lines_is_refused_when_it_is_decoded(lines: bytes) -> None:
+    with pytest.raises(EnvelopeError, match="damaged"):
+        decode_row(encode_row(varied(lines)), b"body")
+
+
+@pytest.mark.parametrize(
+    "length",
+    # Without its last field it is whole.
+    [length for length in range(len(ROW)) if length != len(ROW) - 20],
+)
+def test_a_row_that_is_cut_short_is_refused(length: int) -> None:
+    with pytest.raises(EnvelopeError):
+        decode_row(ROW[:length], b"body")
 
 
 def test_the_envelope_has_the_octets_of_the_documentation() -> None:

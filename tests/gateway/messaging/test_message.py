@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any
+
 import pytest
 
 from gateway.messaging.destination import Queue, Topic
@@ -12,7 +16,9 @@ from gateway.messaging.message import (
     DeliveryMode,
     Headers,
     Message,
+    VariedHeaders,
 )
+from gateway.messaging.values import Value
 
 CHANGES: dict[str, object] = {
     "destination": Topic("q"),
@@ -106,6 +112,31 @@ def test_two_headers_never_share_their_properties_or_memo_by_default() -> None:
     one, other = Headers(Queue("q")), Headers(Queue("q"))
     assert one.properties is not other.properties
     assert one.memo is not other.memo
+
+
+def test_lines_are_read_alike_on_several_threads() -> None:
+    overtaken: list[bool] = []
+
+    class Slow(dict[str, Value]):
+        """Properties whose first reader is overtaken by one on another thread."""
+
+        def __iter__(self) -> Iterator[str]:
+            if not overtaken:
+                overtaken.append(True)
+                thread = Thread(target=lambda: headers.properties)
+                thread.start()
+                thread.join()
+            return super().__iter__()
+
+        def keys(self) -> Any:
+            return [*self]
+
+    repeated = Headers(Queue("q"), properties=Slow(a="b"), extras=(("x-a", "b"),))
+    headers = VariedHeaders(repeated, b"c:d\nx-c:d\ncorrelation-id:e\n", 3, 50)
+    assert headers.properties == {"a": "b", "c": "d"}
+    assert overtaken
+    assert headers.extras == (("x-a", "b"), ("x-c", "d"))
+    assert headers.correlation_id == "e"
 
 
 def test_the_text_of_a_text_message() -> None:
