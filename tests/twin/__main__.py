@@ -25,9 +25,9 @@ def main() -> int:
     parser.add_argument(
         "--without",
         action="append",
-        choices=("full", "failed"),
+        choices=("full", "failed", "envelopes"),
         default=[],
-        help="answers that the disk does not give",
+        help="answers that the disk does not give, and subscriptions with envelopes",
     )
     parser.add_argument(
         "--allow",

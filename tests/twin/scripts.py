@@ -147,6 +147,22 @@ _SEND: Final = _frame(
     },
     _BODIES,
 )
+#: As long runs of these come, some of their headers vary.
+_VARIED: Final = _frame(
+    "SEND",
+    {
+        "destination": st.sampled_from(("/queue/q1", "/queue/q1", "/queue/q2", "/topic/t1")),
+        **_ABOUT,
+        "correlation-id": _rarely("order-#", "c", often=2),
+        "size": _rarely("#", "1", "0#", often=2),
+        "created": st.sampled_from((None, "170000000#", "10:0#", ":#:", "#", "\ta#", "x")),
+        "x-trace": _rarely("ab#", "http://#/", "", often=2),
+        "receipt": _rarely("r#", "r3", "r:#", often=3),
+        "content-type": _rarely("text/plain", "text/#", often=3),
+        "_AMQ_DUPL_ID": _rarely("d1", "d#", often=6),
+    },
+    _BODIES,
+)
 _REPLY: Final = _frame("SEND", {"@": _PLACE, **_ABOUT}, _BODIES)
 _SUBSCRIBE_ANY: Final[dict[str, Strategy]] = {
     "id": st.sampled_from(("1", "2", "3")),
@@ -245,13 +261,23 @@ _WRONG_FRAMES: Final = st.sampled_from(
 
 
 def _many(frame: list[Any], count: int) -> list[list[Any]]:
+    """Frames that differ in their bodies, and in header values that have a ``#``."""
     command, headers, body = frame
-    return [[command, headers, f"{body}-{number}"] for number in range(count)]
+    return [
+        [
+            command,
+            {name: value.replace("#", str(number)) for name, value in headers.items()},
+            f"{body}-{number}",
+        ]
+        for number in range(count)
+    ]
 
 
 _RUN: Final = st.builds(_many, _SEND, st.integers(2, 6))
+_LONG_RUN: Final = st.builds(_many, _VARIED, st.integers(4, 12))
 _FRAMES: Final = _weighted(
     (3, _RUN),
+    (2, _LONG_RUN),
     (
         4,
         st.lists(
@@ -368,7 +394,8 @@ _FAILED: Final = _one(("disk", "failed"))
 def scripts(draw: st.DrawFn, operations: int = 30, without: frozenset[str] = frozenset()) -> Any:
     """Draw scripts of at most this many operations, and at least half of it.
 
-    :param without: ``full``, ``failed``: answers that the disk does not give.
+    :param without: ``full``, ``failed``: answers that the disk does not give; ``envelopes``, in
+        which properties may be in another order.
     """
     settings = draw(st.lists(st.sampled_from(SETTINGS), max_size=4, unique=True))
     options: dict[str, Any] = {"settings": [line for group in settings for line in group]}
@@ -387,4 +414,10 @@ def scripts(draw: st.DrawFn, operations: int = 30, without: frozenset[str] = fro
     subscribe = st.tuples(st.just("say"), _CLIENTS, st.lists(_SUBSCRIBE, min_size=1, max_size=1))
     first = draw(st.lists(subscribe, max_size=3))
     many = st.lists(_weighted(*choices), min_size=(operations + 1) // 2, max_size=operations)
-    return {"options": options, "operations": first + draw(many)}
+    drawn = first + draw(many)
+    if "envelopes" in without:
+        for operation in drawn:
+            if operation[0] == "say":
+                for _, headers, _ in operation[2]:
+                    headers.pop("envelope", None)
+    return {"options": options, "operations": drawn}
