@@ -55,6 +55,8 @@ _IMPORTED: Final = (
 _NUMBER: Final = 4
 #: Octets of a request: the arguments and the environment.
 _MOST: Final = 1 << 20
+#: Of the environment, this is heeded before a process has any of its own: each value has an origin.
+_PRELOADED: Final = "LD_PRELOAD"
 
 
 class Forked:
@@ -66,11 +68,12 @@ class Forked:
         self, arguments: Sequence[str], environment: Mapping[str, str], output: int
     ) -> None:
         self._told, theirs = socket.socketpair()
+        self._origin = _origin(environment.get(_PRELOADED, ""))
         with theirs:
             request = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
-            _origin().ask(request, [theirs.fileno(), output])
+            self._origin.ask(request, [theirs.fileno(), output])
         told, files, _, _ = socket.recv_fds(self._told, _NUMBER, 1)
-        self.pid = _number(told)
+        self.pid = self._number(told)
         #: By its pid a process that has just ended would be mistaken for another.
         (self._process,) = files
         self.returncode: int | None = None
@@ -99,23 +102,25 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def _ended(self) -> None:
-        self.returncode = _number(self._told.recv(_NUMBER))
+        self.returncode = self._number(self._told.recv(_NUMBER))
         self._told.close()
         os.close(self._process)
 
-
-def _number(told: bytes) -> int:
-    if len(told) != _NUMBER:
-        raise RuntimeError(
-            f"the process that forks gateways has ended with {_origin().process.poll()}"
-        )
-    return int.from_bytes(told, "big", signed=True)
+    def _number(self, told: bytes) -> int:
+        if len(told) != _NUMBER:
+            raise RuntimeError(
+                f"the process that forks gateways has ended with {self._origin.process.poll()}"
+            )
+        return int.from_bytes(told, "big", signed=True)
 
 
 class _Origin:
-    """The process that they are forked from, for as long as this one lives."""
+    """The process that they are forked from, for as long as this one lives.
 
-    def __init__(self) -> None:
+    :param preloaded: the libraries that the dynamic linker loads into it first.
+    """
+
+    def __init__(self, preloaded: str) -> None:
         self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asks.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST)
         self._asking = threading.Lock()
@@ -123,7 +128,11 @@ class _Origin:
             command = [sys.executable, "-m", "tests.forked", str(theirs.fileno())]
             folder = Path(__file__).parents[1]
             self.process = subprocess.Popen(
-                command, cwd=folder, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                command,
+                cwd=folder,
+                env={**os.environ, _PRELOADED: preloaded},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
             )
 
     def ask(self, request: str, files: Sequence[int]) -> None:
@@ -131,15 +140,15 @@ class _Origin:
             socket.send_fds(self._asks, [request.encode()], files)
 
 
-_made: Final[list[_Origin]] = []
+_made: Final[dict[str, _Origin]] = {}
 _making: Final = threading.Lock()
 
 
-def _origin() -> _Origin:
+def _origin(preloaded: str) -> _Origin:
     with _making:
-        if not _made:
-            _made.append(_Origin())
-        return _made[0]
+        if preloaded not in _made:
+            _made[preloaded] = _Origin(preloaded)
+        return _made[preloaded]
 
 
 def _serve(asks: socket.socket) -> list[str]:

@@ -128,7 +128,7 @@ class GatewayProcess:
     :param settings: more settings, given by ``-D``; they win over those that the other parameters
         make.
     :param environment: the child's environment; None for this process's own. What is heeded before
-        ``main``, such as LD_PRELOAD, needs a command.
+        ``main``, but for LD_PRELOAD, needs a command.
     :param command: starts the gateway, as :data:`COMMAND` or with something in front of it; None to
         fork it from a process that has imported it.
 

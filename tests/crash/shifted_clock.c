@@ -1,7 +1,8 @@
 /* A wall clock that jumps on demand: preloaded (LD_PRELOAD) before a process under test.
  *
  * The file $SHIFTED_CLOCK holds one native 64-bit integer: the seconds to add to the wall clock. It is mapped, so the parent
- * changes it at any moment. The monotonic clocks stay as they are.
+ * changes it at any moment. The monotonic clocks stay as they are. A process without that variable has the clock as it is,
+ * until it sets the variable.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,20 +22,22 @@ __attribute__((constructor)) static void find_real(void)
 {
     real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
     real_gettimeofday = dlsym(RTLD_NEXT, "gettimeofday");
-    const char *name = getenv("SHIFTED_CLOCK");
-    int file = name == NULL ? -1 : open(name, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return;
-    void *mapped = mmap(NULL, sizeof *shift, PROT_READ, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED)
-        abort();
-    close(file);
-    shift = mapped;
 }
 
 static int64_t seconds(void)
 {
-    return shift == NULL ? 0 : *shift;
+    if (shift == NULL) {
+        const char *name = getenv("SHIFTED_CLOCK");
+        if (name == NULL)
+            return 0;
+        int file = open(name, O_RDONLY | O_CLOEXEC);
+        void *mapped = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *shift, PROT_READ, MAP_SHARED, file, 0);
+        if (mapped == MAP_FAILED)
+            abort();
+        close(file);
+        shift = mapped;
+    }
+    return *shift;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)

@@ -18,7 +18,7 @@ import pytest
 
 from tests.crash.client import PATIENCE, Client, Frame, Gone
 from tests.faults.links import HERE, BridgedGateway, Link, stomp
-from tests.gateway_process import COMMAND, HOST, GatewayProcess, free_port
+from tests.gateway_process import HOST, GatewayProcess, free_port
 
 SOURCE: Final = Path(__file__).with_name("shifted_clock.c")
 HOUR: Final = 3600
@@ -63,7 +63,7 @@ def clock(library: Path, tmp_path: Path) -> WallClock:
 def gateway(tmp_path: Path, clock: WallClock) -> Iterator[GatewayProcess]:
     settings = {"imq.bridge.stomp.connect.timeout": "2", "imq.message.expiration.interval": "1"}
     with GatewayProcess(
-        tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND
+        tmp_path / "var", settings=settings, environment=clock.environment
     ) as gateway:
         yield gateway
 
@@ -165,7 +165,7 @@ def test_a_pause_that_is_stored_goes_on_when_the_clock_was_set_back_while_the_ga
 ) -> None:
     settings = {"imq.destination.queue.clock.maximumRedeliveryDelay": "3000"}
     with GatewayProcess(
-        tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND
+        tmp_path / "var", settings=settings, environment=clock.environment
     ) as gateway:
         with Client(gateway.port) as client:
             refused = rejected(client, 3000)
@@ -184,7 +184,7 @@ def test_a_pause_that_is_stored_ends_when_the_clock_is_put_right_after_the_start
     """A machine without a clock of its own begins in the past, and hears the time later."""
     settings = {"imq.destination.queue.clock.maximumRedeliveryDelay": "-1"}
     with GatewayProcess(
-        tmp_path / "var", settings=settings, environment=clock.environment, command=COMMAND
+        tmp_path / "var", settings=settings, environment=clock.environment
     ) as gateway:
         with Client(gateway.port) as client:
             rejected(client, 3000)
@@ -248,9 +248,7 @@ def test_a_link_tries_again_after_its_interval(tmp_path: Path, clock: WallClock)
     links = [
         Link("clock", HERE, stomp("there", there), attributes={"failure-retry-interval": "1000"})
     ]
-    with BridgedGateway(
-        tmp_path / "var", links, environment=clock.environment, command=COMMAND
-    ) as gateway:
+    with BridgedGateway(tmp_path / "var", links, environment=clock.environment) as gateway:
         gateway.until_link("clock", lambda link: link["last_error"], "the link has not failed")
         clock.jump(-HOUR)
         with socket.create_server((HOST, there)) as server:

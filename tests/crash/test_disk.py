@@ -19,7 +19,7 @@ import pytest
 from tests.crash.client import PATIENCE, Client, Frame, Refused, encode
 from tests.crash.waiting import log_of, until, until_logged
 from tests.gateway.broker.store.processes import build_faulty_disk
-from tests.gateway_process import COMMAND, GatewayProcess
+from tests.gateway_process import GatewayProcess
 
 MIB = 1 << 20
 QUEUE = "/queue/disk"
@@ -43,7 +43,7 @@ def on_faulty_disk(tmp_path: Path, library: Path, control: Path) -> GatewayProce
     gateway = GatewayProcess(tmp_path / "var")
     environment = dict(os.environ, LD_PRELOAD=str(library), FAULTY_DISK_CONTROL=str(control))
     environment["FAULTY_DISK"] = str(gateway.directory / "store")
-    return GatewayProcess(tmp_path / "var", environment=environment, command=COMMAND)
+    return GatewayProcess(tmp_path / "var", environment=environment)
 
 
 @pytest.fixture(params=["preloaded", "tmpfs"])
