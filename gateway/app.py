@@ -59,6 +59,7 @@ from gateway.messaging.transformer import MessageTransformer
 from gateway.opened_broker import OpenedBroker
 from gateway.reactor.clocks import make_monotonic
 from gateway.reactor.deferreds import gather
+from gateway.reactor.polls import serve_at_once
 from gateway.stomp import settings as stomp_settings
 from gateway.tls import server_contexts
 from gateway.transformer_loading import ExtensionError, load_transformer
@@ -143,6 +144,7 @@ class Gateway(Service):
         #: Warnings and worse are shown on the standard error, too.
         self.foreground = False
         make_monotonic(reactor)
+        serve_at_once(reactor)
         self._reactor = reactor
         self._signals = Signals(reactor)
         layout, settings = configuration.layout, configuration.settings

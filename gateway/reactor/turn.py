@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 
 from gateway.reactor.clocks import wall_clock
+from gateway.reactor.polls import polls_of
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -46,7 +47,9 @@ class Turn:
         self._store: list[Work] = []
         self._depth = 0
         self._ending = False
-        self._scheduled: IDelayedCall | None = None
+        self._polls: Final = polls_of(clock)
+        #: An ending is to come by itself.
+        self._scheduled = False
         #: When the first turn was left whose ending is scheduled.
         self._left = 0.0
         self._wall = wall_clock(clock)
@@ -82,7 +85,7 @@ class Turn:
         self._depth -= 1
         if self._depth or self._ending or not (self._deliver or self._write or self._store):
             return
-        if self._scheduled is None:
+        if not self._scheduled:
             self._schedule()
             self._left = self._clock.seconds()
         elif self._clock.seconds() - self._left > _LONGEST:
@@ -94,19 +97,19 @@ class Turn:
         Callers see to it that one piece of work is asked for once.
         """
         self._deliver.append(work)
-        if not self._depth and not self._ending and self._scheduled is None:
+        if not self._depth and not self._ending and not self._scheduled:
             self._schedule()
 
     def write(self, work: Work) -> None:
         """Write to a transport, after all deliveries."""
         self._write.append(work)
-        if not self._depth and not self._ending and self._scheduled is None:
+        if not self._depth and not self._ending and not self._scheduled:
             self._schedule()
 
     def store(self, work: Work) -> None:
         """Give something to the store, after all deliveries and writes."""
         self._store.append(work)
-        if not self._depth and not self._ending and self._scheduled is None:
+        if not self._depth and not self._ending and not self._scheduled:
             self._schedule()
 
     def later(self, seconds: float, work: Work) -> IDelayedCall:
@@ -141,10 +144,15 @@ class Turn:
         self.timer_ms = int(self._clock.seconds() * 1000)
 
     def _schedule(self) -> None:
-        self._scheduled = self._clock.callLater(0, self._late)
+        self._scheduled = True
+        polls = self._polls
+        if polls is not None and polls.under_way:
+            polls.afterwards(self._late)
+        else:
+            self._clock.callLater(0, self._late)
 
     def _late(self) -> None:
-        self._scheduled = None
+        self._scheduled = False
         if not self._depth and not self._ending:
             self._look()
             self._finish()
@@ -171,7 +179,7 @@ class Turn:
             self._do(work)
         finally:
             self._ending = False
-            if (self._deliver or self._store or self._write) and self._scheduled is None:
+            if (self._deliver or self._store or self._write) and not self._scheduled:
                 self._schedule()
 
     def _do(self, work: list[Work]) -> None:
