@@ -62,7 +62,7 @@ class Turn:
     def begin(self) -> None:
         """A turn begins; what is asked from now on is done at its end. Nests."""
         self._depth += 1
-        if self._depth == 1:
+        if self._depth == 1 and not self._ending:
             self._look()
 
     def end(self) -> None:
@@ -170,7 +170,9 @@ class Turn:
                 else:
                     self._store, work = [], self._store
                 self._do(work)
-                rounds = rounds + 1 if self._clock.seconds() < until else _ROUNDS
+                rounds += 1
+                if self._deliver and self._clock.seconds() >= until:
+                    break
             # Deliveries that make deliveries without end must not keep the store and the transports
             # waiting.
             self._write, work = [], self._write

@@ -166,16 +166,16 @@ class Output:
             self.end()
         elif self.unsent:
             self.unsent = 0
-            self._is_drained()
+            with self._turn:
+                self._is_drained()
 
     def _is_drained(self) -> None:
-        """Everything is in the kernel."""
-        with self._turn:
-            self._drained()
-            if not self.parts:
-                waiting, self._waiting = self._waiting, []
-                for done in waiting:
-                    done()
+        """Everything is in the kernel. For within a turn."""
+        self._drained()
+        if self._waiting and not self.parts:
+            waiting, self._waiting = self._waiting, []
+            for done in waiting:
+                done()
 
     def stopProducing(self) -> None:
         """The transport is gone; the protocol hears of it by itself."""

@@ -29,6 +29,9 @@ class State(Enum):
     #: Over: by DISCONNECT, by an ERROR, or because the socket is gone. Nothing is read any more.
     CLOSED = "closed"
 
+    # It is looked for in a set at each read; that of Enum is in Python, and hashes a text.
+    __hash__ = object.__hash__
+
 
 class Command(Enum):
     """The commands of clients (STOMP 1.2, "Augmented BNF")."""

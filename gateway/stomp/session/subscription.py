@@ -263,7 +263,7 @@ class Subscription:
         /,
     ) -> None:
         """The provider's callback: encode a run and hand it to the output."""
-        if self._holds & Hold.ENDING:
+        if self._holds and self._holds & Hold.ENDING:
             return
         if not messages:
             self._end_of_browse()

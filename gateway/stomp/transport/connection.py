@@ -259,6 +259,8 @@ class StompConnection(Protocol):
                 taken = True
                 counters.frames_in += len(frames)
                 session.receive(frames)
+                if parser.wants_data:
+                    break
                 if self._clock.seconds() > until or start - parser.buffered > _SLICE_OCTETS:
                     if session.is_reading and not parser.wants_data:
                         self._pause(Pause.SLICE)
