@@ -122,7 +122,7 @@ class MessageEncoder:
         )
 
     def _passes(self, lines: bytes) -> bool:
-        """Whether header lines of 1.2, with backslashes, are the same in this version."""
+        """Whether escaped header lines of 1.2 are the same in this version."""
         if self.version is Version.V1_2:
             return True
         return self.version is Version.V1_1 and b"\\r" not in lines

@@ -132,7 +132,10 @@ class Acknowledge(Delivery):
         return failed
 
     async def _before(self) -> None:
-        """Wait until the batch before is over. :raises BaseException: why it is not done."""
+        """Wait until the batch before is over.
+
+        :raises BaseException: why it is not done.
+        """
         await shield(self._settled)
         self._check_before()
 
