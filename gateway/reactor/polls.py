@@ -19,6 +19,16 @@ from twisted.python import log
 
 #: Where a reactor has its :class:`Polls`.
 _POLLS: Final = "polls"
+#: What is used of Twisted's own besides its interfaces. A version that has it under other names is
+#: left as it is, and only slower.
+_USED: Final = (
+    "_POLL_IN",
+    "_disconnectSelectable",
+    "_doReadOrWrite",
+    "_poller",
+    "_selectables",
+    "threadCallQueue",
+)
 _logged: Final[Callable[..., Any]] = log.callWithLogger
 
 
@@ -105,6 +115,8 @@ def serve_at_once(reactor: Any) -> None:
     if f"{type(reactor).__module__}.{type(reactor).__name__}" != (
         "twisted.internet.epollreactor.EPollReactor"
     ) or hasattr(reactor, _POLLS):
+        return
+    if not all(hasattr(reactor, name) for name in _USED):
         return
     polls = Polls(reactor)
     setattr(reactor, _POLLS, polls)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from twisted.internet import epollreactor
+from twisted.internet import epollreactor, posixbase
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import Clock
@@ -198,3 +198,13 @@ def test_only_the_epoll_reactor_itself_is_changed_and_only_once(served: Served) 
     serve_at_once(served.reactor)
     assert isinstance(polls, Polls)
     assert polls_of(served.reactor) is polls
+
+
+def test_a_twisted_that_has_other_names_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    other: Any = _EPOLL()
+    monkeypatch.delattr(posixbase._PollLikeMixin, "_doReadOrWrite")
+    serve_at_once(other)
+    assert polls_of(other) is None
+    monkeypatch.undo()
+    other.removeAll()
+    other._poller.close()
