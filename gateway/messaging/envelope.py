@@ -38,7 +38,7 @@ Tag    Field                     Holds
 2      JMSReplyTo                the same
 3      JMSCorrelationID          UTF-8
 4      JMSType                   UTF-8
-5      properties                properties; the field is left out when there are none
+5      properties                properties; the field is left out when it would be empty
 6      other headers             four octets, their number; for each two texts, name and value, in the order they came, but those last that
                                  a producer varies
 128    null text                 nothing. Only of a TextMessage whose text is null and whose body therefore is empty; a reader that skips

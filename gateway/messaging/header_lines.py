@@ -37,7 +37,7 @@ def read_lines(lines: bytes) -> list[tuple[str, str]]:
     """Return names and values of header lines.
 
     :param lines: those that :func:`count_lines` takes.
-    :raises ValueError: an escape is none, or this is not UTF-8.
+    :raises ValueError: an escape is unknown, or this is not UTF-8.
     """
     pairs: list[tuple[str, str]] = []
     for line in lines.decode().split("\n")[:-1]:

@@ -159,6 +159,8 @@ _VARIED: Final = _frame(
         "x-trace": _rarely("ab#", "http://#/", "", often=2),
         "receipt": _rarely("r#", "r3", "r:#", often=3),
         "content-type": _rarely("text/plain", "text/#", often=3),
+        "expires": _rarely("300#", "50", "0", often=4),
+        "ttl": _rarely("3000", often=6),
         "_AMQ_DUPL_ID": _rarely("d1", "d#", often=6),
     },
     _BODIES,

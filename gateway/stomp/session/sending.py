@@ -87,14 +87,15 @@ class Sending:
         """
         shaped = head if isinstance(head, ShapedHead) else None
         plan = None if shaped is None else shaped.shape.plan
+        own = head.headers if shaped is None else shaped.own_headers()
         if not isinstance(plan, SendPlan):
-            known = head if shaped is None else shaped.shape.repeated_head()
+            # With the frame's own headers, since its own ``expires`` goes before ``ttl``.
+            known = head if shaped is None else shaped.shape.repeated_head(own)
             plan = plan_send(known, self._resolve, self._connection.administers)
             if shaped is not None and not plan.personal:
                 shaped.shape.plan = plan
         if plan.text:
             check_text(body)
-        own = head.headers if shaped is None else shaped.own_headers()
         transaction = own.get("transaction")
         receipt = own.get("receipt")
         target = self.session

@@ -422,7 +422,7 @@ class FrameParser:
 
     def _drop(self, error: ProtocolError) -> None:
         """Nothing is read after `error`; let go of all that is held."""
-        # Another one, since its traceback would hold whoever reads.
+        # Another one, since its traceback would hold the reader.
         self._error = ProtocolError(error.message, error.receipt_id)
         self._take_data(b"")
         self._pending = None

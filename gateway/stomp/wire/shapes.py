@@ -31,7 +31,7 @@ MOST_SHAPES: Final = 16
 MOST_OCTETS: Final = 1024
 #: What all shapes of one parser may come to: octets of names and of values that are the same, and
 #: 32 for each header. One of these takes up to 17 octets in the regular expression, and two
-#: microseconds to make, and nobody counts them: so a client gets 100 KB and 12 ms at most.
+#: microseconds to make, and no budget counts it: a client gets 100 KB and 12 ms at most.
 MOST_TOGETHER: Final = 6144
 _HEADER: Final = 32
 #: A shape is made when this many blocks of it have come: to make one takes as long as reading twenty.
@@ -161,7 +161,7 @@ class Shape:
         self.is_bare: Final = not self._own
         #: Finds one of its blocks at a place in octets: a match, or None.
         self.match: Final = re.compile(b"".join(pattern)).match
-        # The head that came last; there is none where blocks differ that say the same.
+        # The head that came last; None where blocks differ that say the same.
         self._last: ShapedHead | None = None
         self._remembers: Final = not ignores
         #: Whatever the interpreter of its heads wants to find again at the next one.
@@ -196,9 +196,9 @@ class Shape:
             self._last = head
         return head
 
-    def repeated_head(self) -> Head:
-        """Return a head with the headers that all its blocks have."""
-        return Head("SEND", self.repeated, 0 if self._length else -1)
+    def repeated_head(self, own: dict[str, str]) -> Head:
+        """Return a head with the headers that all its blocks have, and those of one frame."""
+        return Head("SEND", {**self.repeated, **own}, 0 if self._length else -1)
 
     def own(self, found: re.Match[bytes]) -> dict[str, str]:
         """Return the headers of a block that are the frame's own."""

@@ -151,6 +151,12 @@ def test_each_frame_has_its_own_expiry_receipt_and_transaction(
     assert "'soon' is no number" in client.refusal("BEGIN\ntransaction:t\n\n", refused)
 
 
+def test_where_each_frame_has_its_expires_nobody_reads_ttl(server: Server, client: Client) -> None:
+    send = "SEND\ndestination:/queue/a\nexpires:%d\nttl:soon\n\n"
+    assert client.answers(*[send % (5000 + number) for number in range(9)]) == []
+    assert [message.expires - NOW for message in server.provider.sent] == [*range(5000, 5009)]
+
+
 def test_relative_expiry_is_counted_for_each_message_of_a_repeated_head(
     server: Server, client: Client
 ) -> None:

@@ -68,7 +68,7 @@ def test_a_shape_is_made_when_enough_blocks_have_come(parser: FrameParser) -> No
         {"to": "q", "a": str(number), "b": "c"} for number in range(8)
     ]
     assert len({id(shaped(head).shape) for head in found[ENOUGH:]}) == 1
-    assert shaped(found[-1]).shape.repeated_head().headers == {"to": "q"}
+    assert shaped(found[-1]).shape.repeated_head({"r": "s"}).headers == {"to": "q", "r": "s"}
 
 
 def test_lines_that_are_passed_on_are_joined_in_their_order(parser: FrameParser) -> None:
