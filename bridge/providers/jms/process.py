@@ -15,6 +15,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
+from twisted.internet.tcp import Connection
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -419,21 +421,49 @@ class _Stream(Protocol):
         self.frames = Frames()
         self._received = received
         self._closed = closed
+        self._socket: Any = None
+        #: Whether the transport has something that it could not send yet.
+        self._held = False
+
+    def connectionMade(self) -> None:
+        transport: Any = self.transport
+        if isinstance(transport, Connection):
+            self._socket = transport.getHandle()
+            transport.registerProducer(self, False)  # type: ignore[no-untyped-call]
 
     def dataReceived(self, data: bytes) -> None:
         self._received(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._socket = None
         self._closed()
 
     def write(self, octets: bytes) -> None:
+        """Send at once, as far as the kernel takes it: Java waits for it."""
         assert self.transport is not None
+        if self._socket is not None and not self._held:
+            # It may be full. Whatever else fails, the transport meets it, too, and tells.
+            with suppress(OSError):
+                octets = octets[self._socket.send(octets) :]
+            if not octets:
+                return
+            self._held = True
         self.transport.write(octets)
+
+    def resumeProducing(self) -> None:
+        """All that the transport had is in the kernel."""
+        self._held = False
+
+    def stopProducing(self) -> None: ...
 
     def close(self) -> None:
         """Java ends when it sees that."""
-        if self.transport is not None:
-            self.transport.loseConnection()
+        transport: Any = self.transport
+        if transport is not None:
+            if self._socket is not None:
+                self._socket = None
+                transport.unregisterProducer()
+            transport.loseConnection()
 
 
 class _Child(ProcessProtocol):
