@@ -12,7 +12,7 @@ Owns the order of the phases and the guard against re-entry. Knows nothing of wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
 
@@ -38,7 +38,7 @@ class Turn:
         :func:`~gateway.reactor.clocks.wall_clock` says the time of day.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger(namespace="gateway.reactor.turn")
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock

@@ -16,11 +16,11 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from twisted.internet.interfaces import IPullProducer
 from twisted.internet.tcp import Connection
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from gateway.reactor.turn import Turn
 
@@ -33,13 +33,14 @@ _ACKED: Final = struct.Struct("=Q")
 _ACKED_AT: Final = 120
 
 
-@implementer(IPullProducer)
 class Output:
     """The output of one connection.
 
     :param flushed: called at each write with its octets and all that are not in the kernel then.
         :param drained: called when everything is.
     """
+
+    __deletable__: ClassVar = ["_drained", "_flushed"]
 
     def __init__(
         self, turn: Turn, flushed: Callable[[int, int], None], drained: Callable[[], None]
@@ -180,6 +181,9 @@ class Output:
     def stopProducing(self) -> None:
         """The transport is gone; the protocol hears of it by itself."""
         self._registered = False
+
+
+classImplements(Output, IPullProducer)
 
 
 def _send(to: socket.socket, parts: list[bytes]) -> int:

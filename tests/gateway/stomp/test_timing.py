@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
+from gateway.stomp.output import Output
 from gateway.stomp.session.handshake import Heartbeat, heartbeat
 from gateway.stomp.session.states import State
 from gateway.stomp.settings import SessionOptions, TransportOptions
@@ -158,7 +159,7 @@ def test_a_reader_that_stops_is_dropped_a_quarter_of_the_time_out_late_at_most(
     client = Server(transport=TransportOptions(output_timeout_s=8)).connected()
     client.drain()
     confirmed = 1000
-    monkeypatch.setattr(client.connection.output, "taken", lambda: confirmed)
+    monkeypatch.setattr(Output, "taken", lambda _: confirmed)
     client.say("SEND\ndestination:/queue/a\nreceipt:r\n\n")
     confirmed = 2000  # its kernel takes more, until its own buffer is full
     assert not client.dropped_after(7.8)
