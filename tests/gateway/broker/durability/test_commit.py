@@ -231,6 +231,87 @@ def test_what_the_writes_of_the_turn_settle_is_not_stored(scene: Scene) -> None:
     assert (scene.told, scene.disk.submitted) == ([("a", None)], [])
 
 
+def submitted_by_the_writes(scene: Scene, seq: int, *, settled: bool = False) -> int:
+    """A turn inserts a message, and its writes look at the disk and may settle the message.
+
+    :returns: how many batches the disk had got when the writes were made.
+    """
+    seen: list[int] = []
+
+    def write() -> None:
+        seen.append(len(scene.disk.submitted))
+        if settled:
+            scene.commits.delete(seq)
+
+    scene.turn.begin()
+    scene.insert(seq)
+    scene.wait(seq)
+    scene.turn.write(write)
+    scene.turn.end()
+    return seen[0]
+
+
+@pytest.mark.parametrize("settled", ["by the writes", "while it is stored"])
+def test_where_nothing_is_settled_of_late_a_batch_does_not_wait_for_the_writes(
+    scene: Scene, settled: str
+) -> None:
+    seqs = iter(range(1, 100))
+
+    def unsettled(batches: int) -> list[int]:
+        seen = []
+        for _ in range(batches):
+            scene.disk.submitted.clear()
+            seen.append(submitted_by_the_writes(scene, next(seqs)))
+            assert len(scene.disk.submitted) == 1
+            scene.done()
+        return seen
+
+    assert unsettled(PROVEN + 2) == [0] * PROVEN + [1] * 2
+    scene.disk.submitted.clear()
+    if settled == "by the writes":
+        # Its delete comes too late for that, once.
+        assert submitted_by_the_writes(scene, next(seqs), settled=True) == 1
+    else:
+        seq = next(seqs)
+        assert submitted_by_the_writes(scene, seq) == 1
+        scene.commits.delete(seq)
+    scene.done()
+    scene.done()
+    assert unsettled(PROVEN + 1) == [0] * PROVEN + [1]
+
+
+def test_one_message_of_a_turn_that_its_writes_settle_keeps_all_from_being_early(
+    scene: Scene,
+) -> None:
+    for seq in range(1, 3 * PROVEN, 2):
+        scene.turn.begin()
+        scene.insert(seq, seq + 1)
+        scene.wait(seq)
+        scene.turn.write(lambda seq=seq: scene.commits.delete(seq))  # type: ignore[misc]
+        scene.turn.end()
+        assert list(scene.disk.submitted[-1].inserts) == [seq + 1]
+        scene.done()
+
+
+def test_what_gathered_meanwhile_goes_to_the_store_before_the_receipts_are_written(
+    scene: Scene,
+) -> None:
+    for seq in range(1, PROVEN + 1):
+        scene.insert(seq)
+        scene.wait(seq)
+        scene.passes(1)
+        scene.done()
+    seen: list[int] = []
+    scene.insert(100)
+    scene.commits.wait(lambda _: scene.turn.write(lambda: seen.append(len(scene.disk.submitted))))
+    scene.passes(1)
+    before = len(scene.disk.submitted)
+    scene.insert(101)
+    scene.wait("b")
+    scene.done()
+    assert seen == [before + 1]
+
+
 def test_a_message_that_somebody_waits_for_does_not_linger(scene: Scene) -> None:
     scene.insert(1)
     scene.wait("a")
