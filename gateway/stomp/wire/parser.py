@@ -39,7 +39,7 @@ from gateway.stomp.wire.grammar import (
 )
 from gateway.stomp.wire.head import read_plain_head
 from gateway.stomp.wire.partial import PartialFrame
-from gateway.stomp.wire.shapes import Rule, ShapedHead, Shapes
+from gateway.stomp.wire.shapes import LONGEST, Rule, ShapedHead, Shapes
 
 # ACK and NACK with nothing but an id of at most this many octets are read without looking for
 # headers.
@@ -311,7 +311,7 @@ class FrameParser:
                 if first == 83 and shapes is not None:
                     shape = shapes.recent
                     if shape is not None:
-                        found_block = shape.match(data, at)
+                        found_block = shape.match(data, at, at + LONGEST)
                         if found_block is None:
                             found_block = shapes.find(data, at)
                             shape = shapes.recent

@@ -29,6 +29,9 @@ from gateway.stomp.wire.head import read_head
 #: Shapes that one parser keeps, and the octets of the largest block that gives one.
 MOST_SHAPES: Final = 16
 MOST_OCTETS: Final = 1024
+#: No further than this is a block looked for: it would be looked for by each shape, over values of
+#: any length, and where none is of any use, reading it costs less.
+LONGEST: Final = 2 * MOST_OCTETS
 #: What all shapes of one parser may come to: octets of names and of values that are the same, and
 #: 32 for each header. One of these takes up to 17 octets in the regular expression, and two
 #: microseconds to make, and no budget counts it: a client gets 100 KB and 12 ms at most.
@@ -306,7 +309,7 @@ class Shapes:
         Its shape is the recent one then.
         """
         for shape in self._by_key.values():
-            found = shape.match(data, at)
+            found = shape.match(data, at, at + LONGEST)
             if found is not None:
                 self.release()
                 self.recent = shape

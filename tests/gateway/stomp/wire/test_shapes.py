@@ -18,7 +18,7 @@ from gateway.stomp.wire import (
     Varying,
     Version,
 )
-from gateway.stomp.wire.shapes import ENOUGH, MOST_OCTETS, MOST_SHAPES
+from gateway.stomp.wire.shapes import ENOUGH, LONGEST, MOST_OCTETS, MOST_SHAPES
 
 
 def rule(name: str) -> Varying:
@@ -256,6 +256,15 @@ def test_all_shapes_together_are_bounded(block: str, parser: FrameParser) -> Non
     assert 1 <= len(found) < MOST_SHAPES // 2
     # They are forgotten in the end, and others have the room.
     assert isinstance(heads(parser, send(block % 77) * 5000)[-1], ShapedHead)
+
+
+def test_blocks_that_have_become_long_are_read(parser: FrameParser) -> None:
+    heads(parser, send("to:q\na:1") * 9)
+    rest = len("SEND\nto:q\na:\n\n")
+    for more, is_shaped in ((0, True), (1, False)):
+        [head] = heads(parser, send("to:q\na:" + "b" * (LONGEST - rest + more)))
+        assert isinstance(head, ShapedHead) is is_shaped
+        assert len(head.headers["a"]) == LONGEST - rest + more
 
 
 def test_a_receipt_with_colons_is_no_reason_to_read_the_block(parser: FrameParser) -> None:
