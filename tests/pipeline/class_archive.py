@@ -28,12 +28,12 @@ def _make(folder: Path, archive: Path) -> None:
     from pipeline.jobs import ingest, journeys
     from pipeline.output import Output
     from pipeline.session import spark_session
-    from tests.pipeline.conftest import BRIEF, QUICK, options
+    from tests.pipeline.conftest import QUICK, SHORT, options
     from tests.pipeline.generated import write_journal
 
     write_journal(folder / "journal", 500)
     making = f'{QUICK} "-XX:ArchiveClassesAtExit={archive}"'
-    session = options(folder, **{**BRIEF, "spark.driver.extraJavaOptions": making})
+    session = options(folder, **{**SHORT, "spark.driver.extraJavaOptions": making})
     with spark_session("class archive", session) as spark:
         ingest.run(spark, [str(folder / "journal")], str(folder / "table"))
         journeys.run(spark, [str(folder / "table")], Output(str(folder / "found")))

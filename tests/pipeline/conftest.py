@@ -15,29 +15,31 @@ from pyspark.sql import SparkSession
 from pipeline.session import SessionOptions, spark_session
 from tests.pipeline.class_archive import java_options
 
-#: Each method is compiled thoroughly ten times as late as by default: most are never worth it here,
-#: where no query is long.
-_COMPILED_LATE: Final = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
-    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+#: Less work for Java's compiler than it would save, as no query is long, and room for what it has
+#: made: otherwise it throws that away and makes it again.
+QUICK: Final = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m " + java_options()
 )
 #: Small and quick: two tasks at a time, and few partitions after a shuffle.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {_COMPILED_LATE} {java_options()}",
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.sql.streaming.stopTimeout": "30s",
 }
 #: Of short queries: Spark makes no Java of each, plans none anew while it runs, and gives the same
 #: answers. The jobs on a cluster have both, and all with ``--long``.
-_SHORT: Final = {
+SHORT: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-#: Of a Java machine that ends soon: less work for the compiler than it would save.
-QUICK: Final = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {java_options()}"
-#: Of a session that ends soon.
-BRIEF: Final = {**_SHORT, "spark.driver.extraJavaOptions": QUICK}
+#: What PySpark asks Java for at each expression, and Java looks for in all its archives.
+_ASKED_FOR: Final[dict[str, tuple[str, ...]]] = {
+    "functions": ("col", "lit", "when"),
+    "org.apache.spark.sql.functions": ("col", "lit", "when"),
+    "PythonUtils": ("toSeq",),
+    "PythonSQLUtils": (),
+}
 
 
 def options(folder: Path, **more: str) -> SessionOptions:
@@ -51,7 +53,7 @@ def options(folder: Path, **more: str) -> SessionOptions:
 
 def brief_arguments(folder: Path) -> list[str]:
     """What a command in a process of its own is given for a session that ends soon."""
-    session = options(folder, **BRIEF)
+    session = options(folder, **SHORT)
     assert session.master
     assert session.memory
     settings = [
@@ -68,11 +70,22 @@ def brief_arguments(folder: Path) -> list[str]:
     ]
 
 
+def _asked_once(spark: SparkSession) -> None:
+    """Keep what Java says of these names, which stays true as long as the session."""
+    names = spark.sparkContext._jvm
+    for name, methods in _ASKED_FOR.items():
+        found = getattr(names, name)
+        for method in methods:
+            setattr(found, method, getattr(found, method))
+        setattr(names, name, found)
+
+
 @pytest.fixture(scope="session")
 def spark(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SparkSession]:
     """The Spark session of this test run: ``local[2]`` on loopback."""
-    more = {} if request.config.getoption("--long") else _SHORT
+    more = {} if request.config.getoption("--long") else SHORT
     with spark_session("tests", options(tmp_path_factory.mktemp("spark"), **more)) as session:
+        _asked_once(session)
         yield session

@@ -86,13 +86,13 @@ def main(given: str) -> None:
     moved.
     """
     from pipeline.session import spark_session
-    from tests.pipeline.conftest import BRIEF, options
+    from tests.pipeline.conftest import SHORT, options
 
     what = json.loads(given)
     folder = Path(what["folder"])
     own = folder / f"spark-{os.getpid()}"
     own.mkdir()
-    with spark_session("killed", options(own, **BRIEF)) as spark:
+    with spark_session("killed", options(own, **SHORT)) as spark:
         register(spark)
         query = into_parquet(spark, "stomp", what["options"], folder, what["end"])
         print("running", flush=True)
