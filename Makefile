@@ -2,7 +2,7 @@
 #
 #   make run        a gateway on this machine, in the foreground; the first time it installs everything below .venv and var
 #   make quick      unit tests and models, about 30 seconds on two cores
-#   make test       all checks and tests, twelve to sixteen minutes on two cores, by how fast they are, once everything is installed
+#   make test       all checks and tests, about eleven minutes on two cores once everything is installed
 #   make test-full  the same with long samples
 #   make lint       ruff, mypy and plain English only
 #   make twin       the gateway of another tree beside this one: make twin OLD=../before
