@@ -53,9 +53,6 @@ _READ: Final = frozenset(
         "type",
         "reply-to",
         "content-type",
-        "content-length",
-        "receipt",
-        "transaction",
         DUPLICATE_ID,
     )
 )

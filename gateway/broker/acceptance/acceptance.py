@@ -1,6 +1,6 @@
 """Accept what the sessions and branches of one broker send.
 
-Owns what is done with each message that is accepted, whoever has sent it, before it takes a place
+Owns what is done with each message that is accepted, from any sender, before it takes a place
 at its destination. Where it goes is :mod:`gateway.broker.sessions.routing`'s.
 """
 

@@ -1,4 +1,4 @@
-"""What the log says of prepared branches that nobody ends.
+"""What the log says of branches that stay prepared.
 
 Owns when it is said, and how many are named. Ends none of them: that is the operator's to decide.
 """

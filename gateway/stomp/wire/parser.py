@@ -338,7 +338,7 @@ class FrameParser:
                     body_at = self._blank + 2
                     if body_at > size or body_at - at > plain_block or find(0, at, body_at) >= 0:
                         # A NUL before the blank line: this frame ends earlier, in lines of CR LF,
-                        # or is none.
+                        # or there is no frame.
                         break
                     key = data[at:body_at]
                     head = self._plain_head(key)

@@ -9,8 +9,8 @@ holds for all of them (``Shape.plan``).
 Which names may vary is the caller's to say, by a :data:`Rule`. The lines of those that go out in
 MESSAGE as they came are kept as they are, see :attr:`ShapedHead.lines`.
 
-A block has a shape only where it is plain: names, and the values that must be the same, are ASCII
-without escapes, no name is repeated, lines end in LF. Values that are passed on are narrow in most
+A block has a shape only where it is plain: names have no escapes and no blanks at their edges, no
+name is repeated, lines end in LF. Values that are passed on are narrow in most
 shapes: printable ASCII without backslash and colon, written alike in every version of STOMP. A shape
 becomes *wide* when another value comes, such as a time of day with colons or a text in UTF-8; its
 lines are brought into the form of 1.2 then.
@@ -66,8 +66,14 @@ class Varying(Enum):
 #: By the name of a header, whether its value may vary within a shape.
 Rule = Callable[[str], Varying]
 
-#: Of these it is plain; the rule is not asked.
+#: What the protocol says of these; the rule is not asked.
 _OWN: Final = frozenset(("content-length", "receipt", "transaction"))
+
+
+def _role(name: str, rule: Rule) -> Varying:
+    """What becomes of a header of SEND."""
+    return Varying.OWN if name in _OWN else rule(name)
+
 
 #: Values that are passed on: how they come where they are narrow, and any others, by version. None
 #: can be matched in two ways, so nothing is tried twice.
@@ -131,7 +137,7 @@ class Shape:
         running = False
         ignores = False
         for name, text in headers.items():
-            varying = Varying.OWN if name in _OWN else rule(name)
+            varying = _role(name, rule)
             if running and varying is not Varying.PASSED:
                 pattern.append(b")")
                 running = False
@@ -151,13 +157,14 @@ class Shape:
                 groups += 1
                 self._length = groups
                 pattern.append(label + b"(" + _LENGTH + b")\n")
+            elif varying is Varying.OWN:
+                ignores = True
+                groups += 1
+                self._own[name] = groups
+                pattern.append(label + b"(" + unread + b")\n")
             else:
                 ignores = True
-                if varying is Varying.OWN:
-                    groups += 1
-                    self._own[name] = groups
-                pattern.append(label + b"(" * (varying is Varying.OWN) + unread)
-                pattern.append(b")\n" if varying is Varying.OWN else b"\n")
+                pattern.append(label + unread + b"\n")
         pattern.append(b")\n" if running else b"\n")
         self._groups: Final = tuple(runs)
         #: No header is the frame's own, beside ``content-length``.
@@ -308,7 +315,10 @@ class Shapes:
 
         Its shape is the recent one then.
         """
+        recent = self.recent
         for shape in self._by_key.values():
+            if shape is recent:
+                continue
             found = shape.match(data, at, at + LONGEST)
             if found is not None:
                 self.release()
@@ -339,7 +349,7 @@ class Shapes:
         wide = False
         for name, text in headers.items():
             says.append(name)
-            varying = Varying.OWN if name in _OWN else rule(name)
+            varying = _role(name, rule)
             if varying is Varying.NEVER:
                 says.append(text)
             if (

@@ -1,4 +1,4 @@
-"""Topics: their limits fall on nobody else; which rows their subscriptions need, and what is left when
+"""Topics: their limits concern no other topic; which rows their subscriptions need, and what is left when
 these end.
 """
 

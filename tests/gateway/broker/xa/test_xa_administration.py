@@ -1,5 +1,5 @@
 """What administrators see of prepared branches and may do about them, what branches keep them
-from, and what the log says of those that nobody ends.
+from, and what the log says of those that stay prepared.
 """
 
 from __future__ import annotations
