@@ -29,7 +29,7 @@ from gateway.broker.store.interface import (
 )
 from gateway.instance import crashpoints
 
-#: RowsStatement that a statement can have room for. A run is padded by half of its length at most.
+#: Rows that a statement can have room for. A run is padded by half of its length at most.
 SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 #: Compiled statements that a connection should keep: all sizes of the two big inserts, and a few of

@@ -160,7 +160,7 @@ class DuplicateRow(NamedTuple):
     """A duplicate id that is remembered.
 
     :param seq: that of the message that came with it; unlike the message it need not be stored.
-        :param at: when it came, epoch milliseconds.
+    :param at: when it came, epoch milliseconds.
     :param id: UTF-8.
     """
 
@@ -190,7 +190,7 @@ class BranchRow(NamedTuple):
 
 
 class Batch:
-    """BatchWriter that become durable together.
+    """Changes that become durable together.
 
     Filled by the broker until it is submitted, untouched afterwards. Applied in this order: new
     destinations and subscriptions, ``inserts``, ``owed``, ``redeliveries``, ``settled``,
@@ -230,7 +230,7 @@ class Batch:
         self.owed: dict[tuple[int, int], None] = {}
         #: (subscription id, seq): no longer owed.
         self.settled: dict[tuple[int, int], None] = {}
-        #: (owner, seq): as it now stands; replaces what was there. RowsStatement of a deleted or settled
+        #: (owner, seq): as it now stands; replaces what was there. Rows of a deleted or settled
         #: message go with it.
         self.redeliveries: dict[tuple[int, int], RedeliveryRow] = {}
         #: New or changed destinations and new subscriptions, by id.

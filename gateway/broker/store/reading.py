@@ -33,7 +33,7 @@ from gateway.broker.store.interface import (
 
 _Row = TypeVar("_Row")
 
-#: RowsStatement that are read at once.
+#: Rows that are read at once.
 BLOCK: Final = 500
 
 #: Octets of head and body above which a message is read by itself.
@@ -152,7 +152,7 @@ def _fetch_large(
 
 
 def _blocks(connection: sqlite3.Connection, text: str, *places: int) -> Iterator[list[Any]]:
-    """RowsStatement in blocks. No statement stays open between two of them.
+    """Rows in blocks. No statement stays open between two of them.
 
     :param places: of the columns that rows are ordered by, and that parameters come after.
     """

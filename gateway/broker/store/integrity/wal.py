@@ -121,7 +121,7 @@ def examine(path: str, page_size: int) -> Log:
 def survey(path: str, page_size: int) -> Survey:
     """Read the whole log at ``path`` and say what is in it.
 
-    BatchWriter nothing.
+    Writes nothing.
 
     :param page_size: the database's, in octets.
     :raises OSError: it cannot be read; not found counts as empty.
