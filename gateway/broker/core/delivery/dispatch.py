@@ -119,6 +119,12 @@ class Dispatch:
 
     # --- handing out
 
+    def wake(self, place: QueueOrSubscription) -> None:
+        """Hand out at the end of this turn, if anything waits; once."""
+        if not self.woken and (self.backlog.waiting or self.pace.slows):
+            self.woken = True
+            self.changes.turn.deliver(partial(self.hand_out, place))
+
     def hand_out(self, place: QueueOrSubscription) -> None:
         """Hand out what the consumers have credit for; the rest in another turn."""
         self.woken = False

@@ -52,6 +52,11 @@ class Pace:
             self._handed_before = self._handed
             self._schedule.after(_MOMENT_MS, self._moment_over)
 
+    @property
+    def slows(self) -> bool:
+        """Whether it slows senders, or lets them go on for a moment."""
+        return bool(self._until or self._slowed)
+
     def handed(self, count: int) -> None:
         """Count messages that consumers were given."""
         self._handed += count

@@ -63,8 +63,7 @@ class PhysicalQueue(PhysicalDestination):
         spilled = dispatch.backlog.put(kept)
         if spilled:
             self.changes.store_spilled(self, spilled)
-        if not dispatch.woken:
-            self.wake()
+        dispatch.wake(self)
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
         self.changes.store_spilled(self, self.dispatch.backlog.put_back(messages, spill=True))
@@ -114,13 +113,7 @@ class PhysicalQueue(PhysicalDestination):
     # --- consumers
 
     def wake(self) -> None:
-        dispatch = self.dispatch
-        if not dispatch.woken:
-            dispatch.woken = True
-            self.changes.turn.deliver(self.hand_out)
-
-    def hand_out(self) -> None:
-        self.dispatch.hand_out(self)
+        self.dispatch.wake(self)
 
     def examine(self, run: list[Message]) -> list[Message]:
         return run

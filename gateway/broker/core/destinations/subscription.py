@@ -185,8 +185,7 @@ class TopicSubscription:
                 spilled = [message for message in spilled if not message.headers.persistent]
             self.changes.store_spilled_for_subscription(topic, spilled)
             self.spilled.add_all([message.seq for message in spilled], topic)
-        if not dispatch.woken:
-            self.wake()
+        dispatch.wake(self)
 
     # --- rights that were not known, and selectors that had no time
 
@@ -372,13 +371,7 @@ class TopicSubscription:
     # --- consumers
 
     def wake(self) -> None:
-        dispatch = self.dispatch
-        if not dispatch.woken:
-            dispatch.woken = True
-            self.changes.turn.deliver(self.hand_out)
-
-    def hand_out(self) -> None:
-        self.dispatch.hand_out(self)
+        self.dispatch.wake(self)
 
     def join(self, consumer: EmbeddedConsumer) -> None:
         self.dispatch.join(self, consumer)

@@ -335,7 +335,7 @@ def test_looking_through_a_large_queue_is_cut_into_rounds(
     rounds = 0
     while queue.dispatch.woken:
         before = looks
-        queue.hand_out()
+        queue.dispatch.hand_out(queue)
         assert looks - before <= MOST_IN_A_TURN
         rounds += 1
     assert looks == 5_000
