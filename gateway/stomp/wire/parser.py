@@ -207,9 +207,13 @@ class FrameParser:
             if self._starved:
                 break
             if self._pending is None:
+                if self._at == len(self._data) and not self._begin_chunk():
+                    break
                 self._run(found, most)
                 if len(found) >= most or (found and found[-1].head.command in LONG_COMMANDS):
                     break
+                if self._at == len(self._data):
+                    continue
             try:
                 frame = self._finish()
             except ProtocolError as fault:
@@ -226,6 +230,20 @@ class FrameParser:
 
     # The octets that wait
 
+    def _begin_chunk(self) -> bool:
+        """Go on with the next bytes received: nothing is left of those before.
+
+        :returns: False if nothing was received.
+        """
+        if not self._chunks:
+            self._take_data(b"")
+            self._starved = True
+            return False
+        chunk = self._chunks.popleft()
+        self._queued -= len(chunk)
+        self._take_data(chunk)
+        return True
+
     def _pull(self) -> bool:
         """Join the next bytes received with what is left of those before.
 
@@ -240,9 +258,7 @@ class FrameParser:
             pending += chunk
             return True
         rest = self._data[self._at :]
-        if not rest:
-            self._take_data(chunk)
-        elif len(rest) <= len(chunk):
+        if len(rest) <= len(chunk):
             self._take_data(rest + chunk)
         else:
             # Joining anew for each little piece would copy the rest each time.
@@ -392,16 +408,14 @@ class FrameParser:
     def _finish(self) -> Frame | None:
         """Return the frame at the front once it is whole.
 
-        None if the bytes pulled so far do not suffice.
+        None if the bytes pulled so far do not suffice. What comes first is not an end of a line:
+        those `_run` has skipped.
         """
         partial = self._partial
         pending = self._pending
         if pending is None:
             data = self._data
-            start = self._at = _skip(data, self._at)
-            if start == len(data):
-                self._take_data(b"")
-                return None
+            start = self._at
             stop = partial.find_end(data, start)
             if stop < 0:
                 return None
