@@ -50,14 +50,16 @@ class Turn:
         self._polls: Final = polls_of(clock)
         #: An ending is to come by itself.
         self._scheduled = False
-        #: When the first turn was left whose ending is scheduled.
-        self._left = 0.0
+        #: When the first turn began whose ending is scheduled.
+        self._first = 0.0
         self._wall = wall_clock(clock)
         #: Epoch milliseconds at the beginning of this turn, by the wall clock: for expiry and
         #: time-stamps.
         self.now_ms: int = int(self._wall() * 1000)
-        #: Milliseconds at the beginning of this turn, by the clock of timers: for spans of time.
-        self.timer_ms: int = int(clock.seconds() * 1000)
+        #: When this turn began, by the clock of timers, in seconds.
+        self.began: float = clock.seconds()
+        #: The same in milliseconds, for spans of time.
+        self.timer_ms: int = int(self.began * 1000)
 
     def begin(self) -> None:
         """A turn begins; what is asked from now on is done at its end. Nests."""
@@ -87,8 +89,8 @@ class Turn:
             return
         if not self._scheduled:
             self._schedule()
-            self._left = self._clock.seconds()
-        elif self._clock.seconds() - self._left > _LONGEST:
+            self._first = self.began
+        elif self.began - self._first > _LONGEST:
             self._finish()
 
     def deliver(self, work: Work) -> None:
@@ -141,7 +143,8 @@ class Turn:
 
     def _look(self) -> None:
         self.now_ms = int(self._wall() * 1000)
-        self.timer_ms = int(self._clock.seconds() * 1000)
+        self.began = self._clock.seconds()
+        self.timer_ms = int(self.began * 1000)
 
     def _schedule(self) -> None:
         self._scheduled = True

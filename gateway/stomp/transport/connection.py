@@ -248,7 +248,7 @@ class StompConnection(Protocol):
             return
         self._reading = True
         counters = self._counters
-        until = self._clock.seconds() + _SLICE_S
+        until = self._turn.began + _SLICE_S
         start = parser.buffered
         taken = False
         try:
