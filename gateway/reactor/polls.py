@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from twisted.internet.tcp import Server
 from twisted.logger import Logger
@@ -38,7 +38,8 @@ class Polls:
     :param reactor: a Twisted ``EPollReactor``.
     """
 
-    _log = Logger()
+    # Named, because Logger finds no frame to take its name from where this is compiled.
+    _log: ClassVar = Logger(namespace="gateway.reactor.polls")
 
     def __init__(self, reactor: Any) -> None:
         self._reactor: Final = reactor

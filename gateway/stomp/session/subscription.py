@@ -370,9 +370,10 @@ class Subscription:
             self.consumer.grant(count, octets)
 
     @property
-    def unread(self) -> int:
-        """Auto deliveries that are not yet in the kernel."""
-        return self.delivered - self._in_kernel if self.outstanding is None else 0
+    def outstanding_count(self) -> int:
+        """Deliveries not settled, with ack:auto not yet in the kernel."""
+        outstanding = self.outstanding
+        return self.delivered - self._in_kernel if outstanding is None else len(outstanding)
 
     def settled(self, count: int) -> None:
         """Let as many deliveries follow as were settled.

@@ -13,7 +13,7 @@ subscriptions always do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from gateway.messaging.destination import Destination, Kind
@@ -108,9 +108,9 @@ class Subscriptions:
             if each.outstanding is not None
         )
 
-    def transacted(self) -> Iterator[Subscription]:
+    def transacted(self) -> list[Subscription]:
         """The transacted ones."""
-        return (each for each in self._by_id.values() if each.transacted)
+        return [each for each in self._by_id.values() if each.transacted]
 
     def for_message_id(self, id: str | None, transaction: bool) -> list[Subscription]:
         """Where to look for a delivery that is named by its message, best first.
@@ -287,12 +287,7 @@ class Subscriptions:
     def _end(self, subscription: Subscription, at_once: bool, joined: bool) -> None:
         if self._by_id.get(subscription.id) is subscription:
             del self._by_id[subscription.id]
-        held = (
-            subscription.unread
-            if subscription.outstanding is None
-            else len(subscription.outstanding)
-        )
-        if subscription.transacted or at_once or not (held or joined):
+        if subscription.transacted or at_once or not (subscription.outstanding_count or joined):
             self._retire(subscription)
             return
         subscription.close(requeue=False)
@@ -318,8 +313,7 @@ class Subscriptions:
         if (
             subscription.closed
             and subscription in self._over
-            and not subscription.outstanding
-            and not subscription.unread
+            and not subscription.outstanding_count
         ):
             self._retire(subscription)
 
