@@ -45,6 +45,8 @@ class Backpressure:
         self._waits_for_room: Final = waits_for_room
         self._released: Final = released
         self.blocked: set[PhysicalDestination] = set()
+        #: What it sent last needs room on the disk: what waits for the disk holds nobody else back.
+        self.stores = True
         #: The queue it sent to last, whose consumers it may outrun.
         self.fast: PhysicalQueue | None = None
         self._resume: list[Callable[[], None]] = []
@@ -54,11 +56,15 @@ class Backpressure:
         """Whether nothing holds the sender back."""
         return (
             not self.blocked
-            and not self._commits.crowded()
+            and not self._crowds()
             and not self._waits_for_room()
             and not self._memory.senders_must_wait()
             and not self._outruns()
         )
+
+    def _crowds(self) -> bool:
+        """Whether it sends to the disk, for which too much waits already."""
+        return self.stores and self._commits.crowded()
 
     def _outruns(self) -> bool:
         """Whether it sends faster than the consumers of its queue take.
@@ -80,7 +86,7 @@ class Backpressure:
             return
         if self.blocked:
             self._resume.append(resume)
-        elif self._commits.crowded():
+        elif self._crowds():
             self._commits.on_relief(lambda: self.on_writable(resume))
         elif self._waits_for_room():
             self._commits.on_room(lambda: self.on_writable(resume))

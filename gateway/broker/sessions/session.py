@@ -229,11 +229,12 @@ class EmbeddedSession(ConsumerOwner):
                 physical.arrive(run, physical.accept(run))
                 self._backpressure.fast = physical if isinstance(physical, PhysicalQueue) else None
                 self._backpressure.look(physical)
+            self._backpressure.stores = commits.inserted != inserted
             if repeats:
                 # Their originals may not be durable yet.
                 self._completions.touch(inserts=True)
             elif commits.changes != before:
-                self._completions.touch(inserts=commits.inserted != inserted)
+                self._completions.touch(inserts=self._backpressure.stores)
         finally:
             commits.end()
         for physical, _ in arrivals:

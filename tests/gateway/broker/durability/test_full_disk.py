@@ -113,7 +113,9 @@ def test_a_message_that_is_taken_while_it_waits_needs_no_room(stepped: Stepped) 
     assert (sent.well, stepped.empty) == (True, True)
 
 
-def test_what_waits_is_bounded_by_holding_all_senders_back(stepped: Stepped) -> None:
+def test_what_waits_is_bounded_by_holding_all_back_who_may_send_to_the_disk(
+    stepped: Stepped,
+) -> None:
     send(stepped, "x")
     fill(stepped)
     other = stepped.session()
@@ -125,6 +127,23 @@ def test_what_waits_is_bounded_by_holding_all_senders_back(stepped: Stepped) -> 
     assert resumed == []
     inbox = stepped.receive(stepped.session(Mode.AUTO), Q)
     assert (len(inbox.messages), other.writable(), resumed) == (1, True, [1])
+
+
+def test_who_sends_nothing_to_the_disk_is_not_held_back_by_what_waits_for_it(
+    stepped: Stepped,
+) -> None:
+    stepped.session().send(texts(OUT, ["x" * (MOST_WAITING + 1)]))
+    other = stepped.session()
+    other.send(texts(Q, ["passing"], persistent=False))
+    assert other.writable()
+    resumed: list[int] = []
+    other.on_writable(lambda: resumed.append(1))
+    stepped.run_reactor()
+    assert resumed == [1]
+    other.send(texts(Q, ["kept"]))
+    assert not other.writable()
+    stepped.run_until_idle()
+    assert other.writable()
 
 
 def test_what_could_never_fit_is_refused_before_it_is_taken(stepped: Stepped) -> None:
