@@ -1,1 +1,1 @@
-"""What sessions and branches send and acknowledge is accepted, and stored together."""
+"""Accepts what sessions and branches do, and has it stored together."""
