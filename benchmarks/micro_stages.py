@@ -1,9 +1,9 @@
 """The path of a message by stages, in one process and without sockets.
 
-``python -m benchmarks.micro_stages [--constant]``; compiled, ``PYTHONPATH=build/compiled:. python -P
--m benchmarks.micro_stages``.
-Processor microseconds for each message of 100 bytes, not persistent, from one producer to one
-consumer with ack:auto; 300 in each read. The collector of cyclic garbage is off, so that what a
+``python -m benchmarks.micro_stages [--constant] [--queues N]``; compiled,
+``PYTHONPATH=build/compiled:. python -P -m benchmarks.micro_stages``.
+Processor microseconds for each message of 100 bytes, not persistent, from one producer, to N queues
+in turn, to one consumer with ack:auto; 300 in each read. The collector of cyclic garbage is off, so that what a
 stage keeps for its measurement costs the others nothing.
 
 *parse* is octets to frames; *plan* frames to messages; *encode* messages to the octets of MESSAGE;
@@ -45,15 +45,26 @@ _HOST: Final = IPv4Address("TCP", "127.0.0.1", 40_000)
 _CONNECT: Final = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:guest\npasscode:guest\n\n\0"
 
 
-def reads(constant: bool, count: int = READS) -> list[bytes]:
-    """SEND frames as the sockets would bring them."""
+def reads(constant: bool, queues: int = 1, count: int = READS) -> list[bytes]:
+    """SEND frames as the sockets would bring them.
+
+    :param constant: headers are the same in each frame, beside the destination.
+    :param queues: that they are for, in turn.
+    """
     made: list[bytes] = []
     for number in range(0, RUN * count, RUN):
         frames = [
-            b"SEND\ndestination:/queue/stages\npersistent:false\ncorrelation-id:order-%d\ncreated:%d\n"
+            b"SEND\ndestination:/queue/stages-%04d\npersistent:false\ncorrelation-id:order-%d\ncreated:%d\n"
             b"trace:%032x\ncontent-length:100\n\n%s\0"
-            % (10**6 + each, 1_732_555_555_000 + each, each * 7919 + 2**100, b"x" * 100)
-            for each in ([7] * RUN if constant else range(number, number + RUN))
+            % (
+                place % queues,
+                10**6 + each,
+                1_732_555_555_000 + each,
+                each * 7919 + 2**100,
+                b"x" * 100,
+            )
+            for place in range(number, number + RUN)
+            for each in (7 if constant else place,)
         ]
         made.append(b"".join(frames))
     return made
@@ -143,8 +154,11 @@ def best(work: Callable[[bytes], object], octets: Sequence[bytes]) -> float:
     return min(figures)
 
 
-def stages(octets: Sequence[bytes], folder: Path) -> dict[str, float]:
-    """Measure every stage."""
+def stages(octets: Sequence[bytes], queues: int, folder: Path) -> dict[str, float]:
+    """Measure every stage.
+
+    :param octets: to so many `queues`, see :func:`reads`.
+    """
     gateway = Gateway(folder)
     parser = FrameParser(Limits(), Version.V1_2, varying)
 
@@ -155,7 +169,10 @@ def stages(octets: Sequence[bytes], folder: Path) -> dict[str, float]:
 
     producer, _ = gateway.connect()
     consumer, transport = gateway.connect()
-    consumer.dataReceived(b"SUBSCRIBE\nid:1\ndestination:/queue/stages\nack:auto\n\n\0")
+    for queue in range(queues):
+        consumer.dataReceived(
+            b"SUBSCRIBE\nid:%d\ndestination:/queue/stages-%04d\nack:auto\n\n\0" % (queue, queue)
+        )
     gateway.settle()
 
     def all_of_them(each: bytes) -> None:
@@ -200,10 +217,11 @@ def stages(octets: Sequence[bytes], folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.micro_stages")
     parser.add_argument("--constant", action="store_true", help="the same headers in each frame")
-    constant: bool = parser.parse_args().constant
+    parser.add_argument("--queues", type=int, default=1, help="queues that get them in turn")
+    given = parser.parse_args()
     gc.disable()
     with tempfile.TemporaryDirectory() as folder:
-        found = stages(reads(constant), Path(folder))
+        found = stages(reads(given.constant, given.queues), given.queues, Path(folder))
     for name in ("parse", "plan", "broker", "encode", "all"):
         print(f"{name:8}{found[name]:8.2f} µs")
 

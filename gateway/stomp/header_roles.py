@@ -121,10 +121,10 @@ def varying(name: str) -> Varying:
     if role == NOTHING:
         if name == CORRELATION_ID:
             return Varying.PASSED
-        return Varying.NEVER if name in _READ else Varying.IGNORED
+        return Varying.MEANING if name in _READ else Varying.IGNORED
     if role in (PROPERTY, EXTRA) and name not in _READ and shown_as(name) == name:
         return Varying.PASSED
-    return Varying.NEVER
+    return Varying.MEANING
 
 
 #: As what names of properties and other headers are shown, "" for not at all; of those that were

@@ -161,14 +161,14 @@ def headers_of(head: ShapedHead, plan: SendPlan, receipt: str | None = None) -> 
     octets = head.octets
     if receipt is not None:
         octets -= len("receipt") + len(receipt)
-    return VariedHeaders(plan.headers, head.lines, head.shape.count, octets)
+    return VariedHeaders(plan.headers, head.lines, head.meaning.shape.count, octets)
 
 
 def all_headers_of(head: Head, plan: SendPlan, receipt: str | None) -> list[Headers]:
     """Return a message's headers, for each destination that its SEND names."""
     if not isinstance(head, ShapedHead):
         return [plan.headers, *plan.copies]
-    lines, count = head.lines, head.shape.count
+    lines, count = head.lines, head.meaning.shape.count
     octets = len(lines) - 2 * count
     return [
         headers_of(head, plan, receipt),

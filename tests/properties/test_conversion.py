@@ -78,7 +78,7 @@ def resolve(text: str, header: str) -> Destination:
 def planned(head: Head) -> Headers:
     if isinstance(head, ShapedHead):
         own = head.own_headers()
-        plan = plan_send(head.shape.repeated_head(own), resolve, False)
+        plan = plan_send(head.meaning.head(own), resolve, False)
         return headers_of(head, plan, own.get("receipt"))
     return plan_send(head, resolve, False).headers
 

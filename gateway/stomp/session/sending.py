@@ -86,14 +86,14 @@ class Sending:
         :raises MessagingError: a temporary destination cannot be made.
         """
         shaped = head if isinstance(head, ShapedHead) else None
-        plan = None if shaped is None else shaped.shape.plan
+        plan = None if shaped is None else shaped.meaning.plan
         own = head.headers if shaped is None else shaped.own_headers()
         if not isinstance(plan, SendPlan):
             # With the frame's own headers, since its own ``expires`` goes before ``ttl``.
-            known = head if shaped is None else shaped.shape.repeated_head(own)
+            known = head if shaped is None else shaped.meaning.head(own)
             plan = plan_send(known, self._resolve, self._connection.administers)
             if shaped is not None and not plan.personal:
-                shaped.shape.plan = plan
+                shaped.meaning.plan = plan
         if plan.text:
             check_text(body)
         transaction = own.get("transaction")

@@ -146,9 +146,9 @@ class Session:
                     sending.pending.append(Message(headers, body))
                     continue
                 if isinstance(head, ShapedHead) and sending.direct and not sending.blocked:
-                    shape = head.shape
-                    plan = shape.plan
-                    if shape.is_bare and isinstance(plan, SendPlan) and plan.plain:
+                    meaning = head.meaning
+                    plan = meaning.plan
+                    if meaning.shape.is_bare and isinstance(plan, SendPlan) and plan.plain:
                         if plan.text and not body.isascii():
                             check_text(body)
                         headers = head.made

@@ -330,13 +330,11 @@ class FrameParser:
                         found_block = shape.match(data, at, at + LONGEST)
                         if found_block is None:
                             found_block = shapes.find(data, at)
-                            shape = shapes.recent
-                            assert shape is not None
                         if found_block is not None:
                             body_at = found_block.end()
                             if body_at - at > plain_block:
                                 break
-                            shaped = shape.head(found_block, body_at - at)
+                            shaped = shapes.head(found_block, body_at - at)
                             if shaped is None or (
                                 shaped.content_length > plain_frame - body_at + at
                             ):

@@ -1,13 +1,15 @@
 r"""Header blocks that come again with other values in some headers.
 
-A producer repeats the names of its headers, in one order, and most of their values; what varies are
-an order's number, a time, a trace. A :class:`Shape` is such a sequence of names, with the values of
-those headers by which the meaning of a SEND changes. It is one regular expression, so that a block
-of it is recognised, checked and taken apart in one step, and what was worked out for the first block
-holds for all of them (``Shape.plan``).
+A producer repeats the names of its headers, in one order; what varies are an order's number, a time,
+a trace, and where it has several destinations, those. A :class:`Shape` is such a sequence of names.
+It is one regular expression, so that a block of it is recognised, checked and taken apart in one
+step.
 
-Which names may vary is the caller's to say, by a :data:`Rule`. The lines of those that go out in
-MESSAGE as they came are kept as they are, see :attr:`ShapedHead.lines`.
+Some headers change what a SEND means, as ``destination`` does. Their lines are looked up, as they
+came, among those that have come in this shape: a :class:`Meaning` has what was worked out for the
+first block with them (``Meaning.plan``). Which headers these are is the caller's to say, by a
+:data:`Rule`. The lines of those that go out in MESSAGE as they came are kept as they are, see
+:attr:`ShapedHead.lines`.
 
 A block has a shape only where it is plain: names have no escapes and no blanks at their edges, no
 name is repeated, lines end in LF. Values that are passed on are narrow in most
@@ -19,7 +21,7 @@ lines are brought into the form of 1.2 then.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -32,20 +34,28 @@ MOST_OCTETS: Final = 1024
 #: No further than this is a block looked for: it would be looked for by each shape, over values of
 #: any length, and where none is of any use, reading it costs less.
 LONGEST: Final = 2 * MOST_OCTETS
-#: What all shapes of one parser may come to: octets of names and of values that are the same, and
-#: 32 for each header. One of these takes up to 17 octets in the regular expression, and two
-#: microseconds to make, and no budget counts it: a client gets 100 KB and 12 ms at most.
-MOST_TOGETHER: Final = 6144
-_HEADER: Final = 32
+#: Octets of memory that the shapes of one parser may take, and the shapes and their meanings
+#: together. No budget counts them.
+MOST_IN_SHAPES: Final = 40 << 10
+MOST_KEPT: Final = 80 << 10
+#: What a shape takes, beside what each header of it and each octet of a name does.
+_SHAPE: Final = 700
+_HEADER: Final = 250
+_NAME: Final = 17
+#: What a meaning takes with its plan, beside what each octet of its lines does: there are the lines,
+#: the destination's name, and the blocks that encoders remember of it.
+_MEANING: Final = 700
+_LINE: Final = 5
 #: A shape is made when this many blocks of it have come: to make one takes as long as reading twenty.
 ENOUGH: Final = 4
+#: Where there is no room for a shape this many of its blocks must have come, and for a meaning so
+#: many blocks whose meaning is not kept; then all others are forgotten. A producer with a few more
+#: than there is room for goes on using those that are kept, where throwing out the oldest would keep
+#: none of them long enough to be used; one that has changed its ways is learnt in the end.
+CROWDED: Final = 1024
 
 # Shapes that are not made yet and are known by their hashes.
 _SEEN: Final = 256
-# How often there may be no room before all is forgotten. A producer with a few more shapes than
-# there is room for goes on using those that are kept, where throwing out the oldest would keep none
-# of them long enough to be used; one that has changed its ways is learnt in the end.
-_REFUSED: Final = 4096
 
 _V1_0: Final = Version.V1_0
 
@@ -54,7 +64,7 @@ class Varying(Enum):
     """What becomes of a header of SEND."""
 
     #: By another value the frame means something else.
-    NEVER = "never"
+    MEANING = "meaning"
     #: It is part of the message and goes out as it came.
     PASSED = "passed"
     #: It is about this frame, and is read for each.
@@ -75,15 +85,17 @@ def _role(name: str, rule: Rule) -> Varying:
     return Varying.OWN if name in _OWN else rule(name)
 
 
-#: Values that are passed on: how they come where they are narrow, and any others, by version. None
-#: can be matched in two ways, so nothing is tried twice.
+#: Values that are kept as they came: narrow, and any, by version. None can be matched in two ways, so
+#: nothing is tried twice.
 _NARROW: Final = rb"[ !-9;-\[\]-~]*+"
 _WIDE: Final = {
     Version.V1_0: rb"[^\n\r\0\\]*+",
     Version.V1_1: rb"[^\n\r\0\\]*+(?:\\[nc\\][^\n\r\0\\]*+)*+",
     Version.V1_2: rb"[^\n\r\0\\]*+(?:\\[nrc\\][^\n\r\0\\]*+)*+",
 }
-#: Values that are not passed on.
+#: Values that go to the meaning where the shape is not wide, and those of the frame's own headers and
+#: of headers that mean nothing.
+_UNESCAPED: Final = rb"[^\n\r\0\\]*+"
 _UNREAD: Final = rb"[ -\[\]-~]*+"
 #: 1.0 does not count blanks at the edges.
 _TRIMMED: Final = rb"(?![ \t])%s(?<![ \t])"
@@ -91,141 +103,149 @@ _LENGTH: Final = rb"[0-9]{1,18}+"
 
 
 class Shape:
-    """The names of a header block, and the values that are always the same.
+    """The names of a header block, in their order.
 
-    :param headers: what one of its blocks says.
-    :param wide: values that are passed on need not be narrow.
+    :param names: plain ones.
+    :param wide: values need not be narrow.
     """
 
     __slots__ = (
-        "_groups",
-        "_last",
-        "_length",
         "_own",
-        "_remembers",
         "_version",
         "count",
         "is_bare",
         "is_wide",
+        "last",
+        "length",
         "match",
+        "meanings",
+        "meant",
+        "meant_at",
         "overhead",
-        "plan",
-        "repeated",
+        "passed",
+        "passed_at",
+        "remembers",
     )
 
-    def __init__(self, headers: dict[str, str], version: Version, rule: Rule, wide: bool) -> None:
-        narrow = _TRIMMED % _NARROW if version is _V1_0 else _NARROW
-        unread = _TRIMMED % _UNREAD if version is _V1_0 else _UNREAD
-        value = narrow
-        if wide:
-            value = _TRIMMED % _WIDE[version] if version is _V1_0 else _WIDE[version]
+    def __init__(self, names: Sequence[str], version: Version, rule: Rule, wide: bool) -> None:
+        passed_value = _WIDE[version] if wide else _NARROW
+        meant_value = _WIDE[version] if wide else _UNESCAPED
+        unread = _UNREAD
+        if version is _V1_0:
+            passed_value = _TRIMMED % passed_value
+            meant_value = _TRIMMED % meant_value
+            unread = _TRIMMED % unread
         pattern = [b"SEND\n"]
-        groups = 0
         self._version: Final = version
-        self._length = 0
         self.is_wide: Final = wide
         #: The lines of a block that are passed on.
         self.count = 0
-        # The groups that take the values of headers that each frame has for itself.
-        self._own: Final[dict[str, int]] = {}
-        #: The headers that all its blocks have, with their values.
-        self.repeated: Final[dict[str, str]] = {}
         #: Octets of a block that are neither names nor values.
-        self.overhead: Final = 6 + 2 * len(headers)
-        runs: list[int] = []
-        #: The header before this one is passed on, so that one group takes both.
-        running = False
+        self.overhead: Final = 6 + 2 * len(names)
+        # Places among the groups of the expression: those of lines, the one of content-length or
+        # -1, and those of the values of other headers that each frame has for itself.
+        meant: list[int] = []
+        passed: list[int] = []
+        self.length = -1
+        self._own: Final[dict[str, int]] = {}
+        groups = 0
         ignores = False
-        for name, text in headers.items():
+        #: What the group before this header takes, so that one group takes all lines in a row.
+        running = Varying.IGNORED
+        for name in names:
             varying = _role(name, rule)
-            if running and varying is not Varying.PASSED:
-                pattern.append(b")")
-                running = False
+            takes_line = varying is Varying.PASSED or varying is Varying.MEANING
+            if running is not varying:
+                if running is not Varying.IGNORED:
+                    pattern.append(b")")
+                running = Varying.IGNORED
+                if takes_line:
+                    running = varying
+                    (passed if varying is Varying.PASSED else meant).append(groups)
+                    groups += 1
+                    pattern.append(b"(")
             label = re.escape(name.encode()) + b":"
             if varying is Varying.PASSED:
-                if not running:
-                    running = True
-                    groups += 1
-                    runs.append(groups)
-                    pattern.append(b"(")
                 self.count += 1
-                pattern.append(label + value + b"\n")
-            elif varying is Varying.NEVER:
-                self.repeated[name] = text
-                pattern.append(label + re.escape(text.encode()) + b"\n")
-            elif name == "content-length":
-                groups += 1
-                self._length = groups
-                pattern.append(label + b"(" + _LENGTH + b")\n")
+                pattern.append(label + passed_value + b"\n")
+            elif varying is Varying.MEANING:
+                pattern.append(label + meant_value + b"\n")
             elif varying is Varying.OWN:
-                ignores = True
+                if name == "content-length":
+                    self.length = groups
+                    pattern.append(label + b"(" + _LENGTH + b")\n")
+                else:
+                    self._own[name] = groups
+                    pattern.append(label + b"(" + unread + b")\n")
                 groups += 1
-                self._own[name] = groups
-                pattern.append(label + b"(" + unread + b")\n")
             else:
                 ignores = True
                 pattern.append(label + unread + b"\n")
-        pattern.append(b")\n" if running else b"\n")
-        self._groups: Final = tuple(runs)
+        pattern.append(b")\n" if running is not Varying.IGNORED else b"\n")
+        for places in (meant, passed):
+            if not places:
+                places.append(groups)
+                groups += 1
+                pattern.append(b"()")
+        self.meant: Final = tuple(meant)
+        self.passed: Final = tuple(passed)
+        # The only one of each, or -1.
+        self.meant_at: Final = meant[0] if len(meant) == 1 else -1
+        self.passed_at: Final = passed[0] if len(passed) == 1 else -1
         #: No header is the frame's own, beside ``content-length``.
         self.is_bare: Final = not self._own
         #: Finds one of its blocks at a place in octets: a match, or None.
         self.match: Final = re.compile(b"".join(pattern)).match
-        # The head that came last; None where blocks differ that say the same.
-        self._last: ShapedHead | None = None
-        self._remembers: Final = not ignores
-        #: Whatever the interpreter of its heads wants to find again at the next one.
-        self.plan: object | None = None
-
-    def head(self, found: re.Match[bytes], octets: int) -> ShapedHead | None:
-        """Return the head of a block that `match` has found.
-
-        The same object again where the block is the same as the last one. None if the block is not
-        UTF-8.
-        """
-        groups = self._groups
-        if len(groups) == 1:
-            lines = found.group(groups[0])
-        else:
-            lines = b"".join([found.group(group) for group in groups])
-        if self.is_wide:
-            if not lines.isascii():
-                try:
-                    lines.decode()
-                except UnicodeDecodeError:
-                    return None
-            if lines.count(b":") != self.count:
-                lines = _escaped(lines)
-        length = int(found.group(self._length)) if self._length else -1
-        last = self._last
-        if last is not None and length == last.content_length and lines == last.lines:
-            last.is_repeated = True
-            return last
-        head = ShapedHead(self, lines, length, octets, found)
-        if self._remembers:
-            self._last = head
-        return head
-
-    def repeated_head(self, own: dict[str, str]) -> Head:
-        """Return a head with the headers that all its blocks have, and those of one frame."""
-        return Head("SEND", {**self.repeated, **own}, 0 if self._length else -1)
+        #: By their lines, in the order they stand in the block.
+        self.meanings: Final[dict[bytes, Meaning]] = {}
+        #: The head that came last; None where blocks differ that say the same.
+        self.last: ShapedHead | None = None
+        self.remembers: Final = self.is_bare and not ignores
 
     def own(self, found: re.Match[bytes]) -> dict[str, str]:
         """Return the headers of a block that are the frame's own."""
-        return {name: found.group(group).decode("ascii") for name, group in self._own.items()}
+        return {name: found.group(at + 1).decode("ascii") for name, at in self._own.items()}
 
     def own_of(self, headers: dict[str, str]) -> dict[str, str]:
         """Return those of all headers of a block that are the frame's own."""
         return {name: headers[name] for name in self._own}
 
     def read(self, block: bytes) -> dict[str, str]:
-        """Return all headers of a block that was found."""
+        """Return all headers of a block that was found, or of some of its lines."""
         return read_head(block, self._version).headers
 
     def release(self) -> None:
         """Hold the last block, and not all that it was received with."""
-        if self._last is not None:
-            self._last.release()
+        if self.last is not None:
+            self.last.release()
+
+
+class Meaning:
+    """What those blocks of a shape mean that say the same.
+
+    That is, but for the headers that may vary.
+
+    :param lines: the header lines that say it.
+    """
+
+    __slots__ = ("_lines", "plan", "shape")
+
+    def __init__(self, shape: Shape, lines: bytes) -> None:
+        self.shape: Final = shape
+        self._lines: Final = lines
+        #: Whatever the interpreter of its heads wants to find again at the next one.
+        self.plan: object | None = None
+
+    def head(self, own: dict[str, str]) -> Head:
+        """Return a head with these headers, and those of one frame."""
+        shape = self.shape
+        said = shape.read(b"SEND\n%s\n" % self._lines)
+        return Head("SEND", {**said, **own}, -1 if shape.length < 0 else 0)
+
+
+def _joined(groups: tuple[bytes, ...], places: tuple[int, ...]) -> bytes:
+    """Return the lines that some groups have taken."""
+    return b"".join([groups[place] for place in places])
 
 
 def _escaped(lines: bytes) -> bytes:
@@ -243,15 +263,15 @@ class ShapedHead(Head):
     Its ``headers`` are read when somebody asks for them.
 
     :param lines: those that are passed on, in the order they came.
-    :param octets: of the block.
+    :param octets: roughly, what names and values take.
     :param found: where the block is.
     """
 
-    __slots__ = ("_block", "_found", "is_repeated", "lines", "made", "octets", "shape")
+    __slots__ = ("_block", "_found", "is_repeated", "lines", "made", "meaning", "octets")
 
     def __init__(
         self,
-        shape: Shape,
+        meaning: Meaning,
         lines: bytes,
         content_length: int,
         octets: int,
@@ -260,10 +280,9 @@ class ShapedHead(Head):
         self.command = "SEND"
         self._headers = None
         self.content_length = content_length
-        self.shape: Final = shape
+        self.meaning: Final = meaning
         self.lines: Final = lines
-        #: Roughly, what names and values take.
-        self.octets: Final = octets - shape.overhead
+        self.octets: Final = octets
         self._found: re.Match[bytes] | None = found
         self._block = b""
         #: The same block has come again.
@@ -277,13 +296,14 @@ class ShapedHead(Head):
         headers = self._headers
         if headers is None:
             self.release()
-            headers = self._headers = self.shape.read(self._block)
+            headers = self._headers = self.meaning.shape.read(self._block)
         return headers
 
     def own_headers(self) -> dict[str, str]:
         """Those that are the frame's own, such as ``receipt``."""
         found = self._found
-        return self.shape.own_of(self.headers) if found is None else self.shape.own(found)
+        shape = self.meaning.shape
+        return shape.own_of(self.headers) if found is None else shape.own(found)
 
     def release(self) -> None:
         """Hold the block and not all that it was found in."""
@@ -298,15 +318,26 @@ class Shapes:
     :param rule: which headers may vary.
     """
 
-    __slots__ = ("_by_key", "_refused", "_rule", "_seen", "_together", "recent")
+    __slots__ = (
+        "_by_key",
+        "_in_meanings",
+        "_in_shapes",
+        "_passed_over",
+        "_rule",
+        "_seen",
+        "recent",
+    )
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
-        # By a hash of their names and of the values that are the same.
+        # By a hash of their names.
         self._by_key: dict[int, Shape] = {}
         self._seen: dict[int, int] = {}
-        self._refused = 0
-        self._together = 0
+        # What they take in memory.
+        self._in_shapes = 0
+        self._in_meanings = 0
+        # Meanings that there was no room for since the last one was kept.
+        self._passed_over = 0
         #: The shape that was made or found last, to be tried first.
         self.recent: Shape | None = None
 
@@ -326,6 +357,70 @@ class Shapes:
                 return found
         return None
 
+    def head(self, found: re.Match[bytes], octets: int) -> ShapedHead | None:
+        """Return the head of a block that the recent shape has found.
+
+        The same object again where the block is the same as the last one. None if the block is not
+        UTF-8.
+        """
+        shape = self.recent
+        assert shape is not None
+        groups: tuple[bytes, ...] = found.groups()
+        place = shape.meant_at
+        meant = groups[place] if place >= 0 else _joined(groups, shape.meant)
+        meaning = shape.meanings.get(meant)
+        if meaning is None:
+            meaning = self._learn(shape, meant)
+            if meaning is None:
+                return None
+        place = shape.passed_at
+        lines = groups[place] if place >= 0 else _joined(groups, shape.passed)
+        if shape.is_wide:
+            if not _is_utf8(lines):
+                return None
+            if lines.count(b":") != shape.count:
+                lines = _escaped(lines)
+        length = -1 if shape.length < 0 else int(groups[shape.length])
+        last = shape.last
+        if (
+            last is not None
+            and last.meaning is meaning
+            and length == last.content_length
+            and lines == last.lines
+        ):
+            last.is_repeated = True
+            return last
+        head = ShapedHead(meaning, lines, length, octets - shape.overhead, found)
+        if shape.remembers:
+            shape.last = head
+        return head
+
+    def _learn(self, shape: Shape, lines: bytes) -> Meaning | None:
+        """Return a new meaning, which is kept if there is room.
+
+        None if the lines are not UTF-8.
+        """
+        if not _is_utf8(lines):
+            return None
+        meaning = Meaning(shape, lines)
+        octets = _MEANING + _LINE * len(lines)
+        if self._in_shapes + self._in_meanings + octets > MOST_KEPT:
+            self._passed_over += 1
+            if self._passed_over < CROWDED:
+                return meaning
+            self._forget_meanings()
+        self._in_meanings += octets
+        shape.meanings[lines] = meaning
+        return meaning
+
+    def _forget_meanings(self) -> None:
+        for shape in self._by_key.values():
+            # The head that came last holds its meaning, which holds the shape.
+            shape.last = None
+            shape.meanings.clear()
+        self._in_meanings = 0
+        self._passed_over = 0
+
     def release(self) -> None:
         """Hold no octets but blocks until the next block is found."""
         if self.recent is not None:
@@ -344,60 +439,65 @@ class Shapes:
             or block.count(b"\n") != len(headers) + 2
         ):
             return
-        rule = self._rule
-        says: list[str] = []
-        wide = False
-        for name, text in headers.items():
-            says.append(name)
-            varying = _role(name, rule)
-            if varying is Varying.NEVER:
-                says.append(text)
-            if (
-                ":" in name
-                or "\\" in name
-                or not name.isprintable()
-                or name[0] == " "
-                or name[-1] == " "
-            ):
-                # As a block has it, it is not what `headers` has; or consumers see it as another
-                # name, which a line that is passed on may have.
-                return
-        key = hash(tuple(says))
+        names = tuple(headers)
+        key = hash(names)
         known = self._by_key.get(key)
         if known is not None:
             if known.is_wide or known.match(block) is not None:
                 # The latter came in parts.
                 return
-            wide = True
         else:
+            octets = _SHAPE + _HEADER * len(names) + _NAME * sum(map(len, names))
+            together = self._in_shapes + octets
+            has_room = len(self._by_key) < MOST_SHAPES and together <= MOST_IN_SHAPES
             count = self._seen.get(key, 0) + 1
-            if count < ENOUGH:
+            if count < (ENOUGH if has_room else CROWDED):
                 if len(self._seen) >= _SEEN:
                     self._seen.clear()
                 self._seen[key] = count
                 return
-            together = self._together + _size(says, headers)
-            if len(self._by_key) >= MOST_SHAPES or together > MOST_TOGETHER:
-                self._refused += 1
-                if self._refused < _REFUSED:
-                    return
+            if octets > MOST_IN_SHAPES or not all(map(_is_plain, names)):
+                return
+            if not has_room:
                 self.forget()
-        shape = Shape(headers, version, rule, wide)
-        if not wide:
-            self._together += _size(says, headers)
+            elif together + self._in_meanings > MOST_KEPT:
+                self._forget_meanings()
+            self._in_shapes += octets
+            self._seen.pop(key, None)
+        shape = Shape(names, version, self._rule, wide=known is not None)
+        if known is not None:
+            # Those of the narrow one go with it.
+            self._forget_meanings()
         self.release()
         self._by_key[key] = self.recent = shape
-        self._seen.pop(key, None)
 
     def forget(self) -> None:
         """Keep nothing: by other rules the same bytes are other heads."""
+        self._forget_meanings()
         self._by_key.clear()
         self._seen.clear()
-        self._refused = 0
-        self._together = 0
+        self._in_shapes = 0
         self.recent = None
 
 
-def _size(says: list[str], headers: dict[str, str]) -> int:
-    """Roughly, what the shape comes to that has these names and values."""
-    return sum(map(len, says)) + _HEADER * len(headers)
+def _is_utf8(octets: bytes) -> bool:
+    if not octets.isascii():
+        try:
+            octets.decode()
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is in a block as it is in ``headers``.
+
+    And the same to all consumers: a line that is passed on may have it then.
+    """
+    return (
+        ":" not in name
+        and "\\" not in name
+        and name.isprintable()
+        and name[0] != " "
+        and name[-1] != " "
+    )

@@ -1,10 +1,13 @@
-"""Header blocks that come again but for some values: which are recognised, for how long, and that
+"""Header blocks that come again with other values: which are recognised, for how long, and that
 nothing else changes by it.
 """
 
 from __future__ import annotations
 
+import gc
+import re
 import sys
+import tracemalloc
 
 import pytest
 
@@ -18,13 +21,21 @@ from gateway.stomp.wire import (
     Varying,
     Version,
 )
-from gateway.stomp.wire.shapes import ENOUGH, LONGEST, MOST_OCTETS, MOST_SHAPES
+from gateway.stomp.wire.shapes import (
+    CROWDED,
+    ENOUGH,
+    LONGEST,
+    MOST_KEPT,
+    MOST_OCTETS,
+    MOST_SHAPES,
+    Meaning,
+)
 
 
 def rule(name: str) -> Varying:
-    """In these tests ``to`` never varies, ``x`` and others with it mean nothing."""
+    """In these tests ``to`` and others with it change the meaning, ``x`` and others with it mean nothing."""
     if name.startswith("to"):
-        return Varying.NEVER
+        return Varying.MEANING
     return Varying.IGNORED if name.startswith("x") else Varying.PASSED
 
 
@@ -49,6 +60,11 @@ def shaped(head: Head) -> ShapedHead:
     return head
 
 
+def meanings(found: list[Head]) -> set[Meaning]:
+    """Different ones of the heads that have a shape."""
+    return {head.meaning for head in found if isinstance(head, ShapedHead)}
+
+
 def lines(found: list[Head]) -> list[bytes | None]:
     """Of each head the lines that are passed on; None where it has no shape."""
     return [head.lines if isinstance(head, ShapedHead) else None for head in found]
@@ -67,25 +83,61 @@ def test_a_shape_is_made_when_enough_blocks_have_come(parser: FrameParser) -> No
     assert [head.headers for head in found] == [
         {"to": "q", "a": str(number), "b": "c"} for number in range(8)
     ]
-    assert len({id(shaped(head).shape) for head in found[ENOUGH:]}) == 1
-    assert shaped(found[-1]).shape.repeated_head({"r": "s"}).headers == {"to": "q", "r": "s"}
+    [meaning] = meanings(found)
+    assert meaning.head({"r": "s"}).headers == {"to": "q", "r": "s"}
 
 
 def test_lines_that_are_passed_on_are_joined_in_their_order(parser: FrameParser) -> None:
     block = "a:1\nto:q\nb:2\nx:3\ncontent-length:1\nc:4\nd:\nreceipt:r"
     found = heads(parser, send(block) * (ENOUGH + 1))
     last = shaped(found[-1])
-    assert (last.lines, last.content_length, last.shape.count) == (b"a:1\nb:2\nc:4\nd:\n", 1, 4)
-    assert not last.shape.is_bare
+    assert (last.lines, last.content_length) == (b"a:1\nb:2\nc:4\nd:\n", 1)
+    assert last.meaning.shape.count == 4
+    assert not last.meaning.shape.is_bare
     assert last.octets == len(block.replace("\n", "").replace(":", ""))
     assert list(last.headers.items()) == [tuple(line.split(":")) for line in block.split("\n")]
 
 
-def test_a_value_that_may_not_vary_makes_another_shape(parser: FrameParser) -> None:
+def test_values_that_change_the_meaning_have_one_each(parser: FrameParser) -> None:
     octets = b"".join([send(f"to:{'pq'[number % 2]}\na:{number}") for number in range(20)])
     found = heads(parser, octets)
-    assert len({id(shaped(head).shape) for head in found[2 * ENOUGH :]}) == 2
+    assert [head is None for head in lines(found)] == [True] * ENOUGH + [False] * (20 - ENOUGH)
+    assert len(meanings(found)) == 2
+    assert len({meaning.shape for meaning in meanings(found)}) == 1
     assert [head.headers["to"] for head in found] == ["p", "q"] * 10
+    for head in found[ENOUGH:]:
+        assert shaped(head).meaning.head({}).headers == {"to": head.headers["to"]}
+
+
+def test_a_meaning_is_of_all_its_lines_in_their_order(parser: FrameParser) -> None:
+    blocks = [f"to:{a}\na:1\ntoo:{b}\nb:2\ntop:{c}" for a in "12" for b in "12" for c in "12"]
+    found = heads(parser, send(blocks[0]) * ENOUGH + b"".join(map(send, blocks)))[ENOUGH:]
+    assert len(meanings(found)) == 8
+    for head, block in zip(found, blocks, strict=True):
+        said = dict(line.split(":") for line in block.split("\n"))
+        assert head.headers == said
+        assert shaped(head).lines == b"a:1\nb:2\n"
+        assert shaped(head).meaning.head({}).headers == {
+            name: said[name] for name in ("to", "too", "top")
+        }
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "plain"),
+    [
+        (Version.V1_2, "to:/queue/a:b", "/queue/a:b"),
+        (Version.V1_2, "to:\\c\\n\\r\\\\", ":\n\r\\"),
+        (Version.V1_1, "to:\u00e9\\c", "\u00e9:"),
+        (Version.V1_0, "to:a:b", "a:b"),
+    ],
+)
+def test_what_changes_the_meaning_is_read_as_any_header(
+    version: Version, line: str, plain: str
+) -> None:
+    parser = parser_of(version)
+    found = heads(parser, send("to:q\na:1") * ENOUGH + send(line + "\na:1") * 9)
+    assert [head.headers["to"] for head in found[ENOUGH:]] == [plain] * 9
+    assert shaped(found[-1]).meaning.head({}).headers == {"to": plain}
 
 
 def test_other_names_make_another_shape(parser: FrameParser) -> None:
@@ -125,7 +177,7 @@ def test_a_block_that_comes_in_parts_does_not_make_its_shape_wide(parser: FrameP
     octets = send("to:q\na:2", b"x" * 100)
     for octet in octets:
         heads(parser, bytes((octet,)))
-    assert not shaped(heads(parser, octets)[0]).shape.is_wide
+    assert not shaped(heads(parser, octets)[0]).meaning.shape.is_wide
 
 
 def test_length_and_body_vary_within_a_shape(parser: FrameParser) -> None:
@@ -158,13 +210,14 @@ def test_values_in_other_forms_make_the_shape_wide() -> None:
         (Version.V1_2, b"\xff", "header line 1 is not UTF-8"),
     ],
 )
+@pytest.mark.parametrize("name", [b"a", b"to"])
 def test_a_bad_value_is_a_fault_in_a_wide_shape_too(
-    version: Version, value: bytes, fault: str
+    name: bytes, version: Version, value: bytes, fault: str
 ) -> None:
     parser = parser_of(version)
-    heads(parser, send("a:1:2") * (ENOUGH + 2))
+    heads(parser, send(f"{name.decode()}:1:2") * (ENOUGH + 2))
     with pytest.raises(ProtocolError, match=fault.replace("\\", "\\\\")):
-        heads(parser, b"SEND\na:" + value + b"\n\n\0")
+        heads(parser, b"SEND\n" + name + b":" + value + b"\n\n\0")
 
 
 def test_padding_does_not_count_in_1_0() -> None:
@@ -233,7 +286,7 @@ def test_limits_on_body_and_frame_hold_within_a_shape() -> None:
 
 
 def test_the_shapes_are_bounded_and_not_thrown_out_by_a_few_more(parser: FrameParser) -> None:
-    some = b"".join([send(f"to:{number}\na:1") for number in range(MOST_SHAPES + 4)])
+    some = b"".join([send(f"a{number}:1") for number in range(MOST_SHAPES + 4)])
     for _ in range(ENOUGH):
         heads(parser, some)
     found = heads(parser, some)
@@ -243,19 +296,58 @@ def test_the_shapes_are_bounded_and_not_thrown_out_by_a_few_more(parser: FramePa
 @pytest.mark.parametrize(
     "block",
     [
-        "to:%02d" + "o" * 900,
-        "to:%02d\n" + "n" * 900 + ":1",
-        "to:%02d\n" + "\n".join([f"n{number}:" for number in range(90)]),
+        "to:1\n" + "%02d" + "n" * 900 + ":1",
+        "to:1\nn%02d:\n" + "\n".join([f"n{number}:" for number in range(90)]),
     ],
 )
 def test_all_shapes_together_are_bounded(block: str, parser: FrameParser) -> None:
-    some = b"".join([send(block % number) for number in range(MOST_SHAPES)])
+    some = b"".join([send(block % number) for number in range(100, 100 + MOST_SHAPES)])
     for _ in range(ENOUGH):
         heads(parser, some)
-    found = {shaped.shape for shaped in heads(parser, some) if isinstance(shaped, ShapedHead)}
+    found = {meaning.shape for meaning in meanings(heads(parser, some))}
     assert 1 <= len(found) < MOST_SHAPES // 2
     # They are forgotten in the end, and others have the room.
-    assert isinstance(heads(parser, send(block % 77) * 5000)[-1], ShapedHead)
+    assert isinstance(heads(parser, send(block % 177) * (CROWDED + 1))[-1], ShapedHead)
+
+
+def test_meanings_are_bounded_and_not_thrown_out_by_a_few_more(parser: FrameParser) -> None:
+    some = b"".join([send(f"to:{number:08}\na:1") for number in range(300)])
+    first = meanings(heads(parser, some))
+    kept = meanings(heads(parser, some)) & first
+    assert 50 < len(kept) < 150
+    assert meanings(heads(parser, some)) & first == kept
+    # Those that come no more are forgotten in the end, and others have the room.
+    others = b"".join([send(f"to:{number:08}\na:1") for number in range(1000, 1050)])
+    for _ in range(CROWDED // 50):
+        heads(parser, others)
+    assert meanings(heads(parser, others)) == meanings(heads(parser, others))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "to:%d" + "x" * 900 + "\na:1",
+        "to:%d\na:1",
+        "to:%d\na:1:1",
+        "a%d:1\n" + "b" * 900 + ":1",
+        "a%d:1:1\n" + "\n".join([f"b{number}:" for number in range(90)]),
+        "".join([f"to{number}:1\na{number}:1\n" for number in range(45)]) + "to:%d",
+    ],
+)
+def test_what_a_client_makes_a_parser_keep_is_bounded(block: str, parser: FrameParser) -> None:
+    gc.collect()
+    re.purge()
+    tracemalloc.start()
+    try:
+        for number in range(2000):
+            heads(parser, send(block % number))
+            heads(parser, send(block % (number // 100)))
+        gc.collect()
+        re.purge()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < MOST_KEPT + (20 << 10)
 
 
 def test_blocks_that_have_become_long_are_read(parser: FrameParser) -> None:
@@ -274,14 +366,14 @@ def test_a_receipt_with_colons_is_no_reason_to_read_the_block(parser: FrameParse
 
 
 def test_a_new_kind_of_producer_is_learnt_in_the_end(parser: FrameParser) -> None:
-    heads(parser, b"".join([send(f"to:{number}") for number in range(MOST_SHAPES)]) * ENOUGH)
+    heads(parser, b"".join([send(f"a{number}:1") for number in range(MOST_SHAPES)]) * ENOUGH)
     assert not isinstance(heads(parser, send("b:1") * 20)[-1], ShapedHead)
-    assert isinstance(heads(parser, send("b:1") * 5000)[-1], ShapedHead)
+    assert isinstance(heads(parser, send("b:1") * (CROWDED + 1))[-1], ShapedHead)
 
 
 def test_shapes_that_never_come_again_are_not_kept(parser: FrameParser) -> None:
     for round_ in range(5):
-        found = heads(parser, b"".join([send(f"to:{round_}-{number}") for number in range(1000)]))
+        found = heads(parser, b"".join([send(f"a{round_}-{number}:1") for number in range(1000)]))
         assert not any(isinstance(head, ShapedHead) for head in found)
     assert isinstance(heads(parser, send("b:1") * 9)[-1], ShapedHead)
 
@@ -294,11 +386,19 @@ def test_a_body_like_a_header_block_is_a_body(parser: FrameParser) -> None:
 
 
 def test_what_was_received_is_not_held_by_its_last_blocks(parser: FrameParser) -> None:
-    heads(parser, send("to:p\na:b") * 9 + send("to:q\na:b") * 9)
-    received = send("to:p\na:c") + send("to:q\na:d", b"y" * 1000)
+    heads(parser, send("a:b") * 9 + send("c:d") * 9)
+    received = send("a:c") + send("c:d", b"y" * 1000)
     before = sys.getrefcount(received)
     found = heads(parser, received)
     assert isinstance(found[0], ShapedHead)
-    assert heads(parser, send("to:p\na:e"))
+    assert heads(parser, send("a:e"))
     assert sys.getrefcount(received) == before
-    assert [head.headers["a"] for head in found] == ["c", "d"]
+    assert [head.headers for head in found] == [{"a": "c"}, {"c": "d"}]
+
+
+def test_blocks_with_other_meanings_do_not_hold_what_was_received(parser: FrameParser) -> None:
+    heads(parser, send("to:p\na:b") * 9 + send("to:q\na:b") * 9)
+    received = send("to:p\na:c") + send("to:q\na:d", b"y" * 1000)
+    before = sys.getrefcount(received)
+    assert meanings(heads(parser, received))
+    assert sys.getrefcount(received) == before
