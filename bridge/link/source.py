@@ -186,6 +186,8 @@ class Source(LinkSource[Session]):
     ) -> None:
         super().__init__(link, destination, Arrivals(reactor, link.batch_time_ms, alone=True), lost)
         self._size: Final = link.batch_size
+        #: Whether a batch waits until it is full.
+        self._fills: Final = link.batch_time_ms < 0
         self._started = False
         self._consumer: Consumer | None = None
         #: Delivered and not settled: messages, and bytes of their bodies.
@@ -225,15 +227,16 @@ class Source(LinkSource[Session]):
         if self._consumer is not None and self.failed is None:
             self._consumer.stop()
 
-    async def batch(self) -> Sequence[Received]:
-        """Return the next messages, in order: a full batch, or what came in time.
+    async def batch(self, size: int) -> Sequence[Received]:
+        """Return the next ``size`` messages, in order, or what came in time.
 
-        One that cannot be read comes alone.
+        One that cannot be read comes alone. A link whose batches wait until they are full has no
+        smaller ones.
 
         :returns: empty once :meth:`interrupt` was called while waiting.
         :raises SourceLost:
         """
-        return await self._arrivals.batch(self._size)
+        return await self._arrivals.batch(self._size if self._fills else size)
 
     def settle(self, batch: Sequence[Received]) -> Deferred[None]:
         """Acknowledge these, and with them all before; receive as many more.

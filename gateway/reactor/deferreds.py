@@ -14,6 +14,8 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from gateway.reactor.polls import polls_of
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -172,6 +174,15 @@ def timeout(clock: Any, seconds: float, event: Deferred[Any]) -> Deferred[bool]:
 OTHERS: Final = 20.0
 #: Seconds of work after which it is asked at all: what one turn of the reactor may last.
 TURN_S: Final = 0.003
+#: The same while others want the reactor.
+SHORT_S: Final = 0.0004
+#: Messages taken at once while others want the reactor.
+FEW: Final = 10
+#: The share of the time from which on serving clients counts as wanting it; the consumer of what a
+#: link sends takes less.
+_WANTED: Final = 0.25
+#: Seconds over which that share is taken.
+_OVER_S: Final = 0.05
 #: Seconds of a round of the reactor in which almost nothing was wanted.
 _IDLE_S: Final = 0.0003
 #: Seconds that it waits for the others at most, whatever they do.
@@ -182,16 +193,26 @@ class FairShare:
     """The share of the reactor's time that one link may take from others.
 
     A link at full speed is one more user of the reactor, with a backlog of a million messages where
-    a client has one: without this it would halve what clients get. After it has worked, it lets the
-    reactor go round until the others have had :data:`OTHERS` times as much, or until a round in
-    which they want nothing. So a link alone goes as fast as it can.
+    a client has one: without this it would halve what clients get. So while clients want much of
+    the reactor the link works for a moment only and then pauses, the longer the more they want: for
+    :data:`OTHERS` times its work where they want all there is. Where they want next to nothing it
+    goes as fast as it can.
+
+    How much they want is what the reactor's :class:`~gateway.reactor.polls.Polls` have served.
+    Another kind of reactor tells by the length of its rounds: there the link pauses for as many of
+    them, or until one in which nothing is wanted.
 
     :param clock: the reactor.
     """
 
     def __init__(self, clock: Any) -> None:
         self._clock: Final = clock
+        self._polls: Final = polls_of(clock)
         self._worked = 0.0
+        #: What the others wanted lately, 0 to 1; measured since when, and what was served by then.
+        self._others = 0.0
+        self._since = 0.0
+        self._served = 0.0
 
     def now(self) -> float:
         now: float = self._clock.seconds()
@@ -202,15 +223,35 @@ class FairShare:
         self._worked += self._clock.seconds() - began
 
     @property
+    def wanted(self) -> bool:
+        """Whether others want much of the reactor's time."""
+        polls = self._polls
+        if polls is not None:
+            now: float = self._clock.seconds()
+            span = now - self._since
+            if span >= _OVER_S:
+                self._others = (polls.served_s - self._served) / span
+                self._since, self._served = now, polls.served_s
+        return self._others >= _WANTED
+
+    @property
     def due(self) -> bool:
         """Whether this has worked for long enough to speak of."""
-        return self._worked >= TURN_S
+        return self._worked >= (SHORT_S if self.wanted else TURN_S)
+
+    def at_once(self, most: int) -> int:
+        """How many of ``most`` messages to take at once."""
+        return min(most, FEW) if self.wanted else most
 
     async def give(self) -> None:
         """Let the others have theirs, if it is :attr:`due`."""
         if not self.due:
             return
         left, self._worked = self._worked * OTHERS, 0.0
+        if self._polls is not None:
+            pause = min(left * self._others, _LONGEST_S) if self.wanted else 0
+            await deferLater(self._clock, pause)
+            return
         now: float = self._clock.seconds()
         latest = now + _LONGEST_S
         while left > 0 and now < latest:

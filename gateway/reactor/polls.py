@@ -47,6 +47,8 @@ class Polls:
         self._afterwards: list[Callable[[], None]] = []
         #: What a poll has found is being served.
         self.under_way = False
+        #: Seconds that it took to serve clients, with what that caused at once.
+        self.served_s = 0.0
 
     def afterwards(self, work: Callable[[], None]) -> None:
         """Do ``work`` once all that this poll has found is served.
@@ -71,6 +73,10 @@ class Polls:
             if error.errno == errno.EINTR:
                 return
             raise
+        if not ready:
+            return
+        seconds = reactor.seconds
+        clients, began = 0.0, seconds()
         self.under_way = True
         try:
             for descriptor, event in ready:
@@ -79,13 +85,18 @@ class Polls:
                 if selectable is None:
                     continue
                 if event == self._readable and type(selectable) is Server:
+                    before = seconds()
                     self._read(selectable)
+                    clients += seconds() - before
                 else:
                     _logged(selectable, reactor._doReadOrWrite, selectable, descriptor, event)
         finally:
             self.under_way = False
+            read = seconds() - began
             if self._afterwards:
                 self._finish()
+            if clients:
+                self.served_s += (seconds() - began) * clients / read
 
     def _read(self, selectable: Server) -> None:
         """Read from a client, as the reactor does it."""

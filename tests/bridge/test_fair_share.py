@@ -8,7 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 
-from gateway.reactor.deferreds import OTHERS, TURN_S, FairShare
+from gateway.reactor.deferreds import FEW, OTHERS, SHORT_S, TURN_S, FairShare
+from gateway.reactor.polls import Polls
 
 
 class Reactor(Clock):
@@ -32,6 +33,21 @@ class Reactor(Clock):
         while not until.called:
             self.advance(self.others)
         return float(self.seconds() - began)
+
+
+class Polling(Reactor):
+    """A reactor that counts what it serves. :param others: the share that clients take."""
+
+    _POLL_IN = 1
+
+    def __init__(self, others: float) -> None:
+        super().__init__(0.001)
+        self.polls = Polls(self)
+        self.share = others
+
+    def advance(self, amount: float) -> None:
+        self.polls.served_s += amount * self.share
+        super().advance(amount)
 
 
 def worked(reactor: Reactor, seconds: float) -> tuple[FairShare, Deferred[None]]:
@@ -70,3 +86,38 @@ def test_little_work_waits_for_nobody_until_it_adds_up() -> None:
     reactor.advance(TURN_S)
     share.worked_since(began)
     assert not Deferred.fromCoroutine(share.give()).called
+
+
+def test_clients_that_want_much_are_paused_for_by_how_much_they_want() -> None:
+    for others in (0.5, 1.0):
+        reactor = Polling(others)
+        share = FairShare(reactor)
+        reactor.advance(1.0)
+        assert share.wanted
+        assert share.at_once(1000) == FEW
+        assert share.at_once(2) == 2
+        began = reactor.seconds()
+        reactor.advance(2 * SHORT_S)
+        share.worked_since(began)
+        pause = reactor.go_round(Deferred.fromCoroutine(share.give()))
+        assert abs(pause - 2 * SHORT_S * OTHERS * others) < 0.0011
+
+
+def test_clients_that_want_little_cost_the_link_nothing_but_a_round() -> None:
+    reactor = Polling(0.1)
+    share = FairShare(reactor)
+    reactor.advance(1.0)
+    assert not share.wanted
+    assert share.at_once(1000) == 1000
+    _, giving = worked(reactor, 0.01)
+    assert reactor.go_round(giving) < 0.0011
+
+
+def test_the_link_is_fast_again_when_clients_have_gone() -> None:
+    reactor = Polling(0.9)
+    share = FairShare(reactor)
+    reactor.advance(1.0)
+    assert share.wanted
+    reactor.share = 0.0
+    reactor.advance(1.0)
+    assert not share.wanted

@@ -26,6 +26,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable, UnknownDelivery
 from gateway.messaging.jms_message import JMSMessage
 from gateway.messaging.transformer import MessageTransformer
+from gateway.reactor.deferreds import FairShare
 from tests.bridge.link_pair import SOURCE, TARGET, Cuts, Rig, in_state, until
 from tests.bridge.providers.stomp.peer import Peer
 from tests.on_reactor import on_reactor
@@ -71,6 +72,23 @@ async def test_messages_arrive_once_and_in_order_and_are_gone_from_the_source(
     assert (counters.received, counters.sent, counters.acknowledged) == (100, 100, 100)
     octets = sum(len(number) for number in NUMBERS)
     assert (counters.octets, counters.possible_duplicates) == (octets, 0)
+
+
+@pytest.mark.parametrize(("time_ms", "batches"), [(20, 10), (-1, 2)])
+@on_reactor
+async def test_beside_busy_clients_batches_are_small_unless_they_are_to_be_full(
+    brokers: Rig, time_ms: int, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FairShare, "wanted", True)
+    await brokers.source.send(*NUMBERS)
+    link = await brokers.started(
+        max_batch_size=50,
+        max_batch_time_ms=time_ms,
+        quality_of_service=QualityOfService.DUPLICATES_OK,
+    )
+    assert await brokers.target.texts(100) == NUMBERS
+    await brokers.acknowledges(link, 100)
+    assert link.status().counters.batches == batches
 
 
 @on_reactor

@@ -145,7 +145,7 @@ class Connected:
         self._given = 0
         world.sources += 1
 
-    async def batch(self) -> Sequence[Received]:
+    async def batch(self, _most: int) -> Sequence[Received]:
         if self._world.fault(1):
             self.failed = SourceLost(GONE)
         if self.failed is not None:
@@ -395,7 +395,7 @@ class Unread:
         self.dead: list[bytes] = []
         self._turns = turns
 
-    async def batch(self) -> Sequence[Received]:
+    async def batch(self, _most: int) -> Sequence[Received]:
         if not self.waiting:
             raise Empty
         number, message_id = self.waiting[0]

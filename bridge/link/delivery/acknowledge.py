@@ -108,7 +108,7 @@ class Acknowledge(Delivery):
             return
         else:
             pump.do(Doing.RECEIVING)
-            received = await source.batch()
+            received = await source.batch(pump.share.at_once(self._link.batch_size))
             self._check_before()
             if not received:
                 return

@@ -120,6 +120,33 @@ def test_what_threads_ask_for_comes_before_the_ending(served: Served) -> None:
     assert served.notes == ["thread", "delivered"]
 
 
+def test_the_time_that_clients_take_is_counted_and_no_other(served: Served) -> None:
+    turn = Turn(served.reactor)
+    polls = polls_of(served.reactor)
+    assert polls is not None
+    now = [served.reactor.seconds()]
+    served.reactor.seconds = lambda: now[0]
+
+    def takes(seconds: float) -> None:
+        now[0] += seconds
+        served.notes.append("took")
+
+    def said(data: bytes) -> None:
+        turn.begin()
+        takes(1)
+        turn.deliver(lambda: takes(2))
+        turn.leave()
+
+    served.factory.said = said
+    client = served.client()
+    served.reactor.callLater(0, takes, 4)
+    served.until(lambda: served.notes.count("took") == 1)
+    before = polls.served_s
+    client.sendall(b"a")
+    served.until(lambda: served.notes.count("took") == 3)
+    assert polls.served_s - before == pytest.approx(3)
+
+
 def test_a_failure_ends_its_connection_alone_and_is_logged(served: Served) -> None:
     bad, good = served.client(), served.client()
 
