@@ -83,7 +83,8 @@ class SqliteStore:
         or the log may not fit into the database when the disk is full, and twice the largest batch,
         which is written to both.
     :param checkpoint_octets: length of the log from which on it is copied back into the database,
-        between commits.
+        between commits. A log that grows makes each sync write the file's new length, too, which
+        one that is written over does not, so it is copied back early.
     :param check_octets: a database up to this size that was not closed in order is checked page by
         page at opening.
     :param idle_seconds: without work for so long, the thread maintains the files.
@@ -103,7 +104,7 @@ class SqliteStore:
         reactor: IReactorFromThreads,
         *,
         reserve_octets: int = 72 * _MIB,
-        checkpoint_octets: int = 64 * _MIB,
+        checkpoint_octets: int = 16 * _MIB,
         check_octets: int = 256 * _MIB,
         idle_seconds: float = 0.5,
         on_full: Callable[[bool], None] | None = None,
