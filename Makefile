@@ -62,14 +62,17 @@ test-full: prepared
 prepared: $(VENV)/.installed-for-tests
 	@$(MAKE) --no-print-directory $(if $(SIDE_BY_SIDE),-j 2) --output-sync=target test-compiled lint $(CLASSES)
 
+# What of the store's tests is about files, threads and the log, of which nothing is compiled.
+FILES_OF_THE_STORE = damage.py faulty_disk.py full_disk_margin.py kill.py opening.py power_loss.py reserve.py thread.py upgrade.py wal.py
+
 # The tests of the modules that are compiled, once more, and of their users behind the seam: few examples of each, as the modules that are not compiled
 # take many. Not those of passwords, nor of gateways in processes of their own, where nothing is compiled; and not that of octets searched and copied,
 # which counts inside of one.
 test-compiled: packages $(COMPILED)/.built
 	$(BIN)/python -m pytest -q $(if $(SIDE_BY_SIDE),-n 2 --dist loadgroup --no-loadscope-reorder) -m 'not brokers and not slow' --hypothesis-profile small \
 	    -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging tests/gateway/broker tests/properties/test_wire.py \
-	    tests/bridge/providers/stomp tests/contract $(addprefix --ignore=tests/gateway/,broker/store $(addprefix broker/security/test_,passcodes.py usermgr.py users.py) \
-	    broker/operator/test_dbmgr.py stomp/test_memory.py stomp/wire/test_work.py)
+	    tests/bridge/providers/stomp tests/contract $(addprefix --ignore=tests/gateway/,$(addprefix broker/store/test_,$(FILES_OF_THE_STORE)) \
+	    $(addprefix broker/security/test_,passcodes.py usermgr.py users.py) broker/operator/test_dbmgr.py stomp/test_memory.py stomp/wire/test_work.py)
 
 lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .
