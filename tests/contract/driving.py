@@ -262,7 +262,8 @@ class Seam:
 
         They are taken.
         """
-        assert await self.rest(queue, len(bodies)) == bodies
+        found = await self.rest(queue, len(bodies))
+        assert found == bodies, f"{found} are left, and {bodies} were expected"
 
     async def lose(self) -> None:
         """Every connection is lost."""
