@@ -43,7 +43,8 @@ _SHAPE: Final = 700
 _HEADER: Final = 250
 _NAME: Final = 17
 #: What a meaning takes with its plan, beside what each octet of its lines does: there are the lines,
-#: the destination's name, and the blocks that encoders remember of it.
+#: the destination's name, and the blocks that encoders remember of it. Where SEND names several
+#: destinations there are as many of the latter as it has commas, and one.
 _MEANING: Final = 700
 _LINE: Final = 5
 #: A shape is made when this many blocks of it have come: to make one takes as long as reading twenty.
@@ -200,9 +201,9 @@ class Shape:
         self.match: Final = re.compile(b"".join(pattern)).match
         #: By their lines, in the order they stand in the block.
         self.meanings: Final[dict[bytes, Meaning]] = {}
-        #: The meaning that came last.
+        #: The one of them that came last.
         self.latest: Meaning | None = None
-        #: The head that came last; None where blocks differ that say the same.
+        #: The head that came last with one of them; None where blocks differ that say the same.
         self.last: ShapedHead | None = None
         self.remembers: Final = self.is_bare and not ignores
 
@@ -380,7 +381,8 @@ class Shapes:
                 meaning = self._learn(shape, meant)
                 if meaning is None:
                     return None
-            shape.latest = meaning
+            else:
+                shape.latest = meaning
         place = shape.passed_at
         lines = groups[place] if place >= 0 else _joined(groups, shape.passed)
         if shape.is_wide:
@@ -399,7 +401,7 @@ class Shapes:
             last.is_repeated = True
             return last
         head = ShapedHead(meaning, lines, length, octets - shape.overhead, found)
-        if shape.remembers:
+        if shape.remembers and shape.latest is meaning:
             shape.last = head
         return head
 
@@ -411,14 +413,14 @@ class Shapes:
         if not _is_utf8(lines):
             return None
         meaning = Meaning(shape, lines)
-        octets = _MEANING + _LINE * len(lines)
+        octets = _MEANING * (1 + lines.count(b",")) + _LINE * len(lines)
         if self._in_shapes + self._in_meanings + octets > MOST_KEPT:
             self._passed_over += 1
             if self._passed_over < CROWDED:
                 return meaning
             self._forget_meanings()
         self._in_meanings += octets
-        shape.meanings[lines] = meaning
+        shape.meanings[lines] = shape.latest = meaning
         return meaning
 
     def _forget_meanings(self) -> None:

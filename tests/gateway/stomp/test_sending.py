@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 
 from gateway.messaging.destination import Queue, Topic
@@ -9,6 +12,7 @@ from gateway.messaging.errors import DestinationFull, StorageFailed
 from gateway.messaging.message import BodyType
 from gateway.messaging.provider import Mode
 from gateway.stomp.settings import SessionOptions, TransportOptions
+from gateway.stomp.wire.shapes import CROWDED, MOST_KEPT
 from tests.gateway.stomp.client import START, Client, Server
 
 NOW = START * 1000
@@ -316,3 +320,33 @@ def test_a_destination_that_fills_again_holds_the_rest(server: Server, client: C
     assert [each.body for each in server.provider.sent] == [b"0", b"1"]
     plain.drain()
     assert [each.body for each in server.provider.sent] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("shapes", [1, 16])
+def test_what_is_kept_of_sends_to_several_destinations_is_bounded(
+    shapes: int, server: Server, client: Client
+) -> None:
+    """Each of the destinations has headers of its own. More are named than there is room for, and
+    fewer than make all be forgotten.
+    """
+    texts = [f"/topic/{number:02}" for number in range(94)]
+
+    def send(first: int) -> None:
+        for shape in range(shapes):
+            destination = ",".join(texts[first + shape :] + texts[: first + shape])
+            client.say(f"SEND\ndestination:{destination}\na{shape}:{first}\n\n")
+        server.provider.log.clear()
+
+    for _ in range(8):
+        send(0)
+    assert 40 * shapes < CROWDED
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for first in range(40):
+            send(first)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < MOST_KEPT
