@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import groupby
 from typing import Final
 
 from gateway.stomp.wire.frame import Head, Version
@@ -153,38 +154,32 @@ class Shape:
         self._own: Final[dict[str, int]] = {}
         groups = 0
         ignores = False
-        #: What the group before this header takes, so that one group takes all lines in a row.
-        running = Varying.IGNORED
-        for name in names:
-            varying = _role(name, rule)
-            takes_line = varying is Varying.PASSED or varying is Varying.MEANING
-            if running is not varying:
-                if running is not Varying.IGNORED:
-                    pattern.append(b")")
-                running = Varying.IGNORED
-                if takes_line:
-                    running = varying
-                    (passed if varying is Varying.PASSED else meant).append(groups)
+        # All lines in a row that are kept are one group.
+        for varying, row in groupby(names, lambda name: _role(name, rule)):
+            labels = [(name, re.escape(name.encode()) + b":") for name in row]
+            if varying is Varying.OWN:
+                for name, label in labels:
+                    if name == "content-length":
+                        self.length = groups
+                        pattern.append(label + b"(" + _LENGTH + b")\n")
+                    else:
+                        self._own[name] = groups
+                        pattern.append(label + b"(" + unread + b")\n")
                     groups += 1
-                    pattern.append(b"(")
-            label = re.escape(name.encode()) + b":"
-            if varying is Varying.PASSED:
-                self.count += 1
-                pattern.append(label + passed_value + b"\n")
-            elif varying is Varying.MEANING:
-                pattern.append(label + meant_value + b"\n")
-            elif varying is Varying.OWN:
-                if name == "content-length":
-                    self.length = groups
-                    pattern.append(label + b"(" + _LENGTH + b")\n")
-                else:
-                    self._own[name] = groups
-                    pattern.append(label + b"(" + unread + b")\n")
-                groups += 1
-            else:
+            elif varying is Varying.IGNORED:
                 ignores = True
-                pattern.append(label + unread + b"\n")
-        pattern.append(b")\n" if running is not Varying.IGNORED else b"\n")
+                pattern += [label + unread + b"\n" for _, label in labels]
+            else:
+                if varying is Varying.PASSED:
+                    places, value = passed, passed_value
+                    self.count += len(labels)
+                else:
+                    places, value = meant, meant_value
+                places.append(groups)
+                groups += 1
+                lines = b"".join([label + value + b"\n" for _, label in labels])
+                pattern.append(b"(" + lines + b")")
+        pattern.append(b"\n")
         for places in (meant, passed):
             if not places:
                 places.append(groups)
