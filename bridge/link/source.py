@@ -186,8 +186,6 @@ class Source(LinkSource[Session]):
     ) -> None:
         super().__init__(link, destination, Arrivals(reactor, link.batch_time_ms, alone=True), lost)
         self._size: Final = link.batch_size
-        #: Whether a batch waits until it is full.
-        self._fills: Final = link.batch_time_ms < 0
         self._started = False
         self._consumer: Consumer | None = None
         #: Delivered and not settled: messages, and bytes of their bodies.
@@ -230,13 +228,12 @@ class Source(LinkSource[Session]):
     async def batch(self, size: int) -> Sequence[Received]:
         """Return the next ``size`` messages, in order, or what came in time.
 
-        One that cannot be read comes alone. A link whose batches wait until they are full has no
-        smaller ones.
+        One that cannot be read comes alone.
 
         :returns: empty once :meth:`interrupt` was called while waiting.
         :raises SourceLost:
         """
-        return await self._arrivals.batch(self._size if self._fills else size)
+        return await self._arrivals.batch(size)
 
     def settle(self, batch: Sequence[Received]) -> Deferred[None]:
         """Acknowledge these, and with them all before; receive as many more.

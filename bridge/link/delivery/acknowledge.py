@@ -108,7 +108,7 @@ class Acknowledge(Delivery):
             return
         else:
             pump.do(Doing.RECEIVING)
-            received = await source.batch(pump.share.at_once(self._link.batch_size))
+            received = await source.batch(self._at_once(pump))
             self._check_before()
             if not received:
                 return
@@ -121,6 +121,14 @@ class Acknowledge(Delivery):
             self._done(pump, batch)
         else:
             await self._send_and_settle(pump, batch, source, sides)
+
+    def _at_once(self, pump: Pump) -> int:
+        """How many messages to take for a batch.
+
+        A link whose batches wait until they are full has no smaller ones.
+        """
+        size = self._link.batch_size
+        return size if self._link.batch_time_ms < 0 else pump.share.at_once(size)
 
     def _done(self, pump: Pump, batch: Batch) -> None:
         """:raises ProviderUnavailable: the link was stopped meanwhile."""
