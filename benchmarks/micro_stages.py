@@ -3,8 +3,8 @@
 ``python -m benchmarks.micro_stages [--constant] [--queues N]``; compiled,
 ``PYTHONPATH=build/compiled:. python -P -m benchmarks.micro_stages``.
 Processor microseconds for each message of 100 bytes, not persistent, from one producer, to N queues
-in turn, to one consumer with ack:auto; 300 in each read. The collector of cyclic garbage is off, so that what a
-stage keeps for its measurement costs the others nothing.
+in turn, to one consumer with ack:auto; 300 in each read. The collector of cyclic garbage is off, so
+that what a stage keeps for its measurement costs the others nothing.
 
 *parse* is octets to frames; *plan* frames to messages; *encode* messages to the octets of MESSAGE;
 *broker* what is left of all together: routing, the backlog, dispatch, credit and the session.

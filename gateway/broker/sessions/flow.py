@@ -45,7 +45,8 @@ class Backpressure:
         self._waits_for_room: Final = waits_for_room
         self._released: Final = released
         self.blocked: set[PhysicalDestination] = set()
-        #: What it sent last needs room on the disk: what waits for the disk holds nobody else back.
+        #: Whether what it sent last is stored. Only then is it held back while too much waits for
+        #: the disk.
         self.stores = True
         #: The queue it sent to last, whose consumers it may outrun.
         self.fast: PhysicalQueue | None = None
