@@ -101,11 +101,16 @@ final class Receiver {
         }
     }
 
-    /** The session is closed, and this is a consumer of another from now on. */
+    /**
+     * This is a consumer of that session from now on. One of a queue is opened when something is wanted of it: until then it would only fetch messages
+     * ahead, and ActiveMQ may change their order where it is closed before it has them all.
+     */
     void reopen(Session other) throws JMSException {
         session = other;
         consumer = null;
-        open(selector, durable, noLocal, false);
+        if (topic) {
+            open(selector, durable, noLocal, false);
+        }
     }
 
     /** More credit. @param octets 0 when nobody counts them */
@@ -129,8 +134,7 @@ final class Receiver {
 
     /** @param window whether no more is wanted before all is settled */
     boolean ready(boolean window) {
-        return running && !leaving && credit > 0 && octets > 0 && (consumer != null || browser != null)
-                && (!window || outstanding.isEmpty());
+        return running && !leaving && credit > 0 && octets > 0 && (!window || outstanding.isEmpty());
     }
 
     /** The next message, or null. @param wait milliseconds; 0 does not wait */
@@ -140,6 +144,9 @@ final class Receiver {
                 browsed = browser.getEnumeration();
             }
             return browsed.hasMoreElements() ? (Message) browsed.nextElement() : null;
+        }
+        if (consumer == null) {
+            open(selector, durable, noLocal, false);
         }
         return wait == 0 ? consumer.receiveNoWait() : consumer.receive(wait);
     }
