@@ -10,7 +10,6 @@ transaction goes on is decided in :mod:`bridge.xa.step`; the calls are made in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredLock, fail
@@ -277,7 +276,7 @@ class Coordinator:
         presumed = self._presumed.of(gtrid)
         origin = xids.origin(Xid(xids.FORMAT_ID, gtrid, branch.bqual))
         if branch.bqual in presumed:
-            branch = replace(branch, state=BranchState.WAITING)
+            branch = branch._replace(state=BranchState.WAITING)
             now = GlobalTransaction(TransactionState.WAITING, (branch,), decided=True, told=True)
         elif presumed or origin is None or not self._ids.made(origin):
             return None

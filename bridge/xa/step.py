@@ -23,8 +23,6 @@ Pure: no Deferred, no clock, no I/O.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bridge.xa.errors import Misuse
 from bridge.xa.status import BranchState, TransactionState
 from bridge.xa.transaction_state import (
@@ -73,6 +71,14 @@ _HEURISTICS: dict[int, _Meaning] = {
     xa.XA_HEURRB: (BranchState.HEURISTIC_ROLLBACK, False),
     xa.XA_HEURCOM: (BranchState.HEURISTIC_COMMIT, False),
     xa.XA_HEURHAZ: (BranchState.HEURISTIC_HAZARD, False),
+}
+
+#: The state of a branch that its resource manager was asked about.
+_ASKED = {
+    Call.PREPARE: BranchState.PREPARING,
+    Call.COMMIT: BranchState.COMMITTING,
+    Call.COMMIT_ONE_PHASE: BranchState.COMMITTING,
+    Call.ROLLBACK: BranchState.ROLLING_BACK,
 }
 
 # What an answer of a resource manager means for its branch, by its code.
@@ -137,32 +143,32 @@ def step(now: GlobalTransaction, event: Event) -> Step:
         raise Misuse(f"there is no branch {event.branch}")
     match event:
         case Started(branch) if state is TransactionState.ACTIVE:
-            return replace(now, branches=(*now.branches, branch)), []
+            return now._replace(branches=(*now.branches, branch)), []
         case Joined(index) if state is TransactionState.ACTIVE:
             branch = now.branches[index]
-            return _with(now, index, replace(branch, associations=branch.associations + 1)), []
+            return _with(now, index, branch._replace(associations=branch.associations + 1)), []
         case Separated(index, rm) if state is TransactionState.ACTIVE:
-            return _with(now, index, replace(now.branches[index], rm=rm)), []
+            return _with(now, index, now.branches[index]._replace(rm=rm)), []
         case StartFailed(cause, failed) if state in (
             TransactionState.ACTIVE,
             TransactionState.PREPARING,
             TransactionState.ROLLING_BACK,
         ):
-            return _not_started(replace(now, cause=now.cause or cause), failed), []
+            return _not_started(now._replace(cause=now.cause or cause), failed), []
         case CommitAsked() if state is TransactionState.ACTIVE:
             return _end_and_abort(now) if now.cause else _end_and_prepare(now)
         case RollbackAsked() if state is TransactionState.ACTIVE:
             return _end_and_abort(now)
         case Decided() if state is TransactionState.DECIDING:
             return _ask_all(
-                replace(now, state=TransactionState.COMMITTING, decided=True),
+                now._replace(state=TransactionState.COMMITTING, decided=True),
                 BranchState.PREPARED,
                 Call.COMMIT,
             )
         case NotDecided(cause) if state is TransactionState.DECIDING:
-            return _abort(replace(now, cause=cause))
+            return _abort(now._replace(cause=cause))
         case DecisionLost(cause) if state is TransactionState.DECIDING:
-            return replace(now, state=TransactionState.IN_DOUBT, cause=cause, told=True), [Tell()]
+            return now._replace(state=TransactionState.IN_DOUBT, cause=cause, told=True), [Tell()]
         case Answered():
             return _answered(now, event)
         case Reached(index, holds):
@@ -171,15 +177,15 @@ def step(now: GlobalTransaction, event: Event) -> Step:
             branch = now.branches[index]
             if branch.error == xa.XAER_NOTA:
                 return now, []
-            return _with(now, index, replace(branch, error=xa.XAER_NOTA)), [Note()]
+            return _with(now, index, branch._replace(error=xa.XAER_NOTA)), [Note()]
         case Found(branch) if state in (
             TransactionState.HEURISTIC,
             TransactionState.FORGETTING,
             TransactionState.ROLLED_BACK,
         ):
             if not now.decided:
-                return replace(
-                    now, branches=(*now.branches, replace(branch, state=BranchState.LEFT))
+                return now._replace(
+                    branches=(*now.branches, branch._replace(state=BranchState.LEFT))
                 ), []
         case Ordered(order):
             return _ordered(now, order)
@@ -200,14 +206,14 @@ def _not_started(now: GlobalTransaction, failed: int | None) -> GlobalTransactio
     return _with(
         now,
         failed,
-        replace(branch, associations=left, state=branch.state if left else BranchState.ROLLED_BACK),
+        branch._replace(associations=left, state=branch.state if left else BranchState.ROLLED_BACK),
     )
 
 
 def _end_and_prepare(now: GlobalTransaction) -> Step:
     if not now.branches:
-        return replace(now, state=TransactionState.COMMITTED, told=True), [Tell()]
-    now = replace(now, state=TransactionState.PREPARING, one_phase=len(now.branches) == 1)
+        return now._replace(state=TransactionState.COMMITTED, told=True), [Tell()]
+    now = now._replace(state=TransactionState.PREPARING, one_phase=len(now.branches) == 1)
     actions: list[Action] = [Ask(Call.END, index) for index in range(len(now.branches))]
     for index, branch in enumerate(now.branches):
         # What one session is asked takes effect in order, so its prepare need not wait for its end.
@@ -215,14 +221,14 @@ def _end_and_prepare(now: GlobalTransaction) -> Step:
         # is no vote that could still be refused.
         if branch.associations == 1 and not now.one_phase:
             now = _with(
-                now, index, replace(branch, state=BranchState.PREPARING, asking=Call.PREPARE)
+                now, index, branch._replace(state=BranchState.PREPARING, asking=Call.PREPARE)
             )
             actions.append(Ask(Call.PREPARE, index))
     return now, actions
 
 
 def _end_and_abort(now: GlobalTransaction) -> Step:
-    now = replace(now, state=TransactionState.ROLLING_BACK)
+    now = now._replace(state=TransactionState.ROLLING_BACK)
     actions: list[Action] = []
     for index, branch in enumerate(now.branches):
         if not branch.associations:
@@ -230,7 +236,7 @@ def _end_and_abort(now: GlobalTransaction) -> Step:
         actions.append(Ask(Call.END, index, failed=True))
         if branch.associations == 1:
             now = _with(
-                now, index, replace(branch, state=BranchState.ROLLING_BACK, asking=Call.ROLLBACK)
+                now, index, branch._replace(state=BranchState.ROLLING_BACK, asking=Call.ROLLBACK)
             )
             actions.append(Ask(Call.ROLLBACK, index))
     return (now, actions) if actions else _settled(now)
@@ -238,7 +244,7 @@ def _end_and_abort(now: GlobalTransaction) -> Step:
 
 def _abort(now: GlobalTransaction) -> Step:
     """Roll back all that are not over, their associations being so."""
-    now = replace(now, state=TransactionState.ROLLING_BACK)
+    now = now._replace(state=TransactionState.ROLLING_BACK)
     return _ask_all(now, (BranchState.IDLE, BranchState.PREPARED), Call.ROLLBACK)
 
 
@@ -264,16 +270,16 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
             or branch.ended >= branch.associations
         ):
             raise Misuse(f"an answer to an end that was not asked, in the state {now.state.value}")
-        return _ended(now, answer, replace(branch, ended=branch.ended + 1))
+        return _ended(now, answer, branch._replace(ended=branch.ended + 1))
     if branch.asking is not answer.call:
         asked = branch.asking.value if branch.asking else "nothing"
         raise Misuse(f"an answer to {answer.call.value}, where {asked} was asked")
     # What is answered to forget says nothing of how it ended.
     same = answer.code in (xa.XA_OK, xa.XA_RDONLY) or answer.call is Call.FORGET
-    branch = replace(branch, asking=None, error=branch.error if same else answer.code)
+    branch = branch._replace(asking=None, error=branch.error if same else answer.code)
     match answer.call:
         case Call.PREPARE:
-            voted = replace(branch, state=_VOTES.get(answer.code, BranchState.IDLE))
+            voted = branch._replace(state=_VOTES.get(answer.code, BranchState.IDLE))
             return _gathered(_because(_with(now, index, voted), answer))
         case Call.COMMIT:
             before = now.branches[index].error
@@ -297,7 +303,7 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
                 now = _because(now, answer)
             meaning = _COMMITTING_IN_ONE_PHASE.get(answer.code, (BranchState.IDLE, False))
             if meaning[0] is BranchState.IDLE:
-                return _abort(_with(now, index, replace(branch, state=BranchState.IDLE)))
+                return _abort(_with(now, index, branch._replace(state=BranchState.IDLE)))
             return _means(now, index, branch, meaning)
         case Call.ROLLBACK:
             meaning = (
@@ -307,7 +313,7 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
             )
             if meaning[0] is BranchState.HEURISTIC_HAZARD:
                 # As it is not to be taken for one whose commit was answered so.
-                branch = replace(branch, error=xa.XA_HEURHAZ)
+                branch = branch._replace(error=xa.XA_HEURHAZ)
             return _means(now, index, branch, meaning)
         case Call.FORGET:
             return _forgotten(now, answer, branch)
@@ -316,7 +322,7 @@ def _answered(now: GlobalTransaction, answer: Answered) -> Step:
 def _ended(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step:
     complete = branch.ended == branch.associations
     if complete and branch.state is BranchState.ACTIVE:
-        branch = replace(branch, state=BranchState.IDLE)
+        branch = branch._replace(state=BranchState.IDLE)
     now = _with(now, answer.branch, branch)
     if now.state is TransactionState.ROLLING_BACK:
         if branch.state is not BranchState.IDLE:
@@ -328,7 +334,7 @@ def _ended(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step:
         return _gathered(now)
     call = Call.COMMIT_ONE_PHASE if now.one_phase else Call.PREPARE
     if now.one_phase:
-        now = replace(now, state=TransactionState.COMMITTING)
+        now = now._replace(state=TransactionState.COMMITTING)
     return _asking(now, answer.branch, call), [Ask(call, answer.branch)]
 
 
@@ -339,19 +345,19 @@ def _gathered(now: GlobalTransaction) -> Step:
     if now.cause is not None:
         return _abort(now)
     if all(branch.state is BranchState.READ_ONLY for branch in now.branches):
-        return replace(now, state=TransactionState.COMMITTED, told=True), [Tell()]
-    return replace(now, state=TransactionState.DECIDING), [Decide()]
+        return now._replace(state=TransactionState.COMMITTED, told=True), [Tell()]
+    return now._replace(state=TransactionState.DECIDING), [Decide()]
 
 
 def _means(now: GlobalTransaction, index: int, branch: Branch, meaning: _Meaning) -> Step:
     """Go on with what an answer of the second phase means."""
     state, forget = meaning
-    branch = replace(branch, state=state)
+    branch = branch._replace(state=state)
     return _forget(now, index, branch) if forget else _settled(_with(now, index, branch))
 
 
 def _forget(now: GlobalTransaction, index: int, branch: Branch) -> Step:
-    return _with(now, index, replace(branch, asking=Call.FORGET)), [Ask(Call.FORGET, index)]
+    return _with(now, index, branch._replace(asking=Call.FORGET)), [Ask(Call.FORGET, index)]
 
 
 def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step:
@@ -366,10 +372,10 @@ def _forgotten(now: GlobalTransaction, answer: Answered, branch: Branch) -> Step
     elif branch.state is BranchState.COMMITTED:
         # Its resource manager would tell it as heuristic to every recovery, which must know that it
         # was right.
-        state, now = BranchState.WAITING, replace(now, decided=True)
+        state, now = BranchState.WAITING, now._replace(decided=True)
     else:
         state = BranchState.LEFT
-    now, more = _settled(_with(now, answer.branch, replace(branch, state=state)))
+    now, more = _settled(_with(now, answer.branch, branch._replace(state=state)))
     return now, actions + more
 
 
@@ -426,8 +432,7 @@ def _ordered(now: GlobalTransaction, order: Order) -> Step:
                 for index, branch in enumerate(now.branches)
                 if branch.state in UNFINISHED
             ]
-            now = replace(
-                now,
+            now = now._replace(
                 branches=tuple(
                     _if(branch, UNFINISHED, BranchState.COMMITTED) for branch in now.branches
                 ),
@@ -439,11 +444,11 @@ def _ordered(now: GlobalTransaction, order: Order) -> Step:
             branches = tuple(
                 _if(branch, waiting, BranchState.ROLLBACK_ORDERED) for branch in now.branches
             )
-            return replace(now, branches=branches), [Record()]
+            return now._replace(branches=branches), [Record()]
         case Order.FORGET, TransactionState.HEURISTIC:
-            return replace(now, state=TransactionState.FORGETTING), [Record()]
+            return now._replace(state=TransactionState.FORGETTING), [Record()]
         case Order.FORGET, TransactionState.FORGETTING:
-            return replace(now, state=_end(now)), [*_presumed_anew(now), Remove(now=True)]
+            return now._replace(state=_end(now)), [*_presumed_anew(now), Remove(now=True)]
         case _:
             raise Misuse(
                 f"{order.value} is no order for a transaction in the state {now.state.value}"
@@ -475,7 +480,7 @@ def _settled(now: GlobalTransaction, durably: bool = False) -> Step:
             actions.append(Remove(durably))
     if not now.told:
         actions.append(Tell())
-    return replace(now, state=state, told=True), actions
+    return now._replace(state=state, told=True), actions
 
 
 def _end(now: GlobalTransaction) -> TransactionState:
@@ -490,24 +495,18 @@ def _because(now: GlobalTransaction, answer: Answered) -> GlobalTransaction:
     """With what went wrong first, where this did."""
     if answer.code in (xa.XA_OK, xa.XA_RDONLY) or now.cause is not None:
         return now
-    return replace(
-        now, cause=Cause(answer.code, now.branches[answer.branch].ref_name, answer.error)
+    return now._replace(
+        cause=Cause(answer.code, now.branches[answer.branch].ref_name, answer.error)
     )
 
 
 def _asking(now: GlobalTransaction, index: int, call: Call) -> GlobalTransaction:
-    states = {
-        Call.PREPARE: BranchState.PREPARING,
-        Call.COMMIT: BranchState.COMMITTING,
-        Call.COMMIT_ONE_PHASE: BranchState.COMMITTING,
-        Call.ROLLBACK: BranchState.ROLLING_BACK,
-    }
-    return _with(now, index, replace(now.branches[index], state=states[call], asking=call))
+    return _with(now, index, now.branches[index]._replace(state=_ASKED[call], asking=call))
 
 
 def _with(now: GlobalTransaction, index: int, branch: Branch) -> GlobalTransaction:
-    return replace(now, branches=(*now.branches[:index], branch, *now.branches[index + 1 :]))
+    return now._replace(branches=(*now.branches[:index], branch, *now.branches[index + 1 :]))
 
 
 def _if(branch: Branch, states: frozenset[BranchState], then: BranchState) -> Branch:
-    return replace(branch, state=then) if branch.state in states else branch
+    return branch._replace(state=then) if branch.state in states else branch

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from bridge.xa.status import BranchState, TransactionState
 from gateway.messaging.errors import MessagingError
@@ -48,8 +48,7 @@ UNFINISHED: Final = frozenset({BranchState.WAITING, BranchState.ROLLBACK_ORDERED
 _ONE_OF_SEVERAL: Final = re.compile(r" \((?:source|target|branch \d+)\)\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(NamedTuple):
     """A branch.
 
     :param bqual: its qualifier.
@@ -84,8 +83,7 @@ class Cause:
     error: MessagingError | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalTransaction:
+class GlobalTransaction(NamedTuple):
     """Everything that decides how a transaction goes on.
 
     :param decided: the decision is to commit, and it is in the log; or there is one branch, which

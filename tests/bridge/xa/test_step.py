@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
@@ -289,7 +288,7 @@ def test_answers_to_rollback(code: int, state: BranchState) -> None:
 def test_where_one_name_is_that_of_several_nothing_follows_from_a_branch_that_is_not_known() -> (
     None
 ):
-    several = dataclasses.replace(B, rm="rm:b (target)")
+    several = B._replace(rm="rm:b (target)")
     begun: list[Event] = [
         Started(several) if event == Started(B) else event for event in committing(0)
     ]
@@ -345,7 +344,7 @@ def test_whatever_is_answered_it_is_told_once_and_right(
     pick = random.choice  # type: ignore[attr-defined]
     now = GlobalTransaction()
     for number, count in enumerate(associations):
-        now, _ = step(now, Started(dataclasses.replace(A, bqual=bytes((number,)), rm=str(number))))
+        now, _ = step(now, Started(A._replace(bqual=bytes((number,)), rm=str(number))))
         for _ in range(count - 1):
             now, _ = step(now, Joined(number))
     now, actions = step(now, CommitAsked() if commit else RollbackAsked())
