@@ -453,6 +453,9 @@ class TransactionRun:
 
     def _look_round(self) -> None:
         """Report answers to waiting callers, and the state to the coordinator."""
+        if not self.now.told and not self._reached:
+            # Its link goes on with it, and knows.
+            return
         for index, (_, _, done) in list(self._reached.items()):
             if (
                 self.now.branches[index].asking is None
