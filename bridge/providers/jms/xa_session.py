@@ -10,7 +10,8 @@ branch that ends with messages not delivered or not acknowledged can only be rol
 arrive again in another branch.
 
 No call needs to wait for earlier ones. Calls and sends of one pass of the reactor go to Java
-together. If one of a branch fails, the later ones of the branch fail, too, except its rollback.
+together, but a commit, with what was asked before it, goes at once. If one of a branch fails, the
+later ones of the branch fail, too, except its rollback.
 
 Owns which branch is associated, as far as it was asked for, and the calls that are not answered.
 """
@@ -145,6 +146,9 @@ class JMSXASession(JMSSession):
         answer: Deferred[XADone] = Deferred()
         self._calls[self._tags] = answer
         self.ask(batches.xa_call(self._tags, what, xid, flags))
+        if what is XACall.COMMIT:
+            # Java has it while the caller begins its next branch.
+            self.channel.flush()
         return answer
 
     # --- what Java answers

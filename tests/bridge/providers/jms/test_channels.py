@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 
 from bridge.providers.jms import wire
 from bridge.providers.jms.channels import Hung, JavaFailure, Lane, SessionChannel
+from bridge.providers.jms.session import ConnectionScope
 from bridge.providers.jms.wire import (
     LONGEST_PAYLOAD,
     WINDOW,
@@ -27,7 +28,9 @@ from bridge.providers.jms.wire import (
     Verb,
     WireError,
 )
+from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.provider import Flags, Xid
 
 NUMBER: Final = 5
 SECONDS: Final = 10.0
@@ -288,6 +291,29 @@ def test_what_is_asked_in_one_pass_goes_together_behind_the_opening() -> None:
         Frame(Type.ASK, NUMBER, b"ab"),
         Frame(Type.ASK, NUMBER, b"c"),
     ]
+
+
+def test_a_commit_goes_at_once() -> None:
+    process = Recording()
+    scope = ConnectionScope(process.clock, "provider", "", None, False, None, set(), fail=print)
+    session = JMSXASession(
+        scope,
+        lambda answered, failed: SessionChannel(
+            process, NUMBER, "a session", Hung("provider"), OPENING, answered, failed, SECONDS
+        ),
+        number=1,
+    )
+    resource, one, other = session.resource(), Xid(1, b"one", b"1"), Xid(1, b"other", b"1")
+    resource.end(one, Flags.SUCCESS)
+    resource.prepare(one)
+    assert process.frames == []
+    resource.commit(one, False)
+    assert process.types == [Type.OPEN, Type.ASK]
+    resource.start(other, Flags.NOFLAGS)
+    resource.end(other, Flags.SUCCESS)
+    assert process.types == [Type.OPEN, Type.ASK]
+    process.flush()
+    assert process.types == [Type.OPEN, Type.ASK, Type.ASK]
 
 
 def test_together_go_no_more_than_a_window_holds() -> None:
