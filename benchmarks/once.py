@@ -14,9 +14,6 @@ from benchmarks.measurement import Measurement
 from benchmarks.movers import Mover, Route
 from bridge.config.model import QualityOfService
 
-# Moved before a server's first measurement on a route, at most: a JVM compiles what it runs often.
-_WARM_UP = 2_000
-
 
 def beside_bare(
     mover: Mover, route: Route, counts: Mapping[int, int], body: int, name: str
@@ -85,10 +82,14 @@ def beside_each_other(
 
 
 def _warm(mover: Mover, route: Route, counts: Mapping[int, int], body: int) -> None:
+    """Move all messages once untimed, where nothing was measured yet.
+
+    A JVM compiles what it runs often; the clients of :mod:`benchmarks.bare` do the same.
+    """
     mover.prepare(route)
     if route not in mover.warmed:
         for batch, messages in counts.items():
-            links.move(mover, route, batch, min(_WARM_UP, messages), body)
+            links.move(mover, route, batch, messages, body)
         mover.warmed.add(route)
 
 
