@@ -14,9 +14,7 @@ one of the ways to transfer once and only once.
 Where source and target have one store, the first does not wait for the acknowledgement before it
 takes the next batch. The store makes changes durable in the order in which they were asked for, so
 what the next batch sends is never there without the acknowledgement of this one. Hence a crash
-doubles the messages of one batch at most, as where it waits; and the two share a sync. That is done
-for small batches only: a large one shares its sync among its own messages, and a link that never
-waits for the store takes its time from the clients beside it.
+doubles the messages of one batch at most, as where it waits; and the two share a sync.
 """
 
 from __future__ import annotations
@@ -44,9 +42,6 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.message import Message, Unreadable
 from gateway.reactor.deferreds import shield
-
-#: Messages of the largest batch beside whose acknowledgement the next one is sent.
-_SMALL: Final = 10
 
 
 class Acknowledge(Delivery):
@@ -189,7 +184,7 @@ class Acknowledge(Delivery):
             settling = await self._settle(pump, batch, source)
         except SourceLost as error:
             await self._not_settled(pump, batch, error, sides)
-        if not self._overlaps or len(batch.received) > _SMALL:
+        if not self._overlaps:
             await self._forgotten(pump, batch, settling, sides)
             return
 
