@@ -21,6 +21,8 @@ from benchmarks.wire import Block, Cutter, Shape, ack_id, acks, command, frame, 
 # Large enough that a busy consumer takes about a thousand small messages, or several of 64 KiB, in
 # one system call.
 _READ = 512 * 1024
+# Reads of that size in one turn, of one endpoint.
+_READS = 16
 # What one record of TLS has at most; a read gives no more.
 _RECORD = 16 * 1024
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -115,21 +117,27 @@ class Endpoint:
     def readable(self) -> None:
         """The socket has input.
 
-        :raises Refused: when it was closed by the server, or an ERROR came.
+        A read that brought all that it may is followed by another: with a pause between two turns,
+        eight messages of 64 KiB in each would be the most that any server could deliver.
+
+        :raises Refused: when the socket was closed by the server, or an ERROR came.
         """
-        try:
-            data = self._read()
-        except _WOULD_BLOCK:
-            return
-        except OSError as error:
-            raise Refused(f"{self._name} broke the connection: {error}") from error
-        if not data:
-            raise Refused(
-                f"{self._name} closed the connection; before that it sent {self._cutter.rest[-300:]!r}"
-            )
-        found = self._cutter.cut(data)
-        if found:
-            self.frames(found)
+        for _ in range(_READS):
+            try:
+                data = self._read()
+            except _WOULD_BLOCK:
+                return
+            except OSError as error:
+                raise Refused(f"{self._name} broke the connection: {error}") from error
+            if not data:
+                raise Refused(
+                    f"{self._name} closed the connection; before that it sent {self._cutter.rest[-300:]!r}"
+                )
+            found = self._cutter.cut(data)
+            if found:
+                self.frames(found)
+            if len(data) < _READ:
+                return
 
     def _read(self) -> bytes:
         """Return what there is; empty when the server has closed the connection."""
