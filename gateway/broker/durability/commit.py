@@ -44,9 +44,11 @@ from gateway.broker.store.interface import (
 from gateway.messaging.message import Message
 from gateway.reactor.turn import Turn
 
-#: Bounds of one commit, and of what may wait before senders of persistent messages are held back.
+#: Bounds of one commit; the second is that of a store that was idle.
 MOST_OPERATIONS: Final = 2_000
 MOST_OCTETS: Final = 4 * 1024 * 1024
+#: What may wait before senders of persistent messages are held back; and the bound of a commit while
+#: the store has others to write.
 MOST_WAITING: Final = 16 * 1024 * 1024
 #: Seconds that a batch without waiters may linger.
 LINGER: Final = 0.01
@@ -150,7 +152,7 @@ class GroupCommit:
         if octets >= 0:
             self._unsettled = 0
             self.octets_waiting -= octets
-            if self._settling is not None and not gathering.batch.inserts:
+            if self._relief or (self._settling is not None and not gathering.batch.inserts):
                 self._ask()
             return
         delayed = self._delayed.waiting
@@ -454,10 +456,16 @@ class GroupCommit:
         self._seal_if_large()
 
     def _seal_if_large(self) -> None:
-        """Let a large batch wait for the store: its inserts are not cancelled."""
+        """Let a large batch wait for the store: its inserts are not cancelled.
+
+        While the store has others to write, it goes on gathering: long messages that are settled by
+        then are not written.
+        """
         batch = self._gathering.batch
         if not self._atomic and (
-            batch.operations >= MOST_OPERATIONS or batch.octets >= MOST_OCTETS
+            batch.operations >= MOST_OPERATIONS
+            or batch.octets >= MOST_WAITING
+            or (batch.octets >= MOST_OCTETS and self._in_store is None and not self._sealed)
         ):
             self._sealed.append(self._gathering)
             self._gathering = PendingBatch(batch.number + 1)

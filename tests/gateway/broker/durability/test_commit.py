@@ -329,7 +329,7 @@ def test_acknowledgements_that_somebody_waits_for_do_not_linger(scene: Scene) ->
 def test_what_gathers_behind_a_busy_disk_does_not_linger_when_it_is_sealed(scene: Scene) -> None:
     scene.insert(1)
     scene.run_reactor()
-    scene.insert(2, body=bytes(MOST_OCTETS))
+    scene.insert(2, body=bytes(MOST_WAITING))
     scene.disk.answer()
     scene.passes(1)
     assert len(scene.disk.submitted) == 2
@@ -373,7 +373,7 @@ def test_nothing_is_left_out_across_a_sealed_batch(scene: Scene) -> None:
     scene.insert(1)
     scene.run_reactor()
     scene.insert(2)
-    scene.insert(3, body=bytes(MOST_OCTETS))
+    scene.insert(3, body=bytes(MOST_WAITING))
     scene.insert(4)
     scene.commits.delete(2)
     scene.commits.delete(4)
@@ -405,7 +405,7 @@ def test_a_batch_is_bounded_in_operations_and_octets(scene: Scene, octets: bool)
     scene.insert(1)
     scene.run_reactor()
     if octets:
-        scene.insert(2, 3, 4, body=bytes(MOST_OCTETS // 2))
+        scene.insert(2, 3, 4, body=bytes(MOST_WAITING // 2))
     else:
         scene.insert(*range(2, MOST_OPERATIONS + 10))
     scene.wait("last")
@@ -413,9 +413,26 @@ def test_a_batch_is_bounded_in_operations_and_octets(scene: Scene, octets: bool)
     while scene.disk.answers:
         batch = scene.done()
         assert batch.operations <= MOST_OPERATIONS
-        assert batch.octets < MOST_OCTETS + MOST_OCTETS // 2 + 1000
+        assert batch.octets < MOST_WAITING + MOST_WAITING // 2 + 1000
     assert (len(scene.disk.submitted), scene.told) == (3, [("last", None)])
     assert scene.commits.octets_waiting == 0
+
+
+def test_long_messages_settled_while_the_disk_has_others_to_write_are_left_out(
+    scene: Scene,
+) -> None:
+    with scene.turn:
+        scene.insert(1, 2, 3, 4, body=bytes(MOST_OCTETS // 2))
+    (first,) = scene.disk.submitted
+    assert list(first.inserts) == [1, 2], "an idle disk is not kept waiting for more"
+    scene.insert(5, body=bytes(MOST_OCTETS // 2))
+    scene.wait("all")
+    for seq in (3, 4):
+        scene.commits.delete(seq)
+    scene.done()
+    second = scene.done()
+    assert (list(second.inserts), list(second.deletes)) == ([5], [])
+    assert scene.told == [("all", None)]
 
 
 def test_what_belongs_together_is_not_divided(scene: Scene) -> None:
@@ -478,6 +495,22 @@ def test_senders_are_held_while_too_much_waits_and_let_go_in_a_turn(scene: Scene
     while scene.disk.answers:
         scene.done()
     assert (resumed, scene.commits.octets_waiting) == ([1], 0)
+
+
+def test_senders_are_let_go_when_what_waits_is_settled_before_the_disk_has_answered(
+    scene: Scene,
+) -> None:
+    resumed: list[int] = []
+    scene.insert(1, body=bytes(MOST_OCTETS))
+    scene.run_reactor()
+    scene.insert(2, 3, body=bytes(MOST_WAITING // 2 - MOST_OCTETS // 4))
+    assert scene.commits.crowded()
+    scene.commits.on_relief(lambda: resumed.append(1))
+    scene.passes(1)
+    assert resumed == []
+    scene.commits.delete(3)
+    scene.passes(1)
+    assert (resumed, len(scene.disk.answers)) == ([1], 1)
 
 
 def test_whole_messages_are_at_hand_until_they_can_be_read(scene: Scene) -> None:
