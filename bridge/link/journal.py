@@ -151,9 +151,9 @@ class BatchLines:
         "_first",
         "_journal",
         "_judged",
+        "_last",
         "_lines",
         "_messages",
-        "_written",
         "everything",
     )
 
@@ -167,7 +167,8 @@ class BatchLines:
         self._contents = BatchContents(messages)
         #: How many are judged.
         self._judged = 0
-        self._written: Deferred[None] | None = None
+        #: The last line of what was received and sent; 0 where nothing was sent.
+        self._last = 0
         if not self.everything:
             return
         batch = self._contents
@@ -235,7 +236,7 @@ class BatchLines:
             # What is not as it was received is held in memory, too.
             octets = sum([len(bodies[at]) for at in chosen]) if self._lines.transforms else 0
             self._journal.add(fields, octets + _OCTETS * len(chosen))
-        self._written = self._journal.written()
+        self._last = self._journal.hurry()
 
     def arrived(
         self, items: Sequence[Item], messages: Sequence[Message], remembered: bool = False
@@ -307,11 +308,9 @@ class BatchLines:
 
         It also fires when the journal stops. Return None if there is nothing to wait for.
         """
-        if not self.everything:
+        if not self.everything or (self._last and self._journal.has(self._last)):
             return None
-        if self._written is None:
-            self._written = self._journal.written()
-        return None if self._written.called else self._written
+        return self._journal.written()
 
     # --- lines
 

@@ -175,6 +175,9 @@ class Journal:
         self._writer = Writer(
             Segments(folder, run, bounds), Lines(run, instance), self._tell, most=most, retry=retry
         )
+        #: The thread is to be roused when this turn is over, and not to let more lines gather.
+        self._rousing = False
+        self._hurried = False
         self._writer.start()
 
     def add(self, fields: dict[str, object], octets: int = 0) -> None:
@@ -191,6 +194,8 @@ class Journal:
         if "time" not in fields:
             fields["time"] = int(self._wall() * 1_000_000)
         self._writer.add(fields, octets)
+        if self._writer.asleep:
+            self._rouse_later()
 
     def written(self) -> Deferred[None]:
         """Wait until the kernel has all lines taken until now.
@@ -200,6 +205,19 @@ class Journal:
         done: Deferred[None] = Deferred()
         self._writer.after(lambda: self._reactor.callFromThread(done.callback, None))
         return done
+
+    def hurry(self) -> int:
+        """Have all lines taken until now written soon.
+
+        :returns: the last of them, for :meth:`has`.
+        """
+        self._hurried = True
+        self._rouse_later()
+        return self._writer.last
+
+    def has(self, line: int) -> bool:
+        """Whether lines up to this one are written, or lost."""
+        return self._writer.through >= line
 
     def close(self) -> Deferred[None]:
         """Write what waits, and make the last segment whole.
@@ -220,6 +238,17 @@ class Journal:
             writer.lost,
             writer.stopped,
         )
+
+    def _rouse_later(self) -> None:
+        # When this turn is over: the thread would take the interpreter from what the turn is to
+        # hand to the store yet, and so keep a link that sends one message at a time waiting.
+        if not self._rousing:
+            self._rousing = True
+            self._reactor.callLater(0, self._rouse)
+
+    def _rouse(self) -> None:
+        hurried, self._hurried, self._rousing = self._hurried, False, False
+        self._writer.rouse(hurried)
 
     def _tell(self, news: News, said: dict[str, object]) -> None:
         # From the journal's thread, too.

@@ -81,13 +81,16 @@ class Writer:
         self._retry: Final = retry
         self._queue: deque[_Waiting] = deque()
         self._wake: Final = threading.Event()
-        self._asleep = False
+        #: The thread looks at what is taken only when it is roused.
+        self.asleep = False
         #: Somebody waits for what is in the queue, or its end.
         self._hurry: Final = threading.Event()
         self._ending = False
         self._ended = False
         self._at_end: deque[Callable[[], None]] = deque()
-        self._number = 0
+        #: The last line that was taken, and the last that is written or lost, by their numbers.
+        self.last = 0
+        self.through = 0
         # Octets that were put in the queue, and octets that were taken out: each is changed by one
         # thread only.
         self._put = 0
@@ -112,9 +115,11 @@ class Writer:
     def add(self, fields: Mapping[str, object], octets: int) -> None:
         """Take a line. Called by one thread only.
 
+        See :attr:`asleep` and :meth:`rouse`.
+
         :param octets: what it holds in memory while it waits, beside :data:`OVERHEAD`.
         """
-        self._number = number = self._number + 1
+        self.last = number = self.last + 1
         weight = octets + OVERHEAD
         waiting = self._put - self._taken
         if self._ended:
@@ -131,8 +136,16 @@ class Writer:
             self._tell(News.RELIEVED, {"lost": self._crowded_lost})
         self._put += weight
         self._queue.append((number, fields, weight))
-        if self._asleep:
-            self._asleep = False
+
+    def rouse(self, hurry: bool) -> None:
+        """Have the thread look at what was taken.
+
+        :param hurry: it writes at once; else it lets more lines gather for a moment.
+        """
+        if hurry:
+            self._hurry.set()
+        if self.asleep:
+            self.asleep = False
             self._wake.set()
 
     def after(self, done: Callable[[], None]) -> None:
@@ -202,10 +215,10 @@ class Writer:
             done()
 
     def _sleep(self) -> None:
-        self._asleep = True
+        self.asleep = True
         if not self._queue and not self._ending:
             self._wake.wait(self._pause())
-        self._asleep = False
+        self.asleep = False
         self._wake.clear()
         if not self._ending:
             self._hurry.wait(NAP)
@@ -228,15 +241,16 @@ class Writer:
         made: list[bytes] = []
         told: list[Callable[[], None]] = []
         weight = 0
+        last = self.through
         for _ in range(most):
             waiting = self._queue.popleft()
             if callable(waiting):
                 told.append(waiting)
                 continue
-            number, fields, octets = waiting
+            last, fields, octets = waiting
             weight += octets
             try:
-                made.append(self._lines.line(number, fields))
+                made.append(self._lines.line(last, fields))
             except Exception as error:  # noqa: BLE001
                 # A defect of who handed it over, who has gone on: it is told.
                 self._lost_on_thread += 1
@@ -244,6 +258,7 @@ class Writer:
         if made:
             self._hand_over(made)
         self._taken += weight
+        self.through = last
         for done in told:
             done()
 

@@ -308,7 +308,7 @@ async def test_a_source_forgets_only_what_the_journal_has(
     """The kernel has the lines before the source is told, however long that takes."""
     brokers = journaled.rig
     held: list[Deferred[None]] = []
-    written = journaled.journal.written
+    written, has = journaled.journal.written, journaled.journal.has
 
     def hold() -> Deferred[None]:
         waiting: Deferred[None] = Deferred()
@@ -316,6 +316,7 @@ async def test_a_source_forgets_only_what_the_journal_has(
         return waiting
 
     journaled.journal.written = hold  # type: ignore[method-assign]
+    journaled.journal.has = lambda line: False  # type: ignore[method-assign]
     link = await brokers.started(quality_of_service=quality, max_batch_size=3, max_batch_time_ms=20)
     await brokers.source.send("a", "b")
     await until(lambda: bool(held))
@@ -328,6 +329,7 @@ async def test_a_source_forgets_only_what_the_journal_has(
     assert "xa.before-decision" not in brokers.points
     assert "link.after-acknowledge" not in brokers.points or quality is ONCE
     journaled.journal.written = written  # type: ignore[method-assign]
+    journaled.journal.has = has  # type: ignore[method-assign]
     for waiting in held:
         waiting.callback(None)
     await brokers.finishes(link, 2)

@@ -1,4 +1,4 @@
-"""The journal as those see it who have something to tell: in the reactor, without waiting."""
+"""The journal on the reactor's thread, where nothing waits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from twisted.internet import reactor as global_reactor
+from twisted.internet.task import deferLater
 
 from gateway.journal.journal import Journal, JournalOptions, JournalStanding
 from gateway.journal.schema import OPEN, Level, run_name
@@ -43,6 +44,22 @@ async def test_what_was_taken_is_with_the_kernel_when_it_says_so(tmp_path: Path)
     first, second = lines_of(tmp_path)
     assert before <= first["time"] <= int(reactor.seconds() * 1_000_000)
     assert second["time"] == 7
+
+
+@ensureDeferred
+async def test_lines_that_were_hurried_are_written_though_nobody_waits(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    journal = opened(folder)
+    for lost in (0, 1):
+        journal.add({"steps": ("sent",), "ids": ["a"]})
+        line = journal.hurry()
+        while not journal.has(line):
+            await deferLater(reactor, 0)
+        assert (journal.standing().lines, journal.standing().lost) == (1, lost)
+        for path in folder.iterdir():
+            path.unlink()
+    await journal.close()
 
 
 @ensureDeferred
