@@ -77,6 +77,7 @@ class Polls:
             return
         seconds = reactor.seconds
         clients, began = 0.0, seconds()
+        at = began
         self.under_way = True
         try:
             for descriptor, event in ready:
@@ -84,15 +85,17 @@ class Polls:
                 selectable = selectables.get(descriptor)
                 if selectable is None:
                     continue
+                before = at
                 if event == self._readable and type(selectable) is Server:
-                    before = seconds()
                     self._read(selectable)
-                    clients += seconds() - before
+                    at = seconds()
+                    clients += at - before
                 else:
                     _logged(selectable, reactor._doReadOrWrite, selectable, descriptor, event)
+                    at = seconds()
         finally:
             self.under_way = False
-            read = seconds() - began
+            read = at - began
             if self._afterwards:
                 self._finish()
             if clients:
