@@ -197,6 +197,7 @@ def test_what_an_earlier_run_left_open_is_completed_at_the_start(tmp_path: Path)
 def test_an_idle_segment_is_rolled_by_its_age(tmp_path: Path) -> None:
     with writing(tmp_path, Told(), Bounds(1 << 20, 0.05)) as writer:
         writer.add(fields(0), 0)
+        writer.rouse(False)
         rolled = threading.Event()
         for _ in range(1000):
             if (tmp_path / segment_name(RUN, 1)).exists():
