@@ -157,8 +157,7 @@ class Writer:
             done()
             return
         self._queue.append(done)
-        self._hurry.set()
-        self._wake.set()
+        self.rouse(True)
         if self._ended:
             self._finish()
 
@@ -171,8 +170,7 @@ class Writer:
         if self._ended:
             self._tell_end()
         self._ending = True
-        self._hurry.set()
-        self._wake.set()
+        self.rouse(True)
 
     @property
     def lost(self) -> int:
