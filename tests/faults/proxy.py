@@ -6,8 +6,7 @@ which is another process, nor the test's reactor can disturb it. Knows no protoc
 which octets it recognises the moment.
 
 What is done to connections is done to those that there are; the next one passes as if nothing had
-been, unless :meth:`Proxy.refuse` or
-:meth:`Proxy.swallow` is in force.
+been, unless :meth:`Proxy.refuse`, :meth:`Proxy.swallow` or :meth:`Proxy.cut` is in force.
 """
 
 from __future__ import annotations
@@ -105,6 +104,7 @@ class Proxy:
         self._triggers: list[_Armed] = []
         self._delay = 0.0
         self._swallows = False
+        self._is_cut = False
         self._made = 0
         self._thread = threading.Thread(
             target=self._loop.run_forever, name=f"proxy to {target}", daemon=True
@@ -152,6 +152,32 @@ class Proxy:
 
         def change() -> None:
             self._swallows = swallows
+
+        self._do(change)
+
+    def cut(self) -> None:
+        """Nothing passes from now on, as when a cable is pulled; no side is told.
+
+        Connections stay, new ones are accepted and hang. What is sent meanwhile waits in the
+        system's buffers: :meth:`heal` delivers it late. :meth:`silence` and :meth:`swallow` lose it.
+        """
+
+        def change() -> None:
+            self._is_cut = True
+            for pair in self._pairs:
+                pair.obey()
+
+        self._do(change)
+
+    def heal(self) -> None:
+        """Let pass what waits since :meth:`cut`, and what follows."""
+
+        def change() -> None:
+            self._is_cut = False
+            for pair in list(self._pairs):
+                if pair.server is None and pair.opening is None and not pair.silent:
+                    pair.opening = self._loop.create_task(pair.open())
+                pair.obey()
 
         self._do(change)
 
@@ -210,7 +236,7 @@ class Proxy:
         self._pairs.add(pair)
         if self._swallows:
             pair.silent = True
-        else:
+        elif not self._is_cut:
             pair.opening = self._loop.create_task(pair.open())
 
     def _passing(self, pair: _Pair, toward: Toward, data: bytes) -> None:
@@ -303,6 +329,13 @@ class _Pair:
         self.client.reads(True)
         server.reads(True)
 
+    def obey(self) -> None:
+        """Go on or hold, as the proxy's network is healed or cut."""
+        for side in (self.client, self.server):
+            if side is not None:
+                side.reads(side.wanted)
+                side.write_due()
+
     def side(self, toward: Toward) -> _Side | None:
         """Who is written to."""
         return self.server if toward is Toward.SERVER else self.client
@@ -347,6 +380,8 @@ class _Side(asyncio.Protocol):
         #: Where what comes from here goes.
         self.toward = Toward.SERVER
         self.gone = False
+        #: Whether it is read, unless the network is cut.
+        self.wanted = False
         self._ended = False
         self._transport: asyncio.Transport | None = None
         #: When to write what, and whether to end or to close then.
@@ -361,7 +396,13 @@ class _Side(asyncio.Protocol):
         )
         self._transport.pause_reading()
 
+    @property
+    def _is_cut(self) -> bool:
+        return self.pair is not None and self.pair.proxy._is_cut
+
     def reads(self, reading: bool) -> None:
+        self.wanted = reading
+        reading = reading and not self._is_cut
         if self._transport is not None and not self.gone and not self._transport.is_closing():
             if reading and not self._transport.is_reading():
                 self._transport.resume_reading()
@@ -406,9 +447,9 @@ class _Side(asyncio.Protocol):
 
         loop = asyncio.get_running_loop()
         self._waiting.append((loop.time() + seconds, data, end, close))
-        self._write()
+        self.write_due()
 
-    def _write(self) -> None:
+    def write_due(self) -> None:
         """Write what is due, in order."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
@@ -416,13 +457,14 @@ class _Side(asyncio.Protocol):
             self._timer = None
         while (
             self._waiting
+            and not self._is_cut
             and self._transport is not None
             and not self.gone
             and not self._transport.is_closing()
         ):
             due, data, end, close = self._waiting[0]
             if due > loop.time():
-                self._timer = loop.call_at(due, self._write)
+                self._timer = loop.call_at(due, self.write_due)
                 return
             del self._waiting[0]
             if data and not self._ended:

@@ -149,6 +149,44 @@ def test_it_swallows_new_connections(line: Line) -> None:
     assert exactly(server, 3) == b"yes"
 
 
+def test_it_cuts_and_heals(line: Line) -> None:
+    line.proxy.cut()
+    line.client.sendall(b"late")
+    # The system accepts it; the server hears of it later.
+    with socket.create_connection((HOST, line.proxy.port), PATIENCE) as new:
+        new.sendall(b"new")
+        for waiting in (line.listener, line.server):
+            waiting.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            line.server.recv(1)
+        with pytest.raises(TimeoutError):
+            line.listener.accept()
+        for waiting in (line.listener, line.server):
+            waiting.settimeout(PATIENCE)
+        line.proxy.heal()
+        assert exactly(line.server, 4) == b"late"
+        accepted, _ = line.listener.accept()
+        with accepted:
+            accepted.settimeout(PATIENCE)
+            assert exactly(accepted, 3) == b"new"
+    line.server.sendall(b"back")
+    assert exactly(line.client, 4) == b"back"
+
+
+def test_an_end_waits_while_the_network_is_cut(line: Line) -> None:
+    line.proxy.delay(0.1)
+    line.client.sendall(b"bye")
+    line.proxy.cut()
+    line.client.close()
+    # What was on its way when the network was cut waits, too.
+    line.server.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        line.server.recv(1)
+    line.server.settimeout(PATIENCE)
+    line.proxy.heal()
+    assert everything(line.server) == (b"bye", "FIN")
+
+
 def test_it_refuses_and_admits(line: Line) -> None:
     line.proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
