@@ -25,7 +25,7 @@ _KCMP_VM = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Have the kernel end the child when the benchmark dies, even by SIGKILL.
 
     Runs in the child before exec.
@@ -57,7 +57,7 @@ class ProcessTree:
                 cwd=directory,
                 env=dict(environment),
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
         self.pid = self._process.pid
 

@@ -1,5 +1,5 @@
 """What all tests share: Hypothesis profiles, the ``--long`` option, free ports, gateways in child
-processes.
+processes, databases of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +17,9 @@ from hypothesis import HealthCheck, settings
 from tests import tiers
 from tests.crash import once_table
 from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
+
+if TYPE_CHECKING:
+    from tests.postgresql import Cluster
 
 # No deadline: the first example of a test also pays for imports, and a busy machine is no defect of
 # the code. The quick ones are the same at each run, so that a run fails for what was changed; it is
@@ -170,6 +173,39 @@ def start_gateway(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
             return running.enter_context(GatewayProcess(varhome or tmp_path / "var", **options))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Cluster]:
+    """The server of PostgreSQL that the tests of a worker share.
+
+    No test may stop it: see ``postgresql_cluster``.
+    """
+    # Here, because the quick tier needs no client of PostgreSQL.
+    from tests.postgresql import Cluster
+
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def postgresql_database(postgresql: Cluster) -> Iterator[str]:
+    """The URL of an empty database, which is dropped after the test."""
+    url = postgresql.database()
+    yield url
+    postgresql.drop(url)
+
+
+@pytest.fixture
+def postgresql_cluster() -> Iterator[Cluster]:
+    """A running server of PostgreSQL that belongs to this test.
+
+    The test may stop and kill it, and give it a standby.
+    """
+    from tests.postgresql import Cluster
+
+    with Cluster() as cluster:
+        yield cluster
 
 
 def pytest_terminal_summary(

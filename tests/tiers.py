@@ -59,6 +59,8 @@ FIXTURES: Final = {
     "certificates": PROCESS,
     "free_port": PROCESS,
     "imq": PROCESS,
+    "postgresql": PROCESS,
+    "postgresql_cluster": PROCESS,
     "spark": SPARK,
     "start_gateway": PROCESS,
 }
