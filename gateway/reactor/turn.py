@@ -6,6 +6,9 @@ settled. Whoever starts a turn (a transport that received bytes) brackets it wit
 ``with``, or with :meth:`Turn.begin` and :meth:`Turn.end`; code called outside of one need not care, the end is
 then scheduled.
 
+A turn can be suspended: then nothing is delivered and nothing given to the store until it resumes.
+Writes go on, so that connections stay alive.
+
 Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
 """
 
@@ -50,6 +53,9 @@ class Turn:
         self._polls: Final = polls_of(clock)
         #: An ending is to come by itself.
         self._scheduled = False
+        #: Deliveries and the store wait for :meth:`resume`.
+        self.suspended = False
+        self._resumed: list[Work] = []
         #: When the first turn began whose ending is scheduled.
         self._first = 0.0
         self._wall = wall_clock(clock)
@@ -126,6 +132,27 @@ class Turn:
 
         return self._clock.callLater(seconds, run)
 
+    def suspend(self) -> None:
+        """Deliver nothing and give the store nothing until :meth:`resume`.
+
+        What is asked meanwhile waits, in order. Timers are not stopped: whoever has one looks at
+        :attr:`suspended`. What was to be written before is written now.
+        """
+        self.suspended = True
+        if not self._depth and not self._ending:
+            self._only_write()
+
+    def resume(self) -> None:
+        """Do what has waited, and what :meth:`when_resumed` was given before it."""
+        self.suspended = False
+        resumed, self._resumed = self._resumed, []
+        with self:
+            self._do(resumed)
+
+    def when_resumed(self, work: Work) -> None:
+        """Do ``work`` at the beginning of the turn in which this is no longer suspended."""
+        self._resumed.append(work)
+
     def refresh(self) -> int:
         """Return the time of day now, in epoch milliseconds.
 
@@ -161,6 +188,9 @@ class Turn:
             self._finish()
 
     def _finish(self) -> None:
+        if self.suspended:
+            self._only_write()
+            return
         self._ending = True
         try:
             rounds = 0
@@ -185,6 +215,16 @@ class Turn:
         finally:
             self._ending = False
             if (self._deliver or self._store or self._write) and not self._scheduled:
+                self._schedule()
+
+    def _only_write(self) -> None:
+        self._ending = True
+        try:
+            self._write, work = [], self._write
+            self._do(work)
+        finally:
+            self._ending = False
+            if self._write and not self._scheduled:
                 self._schedule()
 
     def _do(self, work: list[Work]) -> None:

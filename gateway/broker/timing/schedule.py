@@ -28,7 +28,8 @@ _BUSY_LOOKS: Final = 20
 class Schedule:
     """Runs work after a while, each inside a turn.
 
-    Times are those of the clock of timers, ``turn.timer_ms``; the wall clock does not matter.
+    Times are those of the clock of timers, ``turn.timer_ms``; the wall clock does not matter. While
+    the turn is suspended, nothing is done: it is done late then.
     """
 
     def __init__(self, clock: IReactorTime, turn: Turn) -> None:
@@ -131,6 +132,9 @@ class Schedule:
 
     def _run(self) -> None:
         self._timer = None
+        if self._turn.suspended:
+            self._turn.when_resumed(self._arm)
+            return
         self._turn.begin()
         self._running = True
         last = self._asked

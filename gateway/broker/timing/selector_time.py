@@ -66,6 +66,9 @@ class SelectorTime:
         self._until = 0.0
         if not self._waiting:
             return
+        if self._turn.suspended:
+            self._turn.when_resumed(self._next)
+            return
         with self._turn:
             # Who finds the time used up asks again, and so comes after the others.
             while self._waiting and not self.spent():

@@ -261,3 +261,47 @@ def test_a_turn_that_ends_ends_those_that_were_left(turn: Turn, noted: Noted) ->
     turn.deliver(noted.work("ended"))
     turn.end()
     assert noted.done == ["left", "ended"]
+
+
+def test_suspended_nothing_is_delivered_or_stored_and_writes_go_on(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
+    turn.write(noted.work("written before"))
+    turn.suspend()
+    assert noted.done == ["written before"]
+    with turn:
+        turn.deliver(noted.work("deliver"))
+        turn.store(noted.work("store"))
+        turn.write(noted.work("write"))
+    turn.deliver(noted.work("deliver later"))
+    clock.advance(0)
+    assert noted.done == ["written before", "write"]
+    assert not clock.getDelayedCalls(), "it does not look for work that it may not do"
+    turn.when_resumed(noted.work("told"))
+    noted.done.clear()
+    turn.resume()
+    assert noted.done == ["told", "deliver", "deliver later", "store"]
+
+
+def test_what_a_write_writes_while_suspended_comes_in_another_turn(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
+    turn.suspend()
+    turn.write(noted.work("write", lambda: turn.write(noted.work("write more"))))
+    clock.advance(0)
+    clock.advance(0)
+    assert noted.done == ["write", "write more"]
+
+
+def test_it_can_be_suspended_within_a_turn_and_resumed_within_another(
+    turn: Turn, noted: Noted
+) -> None:
+    with turn:
+        turn.deliver(noted.work("deliver"))
+        turn.write(noted.work("write"))
+        turn.suspend()
+    assert noted.done == ["write"]
+    with turn:
+        turn.resume()
+        assert noted.done == ["write"]
+    assert noted.done == ["write", "deliver"]

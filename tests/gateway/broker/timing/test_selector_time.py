@@ -114,6 +114,24 @@ def test_nothing_goes_on_after_the_end(clock: Clock) -> None:
     assert done == []
 
 
+def test_while_the_turn_is_suspended_those_who_wait_for_time_wait(clock: Clock) -> None:
+    clock.advance(1)
+    turn = Turn(clock)
+    slices = SelectorTime(clock, turn)
+    done: list[str] = []
+    slices.wait(lambda: done.append("before"))
+    turn.suspend()
+    slices.wait(lambda: done.append("meanwhile"))
+    for _ in range(3):
+        clock.advance(1)
+    assert done == []
+    turn.resume()
+    assert done == ["before", "meanwhile"]
+    slices.wait(lambda: done.append("after"))
+    clock.advance(0)
+    assert done == ["before", "meanwhile", "after"]
+
+
 # Queues.
 
 
