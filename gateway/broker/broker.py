@@ -117,7 +117,14 @@ class Broker:
         self._next_number = 1
         self.numbering: Numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
+        #: Since when the database cannot be reached, in epoch milliseconds; 0 while it can.
+        self.unreachable_since_ms = 0
+        #: The same by the clock of timers.
+        self._unreachable_timer_ms = 0
+        #: Called when the store is closed; None before that is asked, and after.
+        self._closed: Callable[[], None] | None = None
         store.on_full = self._disk_full
+        store.on_reachable = self._reachable
         store.on_damaged = self._damaged_unasked
         store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
@@ -488,6 +495,30 @@ class Broker:
             self.memory.spilling = not full
             self.commits.disk_full(full)
 
+    def _reachable(self, reachable: bool) -> None:
+        """The database can be reached, or no longer; the log has the reason.
+
+        While it cannot, everything that this process says might be wrong later: nothing is
+        confirmed, nothing is delivered, and no more is read from clients.
+        """
+        if reachable is not self.turn.suspended:
+            return
+        if not reachable:
+            self.unreachable_since_ms = self.turn.refresh()
+            self._unreachable_timer_ms = self.turn.refresh_timer()
+            self.log.error(
+                "the database cannot be reached: nothing is confirmed and nothing is delivered until it is; clients stay connected, and wait"
+            )
+            self.turn.suspend()
+            self._close_unreachable()
+            return
+        self.log.info(
+            "the database is reached again after {seconds:.1f} s: everything goes on where it was",
+            seconds=(self.turn.refresh_timer() - self._unreachable_timer_ms) / 1000,
+        )
+        self.unreachable_since_ms = 0
+        self.turn.resume()
+
     def _damaged(self, error: StoreDamaged) -> None:
         """Stop the destination of a message that is damaged in the store.
 
@@ -525,8 +556,23 @@ class Broker:
         On a full disk what needs no room is tried a few times. What cannot be written then is a
         failure of the store, so that the exit tells of it. What waits for room is not stored; no
         sender was told that it was.
+
+        While the database cannot be reached, the store has its own time-out for what it is given.
         """
         self.use_reports.report()
         self.schedule.close()
         self.selector_time.close()
-        self.commits.close(lambda error: self.store.close(closed))
+        self._closed = closed
+        self.commits.close(lambda error: self._close_store())
+        self._close_unreachable()
+
+    def _close_unreachable(self) -> None:
+        """If closing has to wait for an unreachable database, do not wait."""
+        if self._closed is not None and self.turn.suspended:
+            self.commits.submit_all()
+            self._close_store()
+
+    def _close_store(self) -> None:
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            self.store.close(closed)

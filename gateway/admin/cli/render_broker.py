@@ -317,6 +317,12 @@ def broker_details(broker: Json, port: int) -> str:
                 "Persistent Messages are Refused",
                 f"true: {broker['refusing']}" if broker["refusing"] else "false",
             ),
+            (
+                "Message Store can be Reached",
+                f"false since {moment(broker['unreachable_since_ms'])}: nothing is confirmed or delivered"
+                if broker["unreachable_since_ms"]
+                else "true",
+            ),
             ("", ""),
             ("Current Number of Messages in Dead Message Queue", broker["dead_messages"]),
             ("Current Total Message Bytes in Dead Message Queue", broker["dead_octets"]),

@@ -13,7 +13,7 @@ proven again. Where they have settled nothing of late, the batch goes to the sto
 writes, which it need not wait for then.
 
 On a full disk a second batch gathers what needs room: :mod:`gateway.broker.durability.full_disk`.
-Everything else goes ahead in the usual batches.
+Everything else goes ahead in the usual batches. While the turn is suspended nothing is handed off.
 
 Owns batches, their order and their bounds. Knows nothing of destinations.
 """
@@ -78,6 +78,8 @@ class GroupCommit:
         self._gathering = PendingBatch(1)
         self._sealed: deque[PendingBatch] = deque()
         self._in_store: PendingBatch | None = None
+        #: Those that the store has behind that one, when it is to be closed.
+        self._behind: deque[PendingBatch] = deque()
         self._asked = False
         self._atomic = 0
         #: Something is inserted in what belongs together now.
@@ -98,8 +100,7 @@ class GroupCommit:
         self.octets_waiting = 0
         #: Why nothing can be stored any more.
         self.broken: StoreError | None = None
-        #: Told of the rows of a batch that is durable, and of the whole messages in it, before
-        #: those who wait for it.
+        #: Told of the rows and the whole messages of a durable batch, before those who wait for it.
         self.on_stored: Callable[[dict[int, Row], dict[int, Message]], None] | None = None
         self._relief: list[Callable[[], None]] = []
         self._room: list[Callable[[], None]] = []
@@ -358,6 +359,8 @@ class GroupCommit:
         if self.broken is None:
             self.broken = error
             self._failed(error)
+            # A hand-off that was asked for may wait until the turn resumes.
+            self._asked = False
             self._ask()
 
     @property
@@ -437,14 +440,23 @@ class GroupCommit:
         """
         self._closing = True
         self._unblock()
-        delayed = self._delayed.waiting
-        waiting = 0 if delayed is None else len(delayed.batch.inserts)
+        waiting = 0 if (delayed := self._delayed.waiting) is None else len(delayed.batch.inserts)
         if waiting:
             self._log.warn(
                 "{count} messages waited for room on the disk and are not stored; their senders had no confirmation",
                 count=waiting,
             )
         self.wait(closed)
+
+    def submit_all(self) -> None:
+        """Submit all that needs no room at once: the store is to be closed."""
+        for pending in (*self._sealed, self._gathering):
+            self._behind.append(pending)
+            self._store.submit(pending.batch, self._committed)
+        self._sealed.clear()
+        self._gathering = PendingBatch(self._gathering.batch.number + 1)
+        if self._in_store is None:
+            self._in_store = self._behind.popleft()
 
     # --- handing off
 
@@ -474,10 +486,9 @@ class GroupCommit:
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
-            if self._unsettled >= PROVEN:
-                self._turn.write(self._hand_off)
-            else:
-                self._turn.store(self._hand_off)
+            # While the turn is suspended, only a failure is told.
+            early = self.broken is not None if self._turn.suspended else self._unsettled >= PROVEN
+            (self._turn.write if early else self._turn.store)(self._hand_off)
 
     def _hand_off(self) -> None:
         self._asked = False
@@ -513,6 +524,9 @@ class GroupCommit:
 
     def _submit(self) -> None:
         """Give the oldest batch to the store, which is idle."""
+        if self._turn.suspended and self.broken is None:
+            self._ask()
+            return
         for call in (self._lingering, self._settling):
             if call is not None:
                 call.cancel()
@@ -540,14 +554,13 @@ class GroupCommit:
     def _finish(self, error: StoreError | None) -> None:
         pending = self._in_store
         assert pending is not None
-        self._in_store = None
+        self._in_store = self._behind.popleft() if self._behind else None
         if isinstance(error, StoreFull):
             self._no_room(pending)
             return
         self.octets_waiting -= pending.batch.octets
-        if error is not None and self.broken is None:
-            self.broken = error
-            self._failed(error)
+        if error is not None:
+            self.fail(error)
         inserts = pending.batch.inserts
         if self._delayed.batches:
             self._delayed.is_durable(pending)

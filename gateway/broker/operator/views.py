@@ -143,6 +143,8 @@ class BrokerView:
     :param memory_used: octets of waiting messages in memory, and
     :param memory_most: the bound on them.
     :param refusing: why persistent messages are not stored; "" if they are.
+    :param unreachable_since_ms: epoch milliseconds since when the store's database cannot be
+        reached, so that nothing is confirmed or delivered; 0 if it can.
     """
 
     version: str
@@ -163,6 +165,7 @@ class BrokerView:
     memory_used: int
     memory_most: int
     refusing: str
+    unreachable_since_ms: int
     max_message_octets: int
     log_dead: bool
     truncate_dead: bool
@@ -351,6 +354,7 @@ def broker(
         memory_used=broker.memory.used,
         memory_most=broker.memory.total,
         refusing=broker.commits.trouble(),
+        unreachable_since_ms=broker.unreachable_since_ms,
         max_message_octets=options.max_size,
         log_dead=options.log_dead,
         truncate_dead=options.truncate_dead,

@@ -324,7 +324,9 @@ class EmbeddedConnection:
         self._lost = None
         self._end("the connection is closed")
         done: Deferred[None] = Deferred()
-        self.broker.soon(lambda: done.callback(None))
+        turn = self.broker.turn
+        # Whoever closes it does not wait for the store, not even while that is out of reach.
+        (turn.write if turn.suspended else self.broker.soon)(lambda: done.callback(None))
         return done
 
     def fail(self, error: MessagingError) -> None:

@@ -1,7 +1,7 @@
 """Flow control: what holds a sender back.
 
-That is destinations at their limits, a crowded or full disk, full memory, and consumers that it
-outruns.
+That is destinations at their limits, a store that is crowded, full or out of reach, full memory,
+and consumers that it outruns.
 
 Owns which of them hold one sender back, and when to look again.
 """
@@ -56,7 +56,8 @@ class Backpressure:
     def writable(self) -> bool:
         """Whether nothing holds the sender back."""
         return (
-            not self.blocked
+            not self._turn.suspended
+            and not self.blocked
             and not self._crowds()
             and not self._waits_for_room()
             and not self._memory.senders_must_wait()

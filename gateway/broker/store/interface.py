@@ -315,6 +315,11 @@ class Store(Protocol):
     #: Called on the reactor thread with whether the disk is full, when that changes; and before
     #: a batch is answered with StoreFull. While it is full, inserts are not to be submitted.
     on_full: Callable[[bool], None] | None
+    #: Called on the reactor thread with False when the database cannot be reached, or this process
+    #: may no longer answer for it, and with True when it is reached again and still this process's.
+    #: Between the two no batch and no fetch is answered, and the broker sends no MESSAGE and no
+    #: RECEIPT.
+    on_reachable: Callable[[bool], None] | None
     #: Called on the reactor thread with each message that the store finds damaged by itself, while
     #: no caller has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None
@@ -395,5 +400,6 @@ class Store(Protocol):
     def close(self, closed: Callable[[], None]) -> None:
         """Finish what was submitted, mark the store clean, release the files.
 
-        Then call ``closed`` on the reactor thread.
+        Then call ``closed`` on the reactor thread. While the database cannot be reached, that is
+        after a time-out of the store's own; what it could not write by then was never confirmed.
         """

@@ -50,6 +50,7 @@ class MemoryStore:
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_full: Callable[[bool], None] | None = None
+        self.on_reachable: Callable[[bool], None] | None = None
         self._reactor = reactor
         self._rows: dict[int, Row] = {}
         self._due: deque[Callable[[], None]] = deque()

@@ -113,6 +113,7 @@ class SqliteStore:
     ) -> None:
         self.path: Final = path
         self.on_full = on_full
+        self.on_reachable: Callable[[bool], None] | None = None
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
         #: See :meth:`measure`.

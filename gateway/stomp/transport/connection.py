@@ -78,6 +78,8 @@ class Pause(IntFlag):
     CONNECTING = 4
     #: There is no memory for more.
     MEMORY = 8
+    #: The turn is suspended, so that nothing could be answered.
+    SUSPENDED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,9 @@ class StompConnection(Protocol):
         parser = self._parser
         if self._reading or (self._pauses and self._pauses & ~Pause.CONNECTING):
             return
+        if self._turn.suspended:
+            self._wait_for_turn()
+            return
         self._reading = True
         counters = self._counters
         until = self._turn.began + _SLICE_S
@@ -278,6 +283,21 @@ class StompConnection(Protocol):
         if session.state is State.CONNECTING:
             self._wait_for_answer()
         self._weigh(taken)
+
+    def _wait_for_turn(self) -> None:
+        """Give the session nothing until the turn resumes.
+
+        The socket is read until something may be a frame. Until then it tells whether the client
+        has gone.
+        """
+        if self._parser.buffered >= _SHORTEST_FRAME and not self.is_gone:
+            self._pauses |= Pause.SUSPENDED
+            self.transport.pauseProducing()  # type: ignore[union-attr]
+            self._turn.when_resumed(self._turn_resumed)
+
+    def _turn_resumed(self) -> None:
+        # Each connection in a turn of its own.
+        self._clock.callLater(0, self._go_on, Pause.SUSPENDED)
 
     def _wait_for_answer(self) -> None:
         """Give the session nothing until CONNECT is answered.
@@ -405,7 +425,7 @@ class StompConnection(Protocol):
     def _look(self, now_ms: int) -> int:
         if self._stage is Stage.RUNNING:
             due = self._look_at_client(now_ms)
-            if self._wake_due and now_ms >= self._wake_due:
+            if self._wake_due and now_ms >= self._wake_due and not self._turn.suspended:
                 self._wake_due = 0
                 self.session.tick(now_ms)
             if self._wake_due:
@@ -414,6 +434,12 @@ class StompConnection(Protocol):
         if now_ms < self._stage_due:
             return self._stage_due
         match self._stage:
+            case Stage.OPENED if self._pauses & Pause.SUSPENDED:
+                # Its CONNECT has come, and is not read.
+                self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
+            case Stage.ENDING if self._turn.suspended and self.session.state is not State.CLOSED:
+                # DISCONNECT waits for its RECEIPT.
+                self._enter(Stage.ENDING, ENDING_MS)
             case Stage.OPENED:
                 self.end(
                     CommandRefused(
@@ -547,7 +573,9 @@ class StompConnection(Protocol):
     def ending(self) -> None:
         if self.is_gone or self._stage not in (Stage.OPENED, Stage.RUNNING):
             return
-        self._enter(Stage.ENDING, ENDING_MS)
+        # What is behind RECEIPTs that cannot come now does not wait for them.
+        futile = self._turn.suspended and self.session.state is State.CLOSED
+        self._enter(Stage.ENDING, 0 if futile else ENDING_MS)
         self._parser.close()
         self._slow_frame.end()
         self._memory.withdraw()

@@ -546,6 +546,21 @@ async def test_connections(imq: Live) -> None:
 # --- the broker
 
 
+@on_reactor
+async def test_a_broker_whose_database_cannot_be_reached_says_so_and_since_when(imq: Live) -> None:
+    reachable = imq.deployment.store.on_reachable
+    assert reachable is not None
+    reachable(False)
+    [line] = [line for line in (await imq("query", "bkr")).splitlines() if "can be Reached" in line]
+    assert re.fullmatch(
+        r"Message Store can be Reached +false since \d{4}-.*Z: nothing is confirmed or delivered",
+        line,
+    )
+    assert await imq.json("list", "dst")
+    reachable(True)
+    assert (await imq.json("query", "bkr"))["unreachable_since_ms"] == 0
+
+
 @pytest.mark.process
 @on_reactor
 async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -578,6 +593,7 @@ async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             "Messages Accepted Since the Start                    2\n"
             f"Memory of Waiting Messages                           {facts['memory_used']} of 67108864 bytes\n"
             "Persistent Messages are Refused                      false\n"
+            "Message Store can be Reached                         true\n"
             "\n"
             "Current Number of Messages in Dead Message Queue     1\n"
             f"Current Total Message Bytes in Dead Message Queue    {facts['dead_octets']}\n"

@@ -50,7 +50,10 @@ class StepStore:
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_full: Callable[[bool], None] | None = None
+        self.on_reachable: Callable[[bool], None] | None = None
         self.closed = False
+        #: Nothing is answered until it is again.
+        self.reachable = True
         #: Reads that were asked for.
         self.fetches = 0
         self._asked: list[
@@ -116,7 +119,8 @@ class StepStore:
 
     @property
     def busy(self) -> bool:
-        return bool(self._asked)
+        """Whether there is something to do that can be done now."""
+        return self.reachable and bool(self._asked)
 
     @property
     def asked(self) -> int:
@@ -127,6 +131,7 @@ class StepStore:
         """Do the next thing; with ``full`` a batch that holds inserts does not fit, with
         ``no_room`` none does.
         """
+        assert self.reachable, "the database is out of reach"
         what, answer = self._asked.pop(0)
         if not isinstance(what, Batch):
             for seq in self.disk.damaged.intersection(what):
@@ -148,6 +153,19 @@ class StepStore:
             self._apply(what)
             answer(None)  # type: ignore[arg-type]
 
+    def lose_reach(self) -> None:
+        """The database cannot be reached."""
+        self._set_reachable(False)
+
+    def reach(self) -> None:
+        """The database is reached again."""
+        self._set_reachable(True)
+
+    def _set_reachable(self, reachable: bool) -> None:
+        self.reachable = reachable
+        assert self.on_reachable is not None
+        self.on_reachable(reachable)
+
     def fill(self) -> None:
         """The disk is full."""
         self._set_full(True)
@@ -164,6 +182,7 @@ class StepStore:
 
     def fail(self) -> None:
         """The next thing fails for good."""
+        self.reachable = True
         _, answer = self._asked.pop(0)
         answer(StoreFailed("the test's disk is broken"))
 
