@@ -57,6 +57,7 @@ MODULES = [
     "gateway/broker/sessions/routing.py",
     "gateway/broker/sessions/session.py",
     "gateway/broker/store/batch_writer.py",
+    "gateway/broker/store/checksums.py",
     "gateway/broker/store/interface.py",
     "gateway/broker/acceptance/acceptance.py",
     "gateway/broker/acceptance/one_phase.py",

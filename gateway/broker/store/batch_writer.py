@@ -6,27 +6,25 @@ for a run of rows whatever its length: it has room for the next size of
 :data:`SIZES`, and the room that is left is filled with rows of NULLs, which the statement passes
 over. Every statement is thus used again and again, and stays compiled in the connection's cache.
 
-Owns the order of the changes, their statements with the padding, and what the checksum of a row is
-made of. Knows nothing of threads, callbacks or what to do when a statement fails.
+Owns the order of the changes and their statements with the padding. Knows nothing of threads, callbacks or what to do when a statement fails.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import struct
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any, Final
-from zlib import crc32
 
-from gateway.broker.store.interface import (
-    Batch,
-    BranchRow,
-    DestinationRow,
-    DuplicateRow,
-    SubscriptionRow,
+from gateway.broker.store.checksums import (
+    branch_crc,
+    destination_crc,
+    duplicate_crc,
+    message_crcs,
+    subscription_crc,
 )
+from gateway.broker.store.interface import Batch
 from gateway.instance import crashpoints
 
 #: Rows that a statement can have room for. A run is padded by half of its length at most.
@@ -35,21 +33,6 @@ SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384
 #: Compiled statements that a connection should keep: all sizes of the two big inserts, and a few of
 #: everything else.
 CACHED_STATEMENTS: Final = 256
-
-
-#: The columns of a message that its checksum begins with, as octets: seq, destination, priority,
-#: expires, size, persistent.
-NARROW: Final = struct.Struct("<6q").pack
-#: Those of a duplicate id: seq, destination, at.
-REMEMBERED: Final = struct.Struct("<3q").pack
-#: Those of a branch that are numbers: id, format, state, since, and the lengths of gtrid and bqual.
-BRANCH: Final = struct.Struct("<6q").pack
-#: Those of a destination that are numbers: id, kind, administered, and the lengths of name and
-#: properties.
-DESTINATION: Final = struct.Struct("<5q").pack
-#: Those of a subscription that are numbers: id, destination, no_local, and the lengths of
-#: client_id, name and selector.
-SUBSCRIPTION: Final = struct.Struct("<6q").pack
 
 
 class RowsStatement:
@@ -204,53 +187,6 @@ _BRANCHES: Final = RowsStatement(
 _REMOVED_BRANCHES: Final = KeysStatement("DELETE FROM branch WHERE id")
 
 
-def branch_crc(row: BranchRow) -> int:
-    """The checksum of a branch.
-
-    :raises TypeError, struct.error: a column has a type that the store never writes.
-    """
-    numbers = BRANCH(row.id, row.format_id, row.state, row.since, len(row.gtrid), len(row.bqual))
-    return crc32(
-        row.work, crc32(row.user.encode(), crc32(row.bqual, crc32(row.gtrid, crc32(numbers))))
-    )
-
-
-def duplicate_crc(row: DuplicateRow) -> int:
-    """The checksum of a duplicate id.
-
-    :raises TypeError, struct.error: a column has a type that the store never writes.
-    """
-    return crc32(row.id, crc32(REMEMBERED(row.seq, row.destination, row.at)))
-
-
-def destination_crc(row: DestinationRow) -> int:
-    """The checksum of a destination.
-
-    :raises AttributeError, TypeError, struct.error: a column has a type that the store never
-        writes.
-    """
-    name, properties = row.name.encode(), row.properties.encode()
-    return crc32(
-        properties,
-        crc32(
-            name, crc32(DESTINATION(row.id, row.kind, row.administered, len(name), len(properties)))
-        ),
-    )
-
-
-def subscription_crc(row: SubscriptionRow) -> int:
-    """The checksum of a subscription.
-
-    :raises AttributeError, TypeError, struct.error: a column has a type that the store never
-        writes.
-    """
-    client_id, name, selector = row.client_id.encode(), row.name.encode(), row.selector.encode()
-    numbers = SUBSCRIPTION(
-        row.id, row.destination, row.no_local, len(client_id), len(name), len(selector)
-    )
-    return crc32(selector, crc32(name, crc32(client_id, crc32(numbers))))
-
-
 class SeqUsedTwice(Exception):
     """An insert names a message that the store already has.
 
@@ -350,16 +286,8 @@ class BatchWriter:
         seqs, destinations, priorities, expiries, sizes, persistent, heads, bodies = zip(
             *batch.inserts.values(), strict=True
         )
-        sums = map(
-            crc32,
-            bodies,
-            map(
-                crc32,
-                heads,
-                map(
-                    crc32, map(NARROW, seqs, destinations, priorities, expiries, sizes, persistent)
-                ),
-            ),
+        sums = message_crcs(
+            seqs, destinations, priorities, expiries, sizes, persistent, heads, bodies
         )
         narrow = zip(seqs, destinations, priorities, expiries, sizes, persistent, sums, strict=True)
         count = len(seqs)

@@ -19,7 +19,8 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
-from gateway.broker.store.batch_writer import NARROW, KeysStatement, branch_crc, duplicate_crc
+from gateway.broker.store.batch_writer import KeysStatement
+from gateway.broker.store.checksums import NARROW, branch_crc, duplicate_crc
 from gateway.broker.store.interface import (
     BranchRow,
     DestinationRow,

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from zlib import crc32
 
 from gateway.broker.store import failures, reading
-from gateway.broker.store.batch_writer import destination_crc, subscription_crc
+from gateway.broker.store.checksums import destination_crc, subscription_crc
 from gateway.broker.store.interface import DestinationRow, StoreDamaged, SubscriptionRow
 
 #: Sums are modulo the largest prime below 2**32, so that SQLite's integers hold them.

@@ -20,12 +20,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gateway.broker.store import failures, reading
-from gateway.broker.store.batch_writer import (
-    CACHED_STATEMENTS,
-    KeysStatement,
-    destination_crc,
-    subscription_crc,
-)
+from gateway.broker.store.batch_writer import CACHED_STATEMENTS, KeysStatement
+from gateway.broker.store.checksums import destination_crc, subscription_crc
 from gateway.broker.store.integrity import checks, wal
 from gateway.broker.store.interface import StoreDamaged, StoreError, StoreVersionUnknown
 from gateway.broker.store.reserve import is_lack_of_space

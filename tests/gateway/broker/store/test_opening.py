@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.store.batch_writer import destination_crc
+from gateway.broker.store.checksums import destination_crc
 from gateway.broker.store.integrity import opening
 from gateway.broker.store.interface import (
     Batch,

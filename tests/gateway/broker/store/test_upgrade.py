@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.store.batch_writer import destination_crc
+from gateway.broker.store.checksums import destination_crc
 from gateway.broker.store.integrity import inspection, opening, salvage
 from gateway.broker.store.integrity.opening import PAGE_SIZE
 from gateway.broker.store.interface import (
