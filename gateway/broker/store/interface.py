@@ -65,6 +65,10 @@ class StoreVersionUnknown(StoreError):
         self.known = known
 
 
+class StoreHeld(StoreError):
+    """Another process owns the store; the message says which."""
+
+
 class StoreFull(StoreError):
     """The disk is full.
 

@@ -1,0 +1,220 @@
+"""Who owns the broker in the database.
+
+An owner holds an advisory lock with its session, which says to others that it lives, and the epoch
+in the table ``owner``, which every one of its transactions proves. The lock alone would be worth
+nothing after a lost session, and the epoch alone would not tell others that its owner is gone.
+
+Owns taking and giving up ownership, and taking it again after a session was lost. Knows nothing of
+batches or threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from time import monotonic, sleep
+from typing import Final
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from gateway.broker.store.interface import StoreError, StoreFailed, StoreHeld, StoreVersionUnknown
+from gateway.broker.store.postgresql.connecting import Database, Session
+from gateway.broker.store.postgresql.writer import Transactions
+
+SCHEMA_VERSION: Final = 1
+
+#: Milliseconds for which the end of a session is waited for.
+_ENDING_MS: Final = 5_000
+
+#: Seconds between two attempts to get the lock.
+_POLL_SECONDS: Final = 0.05
+
+#: The lock's number: 63 bits that are the same in every process.
+_LOCK: Final = "hashtextextended('stomp-gateway ' || current_schema, 0)"
+
+#: Sessions of an owner by their name; that of one's own is left out.
+_SESSIONS: Final = "FROM pg_stat_activity WHERE application_name = %b AND pid <> pg_backend_pid()"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who owns the broker now, or did last.
+
+    :param session: the name of its sessions.
+    :param since: when it became the owner, as the database writes a time.
+    :param released: whether it has given it up in order.
+    :param silent: seconds since its last commit, by the database's clock; None before the first.
+    :param locked: whether a session holds its lock.
+    """
+
+    epoch: int
+    node: str
+    session: str
+    since: str
+    released: bool
+    silent: float | None
+    locked: bool
+
+
+def check_version(database: Database, session: Session) -> None:
+    """Make sure that the tables are there and are those of this program.
+
+    :raises StoreVersionUnknown: they are of another version.
+    :raises StoreError: there are no tables.
+    :raises psycopg.Error: as the database does.
+    """
+    place = f"the database {database.described}, schema {database.schema}"
+    found = session.execute(
+        "SELECT to_regclass(quote_ident(%s) || '.meta')", (database.schema,)
+    ).fetchall()
+    if found[0][0] is None:
+        raise StoreError(f"{place}, has no tables of this broker: 'imqdbmgr create tbl' makes them")
+    version = session.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
+    if version != [(str(SCHEMA_VERSION),)]:
+        raise StoreVersionUnknown(place, version[0][0] if version else "none", SCHEMA_VERSION)
+
+
+def look(session: Session) -> Owner:
+    """See who owns the broker.
+
+    :raises psycopg.Error: as the database does.
+    """
+    row = session.execute(
+        f"""
+        SELECT epoch, node, session, date_trunc('second', since)::text, released,
+            extract(epoch FROM clock_timestamp() - (
+                SELECT max(at) FROM (SELECT max(at) AS at FROM commits_0 WHERE epoch = owner.epoch
+                    UNION ALL SELECT max(at) FROM commits_1 WHERE epoch = owner.epoch) AS commits))::float8,
+            EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND (classid::bigint << 32 | objid::bigint) = {_LOCK})
+        FROM owner
+        """
+    ).fetchone()
+    assert row is not None, "the table has one row from the beginning"
+    return Owner(*row)
+
+
+def take(database: Database, session: Session, node: str, name: str, seconds: float) -> int:
+    """Become the owner, unless a living session says that another process is.
+
+    :param node: what others are to be told.
+    :param name: of this process's sessions.
+    :param seconds: for so long the other is waited for: the session of a process that was killed a
+        moment ago may not have ended.
+    :returns: the epoch.
+    :raises StoreHeld: another process is the owner.
+    :raises psycopg.Error: as the database does.
+    """
+    until = monotonic() + seconds
+    while not session.execute(f"SELECT pg_try_advisory_lock({_LOCK})").fetchall()[0][0]:
+        if monotonic() >= until:
+            raise _held(database, look(session))
+        sleep(_POLL_SECONDS)
+    row = session.execute(
+        "UPDATE owner SET epoch = epoch + 1, node = %b, session = %b, since = clock_timestamp(), released = false, wanted = '' RETURNING epoch",
+        (node, name),
+    ).fetchone()
+    assert row is not None, "the table has one row from the beginning"
+    epoch: int = row[0]
+    # Those of earlier owners are of no use.
+    for table in ("commits_0", "commits_1"):
+        session.execute(f"DELETE FROM {table} WHERE epoch < %b", (epoch,))
+    return epoch
+
+
+def _held(database: Database, owner: Owner) -> StoreHeld:
+    silent = (
+        "" if owner.silent is None else f"; its last sign of life is {owner.silent:.1f} seconds old"
+    )
+    return StoreHeld(
+        f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}{silent}"
+    )
+
+
+def end(session: Session, name: str) -> None:
+    """End the sessions of this name, and wait until they are gone.
+
+    :raises psycopg.Error: as the database does.
+    :raises psycopg.OperationalError: one of them does not end.
+    """
+    ended = session.execute(
+        f"SELECT pid, pg_terminate_backend(pid, {_ENDING_MS}) {_SESSIONS}",
+        (name,),
+    ).fetchall()
+    left = session.execute(f"SELECT pid {_SESSIONS}", (name,)).fetchall() if ended else []
+    if left:
+        raise psycopg.OperationalError(f"session {left[0][0]} of {name} does not end")
+
+
+def take_again(database: Database, session: Session, transactions: Transactions, name: str) -> bool:
+    """Go on as the owner over a new session, after the old one was lost.
+
+    :param transactions: what is known of those over the old one.
+    :param name: of this process's sessions.
+    :returns: whether the one that was begun last is committed.
+    :raises StoreFailed: another process is the owner now; or what was confirmed is gone, because
+        this is another server, which had not been given it.
+    :raises psycopg.Error: as the database does; try again.
+    """
+    end(session, name)
+    locked = session.execute(f"SELECT pg_try_advisory_lock({_LOCK})").fetchall()[0][0]
+    owner = look(session)
+    epoch, durable = transactions.epoch, transactions.durable
+    if owner.epoch != epoch:
+        raise over(database, owner)
+    if not locked:
+        raise psycopg.OperationalError("the owner's lock is held")
+    found = session.execute(
+        "SELECT coalesce(max(number), 0) FROM (SELECT max(number) AS number FROM commits_0 WHERE epoch = %b "
+        "UNION ALL SELECT max(number) FROM commits_1 WHERE epoch = %b) AS numbers",
+        (epoch, epoch),
+    ).fetchall()[0][0]
+    if found < durable:
+        raise StoreFailed(
+            f"the database {database.described} has lost commits that it had confirmed: the last it has is {found}, and {durable} was confirmed. "
+            "It is another server now, or one that was restored; the one that was promoted must be a synchronous standby"
+        )
+    return bool(found == transactions.begun)
+
+
+def over(database: Database, owner: Owner) -> StoreFailed:
+    """For a process that was the owner."""
+    return StoreFailed(
+        f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}; this process no longer does"
+    )
+
+
+def give_up(session: Session) -> None:
+    """Mark the store clean and give the ownership up, within a transaction."""
+    session.execute("UPDATE meta SET value = '1' WHERE key = 'clean'")
+    session.execute("UPDATE owner SET released = true")
+    # Now, and not some time after the session has ended.
+    session.execute("SELECT pg_advisory_unlock_all()")
+
+
+def create(database: Database, session: Session, store_id: str) -> None:
+    """Make the tables of this broker, completely or not at all.
+
+    :param store_id: goes into every message id.
+    :raises StoreError: there are such tables.
+    :raises psycopg.Error: as the database does.
+    """
+    schema = Identifier(database.schema)
+    text = resources.files("gateway.broker.store").joinpath(
+        f"schema/postgresql-{SCHEMA_VERSION}.sql"
+    )
+    try:
+        with session.transaction():
+            session.execute(SQL("CREATE SCHEMA {}").format(schema))
+            session.execute(text.read_text("utf-8"))
+            session.execute("INSERT INTO owner VALUES (0, '', '', clock_timestamp(), true, '')")
+            session.execute(
+                "INSERT INTO meta VALUES ('version', %s), ('id', %s), ('next_seq', '1'), ('clean', '1')",
+                (str(SCHEMA_VERSION), store_id),
+            )
+    except psycopg.errors.DuplicateSchema as error:
+        raise StoreError(
+            f"the database {database.described} has a schema {database.schema} already: 'imqdbmgr recreate tbl' makes it anew, 'imqdbmgr delete tbl' removes it"
+        ) from error

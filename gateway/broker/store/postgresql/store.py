@@ -1,0 +1,524 @@
+"""The store in PostgreSQL, written by a thread of its own.
+
+Owns what happens to a batch from :meth:`PostgresqlStore.submit` to its callback: the order, the
+commit, and what is done when the database cannot be reached. Knows nothing of what a row means, and
+leaves statements, tables and ownership to its neighbours.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from time import monotonic
+from typing import Final, TypeVar
+
+import psycopg
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from gateway.broker.store.interface import (
+    Batch,
+    BranchRow,
+    Committed,
+    DuplicateRow,
+    IndexRow,
+    Recovered,
+    RedeliveryRow,
+    Row,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
+from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql.connecting import (
+    NAME,
+    Database,
+    Meaning,
+    Session,
+    meaning,
+    words,
+)
+from gateway.broker.store.postgresql.reading import Reader
+from gateway.broker.store.postgresql.segments import SHIFT, Tables
+from gateway.broker.store.postgresql.upkeep import Upkeep
+from gateway.broker.store.postgresql.writer import BatchWriter, Transactions
+from gateway.broker.store.thread import JobThread
+from gateway.instance import crashpoints
+
+#: Octets that a value of PostgreSQL may have; less would be no use to a body of a message.
+_LARGEST: Final = (1 << 30) - (1 << 20)
+#: While the database's disk is full: seconds between two looks for room.
+_FULL_SECONDS: Final = 1.0
+#: Seconds between two attempts to reach the database: at first, and at most.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+#: Seconds for which the session of an owner that has just been killed may go on.
+_TAKING_SECONDS: Final = 3.0
+#: The same when the process is to end.
+_CLOSING_SECONDS: Final = 10.0
+#: Seconds for which a statement before the reactor runs may work.
+_OPENING_SECONDS: Final = 600.0
+
+_Result = TypeVar("_Result")
+_Block = TypeVar("_Block")
+
+
+class _Sessions:
+    """A session of the owner, and all that works over it."""
+
+    def __init__(
+        self,
+        session: Session,
+        transactions: Transactions,
+        tables: Tables,
+        described: str,
+        shift: int,
+    ) -> None:
+        self.session = session
+        self.transactions = transactions
+        self.writer = BatchWriter(transactions, tables)
+        self.reader = Reader(session, tables, described)
+        self.upkeep = Upkeep(session, transactions, tables, shift)
+
+
+class PostgresqlStore:
+    """Keeps rows in a schema of a PostgreSQL database.
+
+    Implements :class:`~gateway.broker.store.interface.Store`.
+
+    What was committed survives the end of the process and of the machine; and of the database's
+    machine, if that has a synchronous standby.
+
+    **The database cannot be reached** when it restarts, fails over, or the network is cut. Then
+    ``on_reachable`` says so, nothing is answered, and it is tried again. When it is reached, this
+    process goes on if it is still the owner and nothing that was confirmed is gone; a commit whose
+    answer was lost is looked up. If that takes longer than ``reconnect_seconds``, the store has
+    failed.
+
+    **The database's disk is full**: a batch that found no room is answered with StoreFull, as by
+    the other store; that there is room again is looked for every second.
+
+    :param database: where.
+    :param node: what others are told of the owner: the machine's name, or the process's.
+    :param reactor: where the callbacks are called.
+    :param reconnect_seconds: for so long at most the database may be out of reach.
+    :param idle_seconds: without work for so long, the thread maintains the tables.
+    :param beat_seconds: an owner without work commits nothing so often, as a sign of life.
+    :param random_bytes: where the name of the sessions comes from.
+    :param shift: seqs of a segment, as bits.
+    """
+
+    largest: Final = _LARGEST
+    _log = Logger()
+
+    def __init__(
+        self,
+        database: Database,
+        node: str,
+        reactor: IReactorFromThreads,
+        *,
+        reconnect_seconds: float = 60.0,
+        idle_seconds: float = 0.1,
+        beat_seconds: float = 1.0,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        shift: int = SHIFT,
+    ) -> None:
+        self.on_damaged: Callable[[StoreDamaged], None] | None = None
+        self.on_failed: Callable[[StoreFailed], None] | None = None
+        self.on_full: Callable[[bool], None] | None = None
+        self.on_reachable: Callable[[bool], None] | None = None
+        self._database = database
+        self._node = node
+        self._reactor = reactor
+        self._reconnect_seconds = reconnect_seconds
+        self._idle_seconds = idle_seconds
+        self._beat_seconds = beat_seconds
+        self._shift = shift
+        self._name = f"{NAME} {random_bytes(8).hex()}"
+        self._tables = Tables(shift)
+        self._open: _Sessions | None = None
+        self._thread: JobThread | None = None
+        self._closing = False
+        # From here on the thread's own, once it runs.
+        self._failure: StoreFailed | None = None
+        self._failure_told = False
+        self._full = False
+        self._looked = 0.0
+        #: Something failed since the tables were loaded.
+        self._stale = False
+        #: Since when the database has been out of reach; None while it is not. And the seconds
+        #: until it is tried again.
+        self._lost_at: float | None = None
+        self._pause = 0.0
+        #: Set when the store is to be closed.
+        self._hurry = threading.Event()
+
+    # Before the reactor runs.
+
+    def measure(self) -> int:
+        return self.largest
+
+    def open(self) -> Recovered:
+        """Become the owner of the broker, and read what is small.
+
+        Messages that are not persistent are gone, with the rows that say to whom they are owed and
+        how often they were tried.
+
+        :raises StoreError: the database cannot be used, has no tables of this broker, or another
+            process owns it.
+        :raises StoreDamaged: a row is not what was written.
+        """
+        if self._open is not None:
+            raise StoreError("the store is open already")
+        try:
+            session = self._database.connect(self._name)
+        except psycopg.Error as error:
+            raise self._database.unusable(error) from error
+        try:
+            session.answer_seconds = _OPENING_SECONDS
+            ownership.check_version(self._database, session)
+            epoch = ownership.take(self._database, session, self._node, self._name, _TAKING_SECONDS)
+            self._tables.load(session)
+            transactions = Transactions(session, epoch)
+            opened = self._over(session, transactions)
+            values: dict[str, str] = dict(session.execute("SELECT key, value FROM meta").fetchall())
+            transactions.run(self._begin)
+            destinations = opened.reader.destinations()
+            subscriptions = opened.reader.subscriptions()
+        except psycopg.Error as error:
+            session.close()
+            raise self._database.unusable(error) from error
+        except BaseException:
+            session.close()
+            raise
+        self._open = opened
+        self._failure = None
+        self._failure_told = self._closing = self._full = False
+        self._stale = False
+        self._lost_at = None
+        self._hurry.clear()
+        crashpoints.hit("broker.opened")
+        return Recovered(
+            store_id=values["id"],
+            next_seq=int(values["next_seq"]),
+            clean=values["clean"] == "1",
+            destinations=destinations,
+            subscriptions=subscriptions,
+            notes=[],
+            path=self._database.described,
+            log="the database has all that was confirmed",
+        )
+
+    def _begin(self, session: Session) -> None:
+        """Delete what was not persistent, and mark the store as in use."""
+        session.execute("UPDATE meta SET value = '0' WHERE key = 'clean'")
+        tables = self._tables
+        for place in tables.messages.places():
+            text = f"WITH gone AS (DELETE FROM {tables.messages.table(place)} WHERE persistent = 0 RETURNING seq)"
+            others = [
+                segments.table(other)
+                for segments in (tables.owed, tables.redeliveries)
+                for other in {place, None} & set(segments.places())
+            ]
+            parts = [
+                f", gone_{number} AS (DELETE FROM {name} WHERE seq IN (SELECT seq FROM gone))"
+                for number, name in enumerate(others)
+            ]
+            session.execute(f"{text}{''.join(parts)} SELECT count(*) FROM gone")
+
+    def scan(self) -> Iterator[Sequence[IndexRow]]:
+        return self._scanned(lambda reader: reader.scan())
+
+    def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
+        return self._scanned(lambda reader: reader.scan_owed())
+
+    def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
+        return self._scanned(lambda reader: reader.scan_redeliveries())
+
+    def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
+        return self._scanned(lambda reader: reader.scan_duplicates())
+
+    def scan_branches(self) -> Iterator[Sequence[BranchRow]]:
+        return self._scanned(lambda reader: reader.scan_branches())
+
+    def _scanned(self, read: Callable[[Reader], Iterator[_Block]]) -> Iterator[_Block]:
+        if self._open is None or self._thread is not None:
+            raise StoreError("the store is scanned between opening and the first batch only")
+        try:
+            yield from read(self._open.reader)
+        except psycopg.Error as error:
+            raise self._database.unusable(error) from error
+
+    # While the reactor runs.
+
+    def submit(self, batch: Batch, committed: Committed) -> None:
+        crashpoints.hit("broker.before-submit")
+        self._running().put(partial(self._commit, batch, committed))
+
+    def fetch(
+        self,
+        seqs: Sequence[int],
+        fetched: Callable[[Sequence[Row] | StoreError], None],
+        *,
+        in_order: bool = False,
+    ) -> None:
+        thread = self._running()
+        (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
+
+    def close(self, closed: Callable[[], None]) -> None:
+        """Finish what was submitted, mark the store clean, give up the ownership.
+
+        Then call ``closed`` on the reactor thread.
+
+        :raises StoreError: the store is not open.
+        """
+        crashpoints.hit("broker.before-close")
+        thread = self._running()
+        self._closing = True
+        self._hurry.set()
+        thread.finish(partial(self._close, closed))
+
+    def _running(self) -> JobThread:
+        if self._open is None or self._closing:
+            raise StoreError("the store is not open")
+        if self._thread is None:
+            # Only now: until the first job the session is the caller's, who may be scanning.
+            self._used.session.answer_seconds = self._database.answer_seconds
+            self._thread = JobThread("store", self._idle, self._idle_seconds, self._broken)
+            self._thread.start()
+        return self._thread
+
+    # On the store's thread.
+
+    def _commit(self, batch: Batch, committed: Committed) -> None:
+        error: StoreError | None = self._failure
+        if error is None:
+            try:
+                self._persisted(lambda opened: opened.writer.write(batch))
+                crashpoints.hit("store.after-commit")
+            except StoreError as failed:
+                error = failed
+        self._reactor.callFromThread(self._committed, committed, error)
+        # The callback has left; what follows keeps only the next batch waiting.
+        if error is None and not self._full:
+            self._guarded(lambda opened: opened.upkeep.busy())
+        self._look_for_room()
+        self._tell_failure()
+
+    def _fetch(
+        self, seqs: list[int], fetched: Callable[[Sequence[Row] | StoreError], None]
+    ) -> None:
+        found: Sequence[Row] | StoreError
+        try:
+            found = self._failure or self._persisted(lambda opened: opened.reader.fetch(seqs))
+        except StoreError as error:
+            found = error
+        self._reactor.callFromThread(fetched, found)
+        self._tell_failure()
+
+    def _persisted(self, act: Callable[[_Sessions], _Result]) -> _Result:
+        """Do something in the database, however often it goes away meanwhile.
+
+        :raises StoreFull: there is no room; nothing was done.
+        :raises StoreDamaged: what was read is not what was written.
+        :raises StoreFailed: for good.
+        """
+        while True:
+            opened = self._used
+            begun = opened.transactions.begun
+            try:
+                if self._stale:
+                    self._tables.load(opened.session)
+                    self._stale = False
+                result = act(opened)
+            except psycopg.Error as error:
+                self._stale = True
+                what = meaning(error)
+                if what is Meaning.FULL:
+                    self._set_full(True, words(error))
+                    raise StoreFull(
+                        f"the database {self._database.described} has no room: {words(error)}"
+                    ) from error
+                if what is not Meaning.LOST:
+                    raise self._fail(self._final(error, what)) from error
+                self._reach_again(error)
+                if self._used.transactions.durable > begun:
+                    # It was committed. Nothing that writes gives a result.
+                    return None  # type: ignore[return-value]
+            else:
+                self._is_reached()
+                return result
+
+    def _final(self, error: psycopg.Error, what: Meaning) -> StoreFailed:
+        if what is Meaning.OVER:
+            try:
+                return ownership.over(self._database, ownership.look(self._used.session))
+            except psycopg.Error:
+                return StoreFailed(
+                    f"the database {self._database.described}: another process owns this broker"
+                )
+        return StoreFailed(
+            f"the database {self._database.described} cannot be written: {words(error)}; "
+            "nothing more is written until the store is opened anew"
+        )
+
+    def _reach_again(self, error: psycopg.Error) -> None:
+        """Make a new session, and find out about the last transaction.
+
+        :raises StoreFailed: it took too long, or this process is the owner no longer.
+        """
+        if self._lost_at is None:
+            self._lost_at, self._pause = monotonic(), 0.0
+            self._reactor.callFromThread(self._reachable_changed, False, words(error))
+        transactions = self._used.transactions
+        self._used.session.close()
+        while True:
+            self._hurry.wait(self._pause)
+            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+            lost = monotonic() - self._lost_at
+            if lost >= self._reconnect_seconds or (
+                self._hurry.is_set() and lost >= _CLOSING_SECONDS
+            ):
+                raise self._fail(
+                    StoreFailed(
+                        f"the database {self._database.described} could not be reached for {lost:.0f} seconds: {words(error)}"
+                    )
+                )
+            try:
+                session = self._database.connect(self._name)
+            except psycopg.Error as second:
+                error = second
+                continue
+            try:
+                asked = monotonic()
+                if ownership.take_again(self._database, session, transactions, self._name):
+                    transactions.is_durable(asked)
+                transactions.session = session
+                self._open = self._over(session, transactions)
+                return
+            except psycopg.Error as second:
+                error = second
+                session.close()
+            except StoreFailed as final:
+                session.close()
+                raise self._fail(final) from None
+
+    def _is_reached(self) -> None:
+        if self._lost_at is not None:
+            seconds, self._lost_at = monotonic() - self._lost_at, None
+            self._reactor.callFromThread(self._reachable_changed, True, f"{seconds:.1f}")
+
+    def _over(self, session: Session, transactions: Transactions) -> _Sessions:
+        return _Sessions(session, transactions, self._tables, self._database.described, self._shift)
+
+    def _guarded(self, act: Callable[[_Sessions], _Result]) -> _Result | None:
+        """Do something that no caller waits for; what went wrong is known then."""
+        try:
+            return self._persisted(act)
+        except StoreError:
+            return None
+
+    def _close(self, closed: Callable[[], None]) -> None:
+        try:
+            if self._failure is None:
+                self._guarded(lambda opened: opened.transactions.run(ownership.give_up))
+            self._used.session.close()
+        finally:
+            self._tell_failure()
+            self._reactor.callFromThread(self._closed, closed)
+
+    def _idle(self) -> float | None:
+        if self._failure is not None:
+            return None
+        more = False
+        if not self._full:
+            more = bool(self._guarded(lambda opened: opened.upkeep.step()))
+        if monotonic() - self._used.transactions.owned_at >= self._beat_seconds:
+            self._guarded(lambda opened: opened.transactions.run(lambda session: None))
+        self._look_for_room()
+        self._tell_failure()
+        return 0.0 if more else min(self._idle_seconds, self._beat_seconds / 4)
+
+    def _look_for_room(self) -> None:
+        if self._full and monotonic() - self._looked >= _FULL_SECONDS:
+            self._looked = monotonic()
+            if self._guarded(lambda opened: opened.upkeep.has_room()):
+                self._set_full(False)
+
+    def _broken(self, error: Exception) -> None:
+        """A defect of this module: nothing is known any more."""
+        self._reactor.callFromThread(self._log.failure, "the store's thread failed", Failure(error))  # type: ignore[no-untyped-call]
+        self._fail(StoreFailed(f"the store's thread failed: {type(error).__name__}: {error}"))
+        self._tell_failure()
+
+    def _fail(self, failure: StoreFailed) -> StoreFailed:
+        if self._failure is None:
+            self._failure = failure
+            self._reactor.callFromThread(self._log.critical, "{failure}", failure=str(failure))
+        return failure
+
+    def _tell_failure(self) -> None:
+        """Report the failure, after the failed batch has had its answer."""
+        if self._failure is not None and not self._failure_told:
+            self._failure_told = True
+            self._reactor.callFromThread(self._failed, self._failure)
+
+    def _set_full(self, full: bool, why: str = "") -> None:
+        if full != self._full:
+            self._full, self._looked = full, monotonic()
+            self._reactor.callFromThread(self._full_changed, full, why)
+
+    @property
+    def _used(self) -> _Sessions:
+        assert self._open is not None, "the thread ends before the session is let go"
+        return self._open
+
+    # Back on the reactor's thread.
+
+    def _committed(self, committed: Committed, error: StoreError | None) -> None:
+        crashpoints.hit("broker.before-receipts")
+        committed(error)
+        crashpoints.hit("broker.after-receipts")
+
+    def _reachable_changed(self, reachable: bool, what: str) -> None:
+        where = self._database.described
+        if reachable:
+            self._log.info(
+                "the database {where} is reached again, after {seconds} seconds",
+                where=where,
+                seconds=what,
+            )
+        else:
+            self._log.error(
+                "the database {where} cannot be reached: {why}; it is tried for {seconds} seconds",
+                where=where,
+                why=what,
+                seconds=round(self._reconnect_seconds),
+            )
+        if self.on_reachable is not None:
+            self.on_reachable(reachable)
+
+    def _full_changed(self, full: bool, why: str) -> None:
+        if full:
+            self._log.error(
+                "the database {where} has no room: persistent messages wait until it has ({why}); acknowledgements are taken",
+                where=self._database.described,
+                why=why,
+            )
+        else:
+            self._log.info("the database has room again: persistent messages are stored")
+        if self.on_full is not None:
+            self.on_full(full)
+
+    def _failed(self, failure: StoreFailed) -> None:
+        if self.on_failed is not None:
+            self.on_failed(failure)
+
+    def _closed(self, closed: Callable[[], None]) -> None:
+        self._open = self._thread = None
+        crashpoints.hit("broker.after-close")
+        closed()
