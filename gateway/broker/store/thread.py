@@ -80,6 +80,9 @@ class JobThread:
                 if not self._behind:
                     pause = self._look_after()
                     continue
+                if not self._jobs.empty():
+                    # They came since it was found empty, some before what waits behind them.
+                    continue
                 job = self._behind.popleft()
             if job is None:
                 while self._behind:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from queue import Queue
+from collections.abc import Callable
+from queue import Empty, Queue, SimpleQueue
+from typing import cast
 
 from gateway.broker.store.thread import JobThread
 
@@ -85,3 +87,36 @@ def test_jobs_put_behind_wait_for_the_others_and_come_before_the_last() -> None:
     assert ended.wait(60)
     jobs._thread.join(60)
     assert done == ["put", "behind 1", "put late", "behind 2"]
+
+
+def test_what_is_put_behind_comes_after_what_was_put_before_it_however_late_both_come() -> None:
+    done: Queue[str] = Queue()
+    jobs = JobThread("jobs", lambda: None, 600, lambda error: None)
+
+    class FoundEmpty:
+        """Has nothing at the first look, and both jobs right after it."""
+
+        def __init__(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
+            self._queue = queue
+            self._looked = False
+
+        def get(self, block: bool, timeout: float | None) -> Callable[[], None] | None:
+            if not self._looked:
+                self._looked = True
+                jobs.put(lambda: done.put("commit"))
+                jobs.put_behind(lambda: done.put("fetch"))
+                raise Empty
+            return self._queue.get(block, timeout)
+
+        def empty(self) -> bool:
+            return self._queue.empty()
+
+        def put(self, job: Callable[[], None] | None) -> None:
+            self._queue.put(job)
+
+    jobs._jobs = cast("SimpleQueue[Callable[[], None] | None]", FoundEmpty(jobs._jobs))
+    jobs.start()
+    assert [done.get(timeout=60), done.get(timeout=60)] == ["commit", "fetch"]
+    jobs.finish()
+    jobs._thread.join(60)
+    assert not jobs._thread.is_alive()
