@@ -7,6 +7,7 @@ fixtures. Nothing here reads the gateway's own modules: what is tested is the pr
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -38,14 +40,22 @@ PATIENCE: Final = 30.0
 # one before its server does.
 _PORTS: Final = range(20_000, 32_000)
 _given: set[int] = set()
+# Its byte N is locked by the process that was given port N, until that process ends. So tests that
+# run side by side are never given the same port, also before a server listens there.
+_claims: Final = os.open(
+    Path(tempfile.gettempdir(), f"stomp-gateway-ports-{os.getuid()}"),
+    os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+    0o600,
+)
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface where nobody listens; never the same one twice in a test
-    run.
+    """Return a TCP port of the loopback interface where nothing listens.
+
+    No other call returns the same one, in this process or in another that runs at the same time.
     """
     for port in random.sample(_PORTS, len(_PORTS)):
-        if port in _given:
+        if port in _given or not _claimed(port):
             continue
         with socket.socket() as probe:
             try:
@@ -55,6 +65,14 @@ def free_port() -> int:
         _given.add(port)
         return port
     raise RuntimeError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _claimed(port: int) -> bool:
+    try:
+        fcntl.lockf(_claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class GatewayFailed(Exception):
