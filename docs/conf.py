@@ -34,6 +34,7 @@ def settings_page() -> str:
     from bridge.config import settings as bridge
     from bridge.providers.jms import java_command as jms
     from gateway.admin.service import settings as admin
+    from gateway.broker.properties import jdbc
     from gateway.broker.properties import settings as broker
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general
@@ -48,6 +49,11 @@ def settings_page() -> str:
     sections = [
         Section("The instance", "", general.SETTINGS),
         Section("The broker", "``NAME`` stands for the name of a destination.", broker.SETTINGS),
+        Section(
+            "The broker in a database",
+            "They have an effect with ``imq.persist.store=jdbc``.",
+            jdbc.SETTINGS,
+        ),
         Section("The journal", ":doc:`/journal` says what it is.", journal.SETTINGS),
         Section(
             "The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS

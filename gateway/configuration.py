@@ -15,7 +15,9 @@ from bridge.config import settings as bridge_settings
 from bridge.providers.jms.java_command import SETTINGS as JAVA_SETTINGS
 from gateway import __version__
 from gateway.admin.service import settings as admin_settings
+from gateway.broker.properties import jdbc
 from gateway.broker.properties import settings as broker_settings
+from gateway.broker.properties.jdbc import JdbcOptions, jdbc_options
 from gateway.broker.properties.settings import BrokerOptions, broker_options
 from gateway.broker.security.access import DEFAULT_RULES, AccessError
 from gateway.broker.security.users import UsersError, make_first_users
@@ -34,6 +36,7 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *settings_general.SETTINGS,
     *stomp_settings.SETTINGS,
     *broker_settings.SETTINGS,
+    *jdbc.SETTINGS,
     *bridge_settings.SETTINGS,
     *admin_settings.SETTINGS,
     *JAVA_SETTINGS,
@@ -46,6 +49,7 @@ class Configuration:
     """What a start needs to know.
 
     :param broker: the broker's options.
+    :param jdbc: the database of its store, None for another kind of store.
     :param stomp: the STOMP bridge's, None when the bridge is not to run.
     :param stomp_problems: why the STOMP bridge cannot run though it should.
     :param warnings: for the log and for the starter.
@@ -59,6 +63,7 @@ class Configuration:
     layout: Layout
     settings: Settings
     broker: BrokerOptions
+    jdbc: JdbcOptions | None
     stomp: StompOptions | None
     stomp_problems: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -87,6 +92,7 @@ def configure(
         exposed = _exposed(layout)
         oversized = settings_general.memory_warnings(settings, host_memory.memory())
         broker = broker_options(settings, instance)
+        database = jdbc_options(settings, instance)
         # That the admin service would speak in the clear on a network is told before anything
         # starts.
         admin_settings.AdminOptions.read(settings)
@@ -101,6 +107,7 @@ def configure(
         layout=layout,
         settings=settings,
         broker=broker,
+        jdbc=database,
         stomp=stomp,
         stomp_problems=stomp_problems,
         warnings=(*lost, *(str(problem) for problem in [*problems, *more, *oversized]), *exposed),

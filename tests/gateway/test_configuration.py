@@ -92,14 +92,11 @@ def test_a_setting_for_a_pattern_of_destinations_is_refused(tmp_path: Path) -> N
         configured(tmp_path, "imq.destination.queue.a.*.maxNumMsgs=1")
 
 
-def test_jdbc_is_not_offered(tmp_path: Path) -> None:
-    with pytest.raises(StartRefused, match=r"expected sqlite, memory or file$"):
+def test_another_database_is_not_offered(tmp_path: Path) -> None:
+    with pytest.raises(StartRefused, match=r"expected sqlite, memory, jdbc or file$"):
         configured(tmp_path, "imq.persist.store=oracle")
-    with pytest.raises(
-        StartRefused,
-        match=r"expected sqlite, memory or file; a store shared by several brokers does not exist yet$",
-    ):
-        configured(tmp_path, "imq.persist.store=jdbc")
+    with pytest.raises(StartRefused, match=r"dbVendor=mysql: expected postgresql$"):
+        configured(tmp_path, "imq.persist.store=jdbc", "imq.persist.jdbc.dbVendor=mysql")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,6 @@ from gateway.instance.settings import (
     Octets,
     Setting,
     Settings,
-    ValueType,
 )
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
@@ -29,23 +28,12 @@ _BEHAVIORS: Final = tuple(behavior.value for behavior in LimitBehavior)
 _DEFAULTS: Final = RedeliveryPolicy()
 
 
-class _StoreKind(ValueType[str]):
-    """The choice of a store, which says why ``jdbc`` is not one."""
-
-    def parse(self, text: str) -> str:
-        if text.strip().lower() == "jdbc":
-            raise ValueError(
-                f"{self.expected}; a store shared by several brokers does not exist yet"
-            )
-        return super().parse(text)
-
-
-_STORES: Final = Choice("sqlite", "memory", "file")
 PERSIST_STORE: Final = Setting(
     "imq.persist.store",
-    _StoreKind(_STORES.name, _STORES.expected, _STORES.read, options=_STORES.options),
+    Choice("sqlite", "memory", "jdbc", "file"),
     "sqlite",
-    "Where messages are kept: sqlite (file means the same), or memory, which forgets them with the process.",
+    "Where messages are kept: sqlite (file means the same); jdbc, a PostgreSQL database that processes on several machines can share; "
+    "or memory, which forgets them with the process.",
 )
 MAX_SIZE: Final = Setting(
     "imq.message.max_size", Octets(), 70 * 1024 * 1024, "Largest message, headers and body"
