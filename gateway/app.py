@@ -255,7 +255,13 @@ class Gateway(Service):
         memory = settings_general.make_memory_budget(settings, host_memory.memory(), self._reactor)
         self.log.info("memory for clients: {octets} bytes", octets=memory.total)
         self._opened = opened = OpenedBroker(
-            self._reactor, configuration, self._users, self._rules, memory, self._store_failed
+            self._reactor,
+            configuration,
+            self._users,
+            self._rules,
+            memory,
+            self._store_failed,
+            self._wanted_by,
         )
         self._trimming = Trimming(self._reactor, memory.in_all, malloc_trim())
         self._trimming.start()
@@ -435,6 +441,11 @@ class Gateway(Service):
         if self._opened is not None:
             self._opened.fail(error)
         self._end(EXIT_STORE_FAILED)
+
+    def _wanted_by(self, node: str) -> None:
+        """Another process wants to own the broker: end, so that it can."""
+        self._say(f"{node} takes this broker over; this process ends")
+        self._stop_reactor()
 
     # --- stopping
 

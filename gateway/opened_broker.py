@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
@@ -16,6 +16,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.journal.journey import Journey
 from gateway.broker.properties import settings as broker_settings
+from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Users
@@ -34,12 +35,18 @@ from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.reactor.clocks import wall_clock
 from gateway.reactor.turn import Turn
 
+if TYPE_CHECKING:
+    from gateway.broker.store.postgresql.connecting import Database
+    from gateway.broker.store.postgresql.store import PostgresqlStore
+
 
 class OpenedBroker:
     """The broker, its store and its journal, opened.
 
     :param memory: the process's budget, in which the broker's messages are counted from now on.
     :param failed: called when the store fails later.
+    :param wanted: called with the name of another process that wants to take the broker over.
+    :raises StoreHeld: another process owns the broker.
     :raises StoreError: the store cannot be used.
     :raises OSError: the journal's folder cannot be made.
     """
@@ -52,12 +59,19 @@ class OpenedBroker:
         rules: AccessRules,
         memory: MemoryBudget,
         failed: Callable[[StoreError], None],
+        wanted: Callable[[str], None],
     ) -> None:
         layout, settings = configuration.layout, configuration.settings
         # First, because a broker that is open must be closed.
         make_directory(layout.journal)
         in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
-        store: Store = MemoryStore(reactor) if in_memory else _durable_store(reactor, layout)
+        store: Store
+        if in_memory:
+            store = MemoryStore(reactor)
+        elif configuration.jdbc is not None:
+            store = _postgresql_store(reactor, configuration.jdbc, wanted)
+        else:
+            store = _durable_store(reactor, layout)
         window = Memory.within(memory.limits[State.WAITING])
         self.turn: Final = Turn(reactor)
         self._broker: Final = open_broker(
@@ -69,6 +83,9 @@ class OpenedBroker:
             spills=not in_memory,
             memory=window,
         )
+        if configuration.jdbc is not None:
+            # The first job starts the store's thread, which gives signs of life from then on.
+            store.fetch([], lambda found: None)
         wall = wall_clock(reactor)
         #: What links tell it, too.
         self.journal: Final = Journal(
@@ -139,6 +156,33 @@ def tell(broker: Broker, journal: Journal) -> None:
     told = journey if everything else None
     broker.acceptance.journey = broker.core.journal = told
     broker.commits.on_stored = None if told is None else told.stored
+
+
+def _postgresql_store(
+    reactor: Any, options: JdbcOptions, wanted: Callable[[str], None]
+) -> PostgresqlStore:
+    # psycopg is an extra.
+    from gateway.broker.store.postgresql.store import PostgresqlStore
+
+    store = PostgresqlStore(
+        database_of(options),
+        options.node,
+        reactor,
+        reconnect_seconds=options.reconnect_seconds,
+        beat_seconds=options.beat_seconds,
+        lease_seconds=options.lease_seconds,
+        # One that stands by waits without blocking the reactor.
+        taking_seconds=0.0 if options.stands_by else 3.0,
+    )
+    store.on_wanted = wanted
+    return store
+
+
+def database_of(options: JdbcOptions) -> Database:
+    """Return the database that the options mean."""
+    from gateway.broker.store.postgresql.connecting import Database
+
+    return Database(options.conninfo, options.described, options.schema)
 
 
 def _durable_store(reactor: Any, layout: Layout) -> SqliteStore:

@@ -27,6 +27,7 @@ from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscripti
 from gateway.broker.core.limit_reports import LimitReports, UseReports
 from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
 from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.durability.reach import Reach
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.properties import administered_properties
@@ -117,14 +118,10 @@ class Broker:
         self._next_number = 1
         self.numbering: Numbering = Numbering(store_id, self.commits, turn, self.find)
         self._soon: list[Callable[[], None]] = []
-        #: Since when the database cannot be reached, in epoch milliseconds; 0 while it can.
-        self.unreachable_since_ms = 0
-        #: The same by the clock of timers.
-        self._unreachable_timer_ms = 0
         #: Called when the store is closed; None before that is asked, and after.
         self._closed: Callable[[], None] | None = None
         store.on_full = self._disk_full
-        store.on_reachable = self._reachable
+        self.reach = Reach(store, turn, self._close_unreachable)
         store.on_damaged = self._damaged_unasked
         store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
@@ -494,30 +491,6 @@ class Broker:
         with self.turn:
             self.memory.spilling = not full
             self.commits.disk_full(full)
-
-    def _reachable(self, reachable: bool) -> None:
-        """The database can be reached, or no longer; the log has the reason.
-
-        While it cannot, everything that this process says might be wrong later: nothing is
-        confirmed, nothing is delivered, and no more is read from clients.
-        """
-        if reachable is not self.turn.suspended:
-            return
-        if not reachable:
-            self.unreachable_since_ms = self.turn.refresh()
-            self._unreachable_timer_ms = self.turn.refresh_timer()
-            self.log.error(
-                "the database cannot be reached: nothing is confirmed and nothing is delivered until it is; clients stay connected, and wait"
-            )
-            self.turn.suspend()
-            self._close_unreachable()
-            return
-        self.log.info(
-            "the database is reached again after {seconds:.1f} s: everything goes on where it was",
-            seconds=(self.turn.refresh_timer() - self._unreachable_timer_ms) / 1000,
-        )
-        self.unreachable_since_ms = 0
-        self.turn.resume()
 
     def _damaged(self, error: StoreDamaged) -> None:
         """Stop the destination of a message that is damaged in the store.

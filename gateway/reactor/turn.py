@@ -7,7 +7,8 @@ settled. Whoever starts a turn (a transport that received bytes) brackets it wit
 then scheduled.
 
 A turn can be suspended: then nothing is delivered and nothing given to the store until it resumes.
-Writes go on, so that connections stay alive.
+Writes go on, so that connections stay alive. A turn that ends after the time until which this
+process may answer is not done either: it is told, so that the turn is suspended.
 
 Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
 """
@@ -15,6 +16,7 @@ Owns the order of the phases and the guard against re-entry. Knows nothing of wh
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from twisted.logger import Logger
@@ -56,6 +58,10 @@ class Turn:
         #: Deliveries and the store wait for :meth:`resume`.
         self.suspended = False
         self._resumed: list[Work] = []
+        #: Until when this process may answer, by the clock of timers.
+        self._answers_until = inf
+        #: Called when a turn ends after that, before anything is delivered; it suspends.
+        self.on_overdue: Work = self.suspend
         #: When the first turn began whose ending is scheduled.
         self._first = 0.0
         self._wall = wall_clock(clock)
@@ -135,7 +141,7 @@ class Turn:
     def suspend(self) -> None:
         """Deliver nothing and give the store nothing until :meth:`resume`.
 
-        What is asked meanwhile waits, in order. Timers are not stopped: whoever has one looks at
+        What is asked meanwhile waits, in order. Timers are not stopped: its owner looks at
         :attr:`suspended`. What was to be written before is written now.
         """
         self.suspended = True
@@ -152,6 +158,14 @@ class Turn:
     def when_resumed(self, work: Work) -> None:
         """Do ``work`` at the beginning of the turn in which this is no longer suspended."""
         self._resumed.append(work)
+
+    def answer_for(self, seconds: float) -> None:
+        """Deliver and store for at most this number of seconds from now.
+
+        At the first turn that ends later, :attr:`on_overdue` is called. Until the first call of
+        this there is no such limit.
+        """
+        self._answers_until = self._clock.seconds() + seconds
 
     def refresh(self) -> int:
         """Return the time of day now, in epoch milliseconds.
@@ -188,13 +202,16 @@ class Turn:
             self._finish()
 
     def _finish(self) -> None:
+        now = self._clock.seconds()
+        if now > self._answers_until and not self.suspended:
+            self._do([self.on_overdue])
         if self.suspended:
             self._only_write()
             return
         self._ending = True
         try:
             rounds = 0
-            until = self._clock.seconds() + _LONGEST
+            until = now + _LONGEST
             while rounds < _ROUNDS and (self._deliver or self._store or self._write):
                 if self._deliver:
                     self._deliver, work = [], self._deliver

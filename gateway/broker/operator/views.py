@@ -354,7 +354,7 @@ def broker(
         memory_used=broker.memory.used,
         memory_most=broker.memory.total,
         refusing=broker.commits.trouble(),
-        unreachable_since_ms=broker.unreachable_since_ms,
+        unreachable_since_ms=broker.reach.since_ms,
         max_message_octets=options.max_size,
         log_dead=options.log_dead,
         truncate_dead=options.truncate_dead,

@@ -324,6 +324,10 @@ class Store(Protocol):
     #: Between the two no batch and no fetch is answered, and the broker sends no MESSAGE and no
     #: RECEIPT.
     on_reachable: Callable[[bool], None] | None
+    #: Called on the reactor thread with the seconds for which this process owns the broker for sure,
+    #: from now: until then no other process can have become its owner, and it may answer for it.
+    #: Called again and again while that is so. A store that cannot be taken over never calls it.
+    on_owned: Callable[[float], None] | None
     #: Called on the reactor thread with each message that the store finds damaged by itself, while
     #: no caller has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None

@@ -51,6 +51,7 @@ class MemoryStore:
         self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_full: Callable[[bool], None] | None = None
         self.on_reachable: Callable[[bool], None] | None = None
+        self.on_owned: Callable[[float], None] | None = None
         self._reactor = reactor
         self._rows: dict[int, Row] = {}
         self._due: deque[Callable[[], None]] = deque()

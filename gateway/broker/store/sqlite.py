@@ -114,6 +114,7 @@ class SqliteStore:
         self.path: Final = path
         self.on_full = on_full
         self.on_reachable: Callable[[bool], None] | None = None
+        self.on_owned: Callable[[float], None] | None = None
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
         #: See :meth:`measure`.

@@ -51,6 +51,7 @@ class StepStore:
         self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_full: Callable[[bool], None] | None = None
         self.on_reachable: Callable[[bool], None] | None = None
+        self.on_owned: Callable[[float], None] | None = None
         self.closed = False
         #: Nothing is answered until it is again.
         self.reachable = True

@@ -305,3 +305,25 @@ def test_it_can_be_suspended_within_a_turn_and_resumed_within_another(
         turn.resume()
         assert noted.done == ["write"]
     assert noted.done == ["write", "deliver"]
+
+
+def test_a_turn_that_ends_too_late_is_told_before_anything_is_delivered(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
+    turn.on_overdue = noted.work("overdue", turn.suspend)
+    turn.answer_for(3)
+    clock.advance(3)
+    with turn:
+        turn.deliver(noted.work("in time"))
+    clock.advance(0.001)
+    assert noted.done == ["in time"]
+    with turn:
+        turn.deliver(noted.work("deliver"))
+        turn.write(noted.work("write"))
+    assert noted.done == ["in time", "overdue", "write"]
+    with turn:
+        turn.write(noted.work("heart-beat"))
+    assert noted.done[3:] == ["heart-beat"], "it is told once"
+    turn.answer_for(3)
+    turn.resume()
+    assert noted.done[4:] == ["deliver"]

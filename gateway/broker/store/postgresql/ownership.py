@@ -44,7 +44,10 @@ class Owner:
     :param session: the name of its sessions.
     :param since: when it became the owner, as the database writes a time.
     :param released: whether it has given it up in order.
-    :param silent: seconds since its last commit, by the database's clock; None before the first.
+    :param wanted: the node that has asked for it, "" for none.
+    :param silent: seconds since its last commit, or since it became the owner, by the database's
+        clock. That clock may be set: a difference of two looks is no time.
+    :param sign: its last sign of life, which differs from all earlier ones.
     :param locked: whether a session holds its lock.
     """
 
@@ -53,7 +56,9 @@ class Owner:
     session: str
     since: str
     released: bool
-    silent: float | None
+    wanted: str
+    silent: float
+    sign: str
     locked: bool
 
 
@@ -82,14 +87,14 @@ def look(session: Session) -> Owner:
     """
     row = session.execute(
         f"""
-        SELECT epoch, node, session, date_trunc('second', since)::text, released,
-            extract(epoch FROM clock_timestamp() - (
-                SELECT max(at) FROM (SELECT max(at) AS at FROM commits_0 WHERE epoch = owner.epoch
-                    UNION ALL SELECT max(at) FROM commits_1 WHERE epoch = owner.epoch) AS commits))::float8,
+        SELECT epoch, node, session, date_trunc('second', since)::text, released, wanted,
+            extract(epoch FROM clock_timestamp() - coalesce(at, since))::float8, concat_ws(' ', epoch, number),
             EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
                 AND (classid::bigint << 32 | objid::bigint) = {_LOCK})
-        FROM owner
+        FROM owner LEFT JOIN LATERAL (
+            SELECT number, at FROM commits_0 WHERE epoch = owner.epoch UNION ALL
+            SELECT number, at FROM commits_1 WHERE epoch = owner.epoch ORDER BY number DESC LIMIT 1) AS last ON true
         """
     ).fetchone()
     assert row is not None, "the table has one row from the beginning"
@@ -125,16 +130,14 @@ def take(database: Database, session: Session, node: str, name: str, seconds: fl
 
 
 def _held(database: Database, owner: Owner) -> StoreHeld:
-    silent = (
-        "" if owner.silent is None else f"; its last sign of life is {owner.silent:.1f} seconds old"
-    )
     return StoreHeld(
-        f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}{silent}"
+        f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}; "
+        f"its last sign of life is {owner.silent:.1f} seconds old"
     )
 
 
 def end(session: Session, name: str) -> None:
-    """End the sessions of this name, and wait until they are gone.
+    """End the present sessions of this name, and wait until they are gone.
 
     :raises psycopg.Error: as the database does.
     :raises psycopg.OperationalError: one of them does not end.
@@ -143,9 +146,13 @@ def end(session: Session, name: str) -> None:
         f"SELECT pid, pg_terminate_backend(pid, {_ENDING_MS}) {_SESSIONS}",
         (name,),
     ).fetchall()
-    left = session.execute(f"SELECT pid {_SESSIONS}", (name,)).fetchall() if ended else []
-    if left:
-        raise psycopg.OperationalError(f"session {left[0][0]} of {name} does not end")
+    # It is false, too, of one that had ended by itself.
+    late = [pid for pid, gone in ended if not gone]
+    left = (
+        session.execute(f"SELECT pid {_SESSIONS} AND pid = ANY(%b)", (name, late)) if late else ()
+    )
+    for (pid,) in left:
+        raise psycopg.OperationalError(f"session {pid} of {name} does not end")
 
 
 def take_again(database: Database, session: Session, transactions: Transactions, name: str) -> bool:
@@ -184,6 +191,23 @@ def over(database: Database, owner: Owner) -> StoreFailed:
     return StoreFailed(
         f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}; this process no longer does"
     )
+
+
+def want(session: Session, node: str) -> None:
+    """Ask the owner to give the ownership up to this node.
+
+    :raises psycopg.Error: as the database does.
+    """
+    session.execute("UPDATE owner SET wanted = %b", (node,))
+
+
+def wanted(session: Session) -> str:
+    """Return the node that has asked for the ownership, "" for none.
+
+    :raises psycopg.Error: as the database does.
+    """
+    found: str = session.execute("SELECT wanted FROM owner").fetchall()[0][0]
+    return found
 
 
 def give_up(session: Session) -> None:

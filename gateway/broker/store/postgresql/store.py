@@ -63,6 +63,12 @@ _CLOSING_SECONDS: Final = 10.0
 #: Seconds for which a statement before the reactor runs may work.
 _OPENING_SECONDS: Final = 600.0
 
+#: How much of a lease may pass before nothing is answered any more. What is left is for an answer
+#: that is on its way, and for clocks that differ.
+_ANSWERING: Final = 0.75
+#: Seconds between two looks whether another process wants to be the owner, while nothing is written.
+_ASKED_SECONDS: Final = 0.2
+
 _Result = TypeVar("_Result")
 _Block = TypeVar("_Block")
 
@@ -102,12 +108,19 @@ class PostgresqlStore:
     **The database's disk is full**: a batch that found no room is answered with StoreFull, as by
     the other store; that there is room again is looked for every second.
 
+    **Another process wants to be the owner**: ``on_wanted`` says so, once. To give it up is to close
+    the store.
+
     :param database: where.
     :param node: what others are told of the owner: the machine's name, or the process's.
     :param reactor: where the callbacks are called.
     :param reconnect_seconds: for so long at most the database may be out of reach.
     :param idle_seconds: without work for so long, the thread maintains the tables.
     :param beat_seconds: an owner without work commits nothing so often, as a sign of life.
+    :param lease_seconds: no other process becomes the owner within this time after a sign of life;
+        ``on_owned`` is told of three quarters of it.
+    :param taking_seconds: for so long :meth:`open` waits for the session of an owner that has just
+        been killed.
     :param random_bytes: where the name of the sessions comes from.
     :param shift: seqs of a segment, as bits.
     """
@@ -124,6 +137,8 @@ class PostgresqlStore:
         reconnect_seconds: float = 60.0,
         idle_seconds: float = 0.1,
         beat_seconds: float = 1.0,
+        lease_seconds: float = 6.0,
+        taking_seconds: float = _TAKING_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
         shift: int = SHIFT,
     ) -> None:
@@ -131,12 +146,17 @@ class PostgresqlStore:
         self.on_failed: Callable[[StoreFailed], None] | None = None
         self.on_full: Callable[[bool], None] | None = None
         self.on_reachable: Callable[[bool], None] | None = None
+        self.on_owned: Callable[[float], None] | None = None
+        #: Called once on the reactor thread with the node that wants to be the owner.
+        self.on_wanted: Callable[[str], None] | None = None
         self._database = database
         self._node = node
         self._reactor = reactor
         self._reconnect_seconds = reconnect_seconds
         self._idle_seconds = idle_seconds
         self._beat_seconds = beat_seconds
+        self._answers_seconds = lease_seconds * _ANSWERING
+        self._taking_seconds = taking_seconds
         self._shift = shift
         self._name = f"{NAME} {random_bytes(8).hex()}"
         self._tables = Tables(shift)
@@ -150,6 +170,9 @@ class PostgresqlStore:
         self._looked = 0.0
         #: Something failed since the tables were loaded.
         self._stale = False
+        #: When it was looked last whether another node wants to be the owner; and that it was told.
+        self._asked_at = 0.0
+        self._wanted_told = False
         #: Since when the database has been out of reach; None while it is not. And the seconds
         #: until it is tried again.
         self._lost_at: float | None = None
@@ -181,7 +204,9 @@ class PostgresqlStore:
         try:
             session.answer_seconds = _OPENING_SECONDS
             ownership.check_version(self._database, session)
-            epoch = ownership.take(self._database, session, self._node, self._name, _TAKING_SECONDS)
+            epoch = ownership.take(
+                self._database, session, self._node, self._name, self._taking_seconds
+            )
             self._tables.load(session)
             transactions = Transactions(session, epoch)
             opened = self._over(session, transactions)
@@ -197,7 +222,7 @@ class PostgresqlStore:
             raise
         self._open = opened
         self._failure = None
-        self._failure_told = self._closing = self._full = False
+        self._failure_told = self._closing = self._full = self._wanted_told = False
         self._stale = False
         self._lost_at = None
         self._hurry.clear()
@@ -248,8 +273,12 @@ class PostgresqlStore:
     def _scanned(self, read: Callable[[Reader], Iterator[_Block]]) -> Iterator[_Block]:
         if self._open is None or self._thread is not None:
             raise StoreError("the store is scanned between opening and the first batch only")
+        transactions = self._open.transactions
         try:
-            yield from read(self._open.reader)
+            for block in read(self._open.reader):
+                yield block
+                if monotonic() - transactions.owned_at >= self._beat_seconds:
+                    transactions.run(_nothing)
         except psycopg.Error as error:
             raise self._database.unusable(error) from error
 
@@ -299,10 +328,12 @@ class PostgresqlStore:
         if error is None:
             try:
                 self._persisted(lambda opened: opened.writer.write(batch))
+                self._tell_wanted()
                 crashpoints.hit("store.after-commit")
             except StoreError as failed:
                 error = failed
-        self._reactor.callFromThread(self._committed, committed, error)
+        owned_at = self._used.transactions.owned_at
+        self._reactor.callFromThread(self._committed, committed, error, owned_at)
         # The callback has left; what follows keeps only the next batch waiting.
         if error is None and not self._full:
             self._guarded(lambda opened: opened.upkeep.busy())
@@ -318,6 +349,12 @@ class PostgresqlStore:
         except StoreError as error:
             found = error
         self._reactor.callFromThread(fetched, found)
+        if (
+            self._failure is None
+            and monotonic() - self._used.transactions.owned_at >= self._beat_seconds
+        ):
+            # The thread is not idle while there are others to do.
+            self._beat()
         self._tell_failure()
 
     def _persisted(self, act: Callable[[_Sessions], _Result]) -> _Result:
@@ -438,10 +475,24 @@ class PostgresqlStore:
         if not self._full:
             more = bool(self._guarded(lambda opened: opened.upkeep.step()))
         if monotonic() - self._used.transactions.owned_at >= self._beat_seconds:
-            self._guarded(lambda opened: opened.transactions.run(lambda session: None))
+            self._beat()
+        elif monotonic() - self._asked_at >= _ASKED_SECONDS:
+            self._asked_at = monotonic()
+            self._guarded(_look_who_wants)
+        self._tell_wanted()
         self._look_for_room()
         self._tell_failure()
-        return 0.0 if more else min(self._idle_seconds, self._beat_seconds / 4)
+        return 0.0 if more else min(_ASKED_SECONDS, self._beat_seconds / 4)
+
+    def _beat(self) -> None:
+        self._guarded(lambda opened: opened.transactions.run(_nothing))
+        self._reactor.callFromThread(self._owned, self._used.transactions.owned_at)
+
+    def _tell_wanted(self) -> None:
+        wanted = self._used.transactions.wanted
+        if wanted and not self._wanted_told:
+            self._wanted_told = True
+            self._reactor.callFromThread(self._is_wanted, wanted)
 
     def _look_for_room(self) -> None:
         if self._full and monotonic() - self._looked >= _FULL_SECONDS:
@@ -479,8 +530,9 @@ class PostgresqlStore:
 
     # Back on the reactor's thread.
 
-    def _committed(self, committed: Committed, error: StoreError | None) -> None:
+    def _committed(self, committed: Committed, error: StoreError | None, owned_at: float) -> None:
         crashpoints.hit("broker.before-receipts")
+        self._owned(owned_at)
         committed(error)
         crashpoints.hit("broker.after-receipts")
 
@@ -502,6 +554,14 @@ class PostgresqlStore:
         if self.on_reachable is not None:
             self.on_reachable(reachable)
 
+    def _owned(self, owned_at: float) -> None:
+        if self.on_owned is not None:
+            self.on_owned(owned_at + self._answers_seconds - monotonic())
+
+    def _is_wanted(self, node: str) -> None:
+        if self.on_wanted is not None:
+            self.on_wanted(node)
+
     def _full_changed(self, full: bool, why: str) -> None:
         if full:
             self._log.error(
@@ -522,3 +582,11 @@ class PostgresqlStore:
         self._open = self._thread = None
         crashpoints.hit("broker.after-close")
         closed()
+
+
+def _nothing(session: Session) -> None:
+    """Write nothing: the transaction is a sign of life."""
+
+
+def _look_who_wants(opened: _Sessions) -> None:
+    opened.transactions.wanted = ownership.wanted(opened.session)

@@ -53,6 +53,8 @@ class Transactions:
         #: When that one was begun, by the monotonic clock: at that time this process owned the
         #: broker.
         self.owned_at = monotonic()
+        #: The node that wants to be the owner, as the last transaction saw it; "" for none.
+        self.wanted = ""
         self._table = 0
         self._rows = 0
 
@@ -69,7 +71,7 @@ class Transactions:
         try:
             with session.pipeline():
                 session.execute("BEGIN")
-                self._prove()
+                proof = self._prove()
                 write(session)
                 crashpoints.hit("store.before-commit")
                 session.execute("COMMIT")
@@ -77,6 +79,7 @@ class Transactions:
             if not session.closed and not session.broken:
                 session.execute("ROLLBACK")
             raise
+        ((self.wanted,),) = proof.fetchall()
         self.is_durable(begun)
         self._rows += 1
 
@@ -85,13 +88,14 @@ class Transactions:
         self.durable = self.begun
         self.owned_at = begun
 
-    def _prove(self) -> None:
+    def _prove(self) -> Sent:
         session, parameters = self.session, (self.epoch, self.begun)
-        session.execute("SELECT prove(%b)", (self.epoch,))
+        proof = session.execute("SELECT prove(%b)", (self.epoch,))
         if self._table:
             session.execute("INSERT INTO commits_1 VALUES (%b, %b, clock_timestamp())", parameters)
         else:
             session.execute("INSERT INTO commits_0 VALUES (%b, %b, clock_timestamp())", parameters)
+        return proof
 
     def turn(self) -> None:
         """Now and then, write to the other table of commits, emptied before.

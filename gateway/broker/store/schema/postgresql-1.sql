@@ -18,13 +18,16 @@ CREATE TABLE owner (
 CREATE TABLE commits_0 (epoch bigint NOT NULL, number bigint NOT NULL, at timestamptz NOT NULL, PRIMARY KEY (epoch, number));
 CREATE TABLE commits_1 (epoch bigint NOT NULL, number bigint NOT NULL, at timestamptz NOT NULL, PRIMARY KEY (epoch, number));
 
--- The first thing that a transaction does. It waits for an owner that is just being replaced, and is waited for.
-CREATE FUNCTION prove(mine bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- The first thing that a transaction does. It waits for an owner that is just being replaced, and is waited for. It returns who wants to be the owner.
+CREATE FUNCTION prove(mine bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    asker text;
 BEGIN
-    PERFORM 1 FROM owner WHERE epoch = mine FOR SHARE;
+    SELECT wanted INTO asker FROM owner WHERE epoch = mine FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'epoch % is over', mine USING ERRCODE = 'MQ001';
     END IF;
+    RETURN asker;
 END $$;
 
 -- administered: 1 when an administrator gave the properties; 2 when it was removed, and its messages are being deleted.

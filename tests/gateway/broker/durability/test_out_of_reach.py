@@ -22,7 +22,7 @@ from tests.gateway.broker.arrivals.duplicate_ids import told
 from tests.gateway.broker.brokers import Inbox
 from tests.gateway.broker.stepped_broker import Stepped, Told, all_of, texts
 from tests.gateway.broker.xa.xa_branches import Branching, branched, waiting, xid
-from tests.logged import logged
+from tests.logged import logged, logged_lines
 
 Q, OTHER, T = Queue("q"), Queue("other"), Topic("t")
 
@@ -381,3 +381,66 @@ def test_a_store_that_fails_by_itself_meanwhile_is_told_of(stepped: Stepped) -> 
     stepped.run_until_idle()
     assert sent.failed
     assert len(stepped.failures) == 1
+
+
+# --- an owner that may have been replaced
+
+
+def owned(stepped: Stepped, seconds: float) -> None:
+    assert stepped.store.on_owned is not None
+    stepped.store.on_owned(seconds)
+    stepped.run_until_idle()
+
+
+def test_an_owner_that_may_have_been_replaced_answers_when_it_knows_that_it_was_not(
+    stepped: Stepped,
+) -> None:
+    inbox = stepped.consume(stepped.session(), Q)
+    owned(stepped, 4.5)
+    stepped.later(4.4)
+    stepped.send(texts(Q, ["in time"]))
+    stepped.later(0.2)
+    with logged_lines() as lines:
+        session = stepped.session()
+        session.send(texts(Q, ["late"]))
+        sent = told(session)
+        stepped.run_until_idle()
+        assert (inbox.texts, sent.results) == (["in time"], [])
+        assert stepped.broker.reach.since_ms > 0
+        owned(stepped, 4.5)
+    assert (inbox.texts, sent.well) == (["in time", "late"], True)
+    assert stepped.broker.reach.since_ms == 0
+    assert ["still owns the broker" in lines[0], "goes on" in lines[1]] == [True, True]
+
+
+def test_an_owner_out_of_reach_goes_on_when_it_is_reached_and_still_the_owner(
+    stepped: Stepped,
+) -> None:
+    inbox = stepped.consume(stepped.session(), Q)
+    owned(stepped, 4.5)
+    stepped.later(5)
+    stepped.session().send(texts(Q, ["1"]))
+    stepped.run_until_idle()
+    lose_reach(stepped)
+    owned(stepped, 4.5)
+    assert inbox.texts == []
+    reach(stepped)
+    assert inbox.texts == ["1"]
+    lose_reach(stepped)
+    stepped.later(5)
+    stepped.session().send(texts(Q, ["2"]))
+    reach(stepped)
+    assert inbox.texts == ["1"], "it is reached, and may belong to another process"
+    owned(stepped, 4.5)
+    assert inbox.texts == ["1", "2"]
+
+
+def test_a_sign_of_life_that_comes_too_late_does_not_count(stepped: Stepped) -> None:
+    inbox = stepped.consume(stepped.session(), Q)
+    owned(stepped, 4.5)
+    stepped.later(5)
+    stepped.session().send(texts(Q, ["1"]))
+    owned(stepped, -0.5)
+    assert inbox.texts == []
+    owned(stepped, 4.5)
+    assert inbox.texts == ["1"]

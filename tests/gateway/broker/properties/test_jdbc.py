@@ -1,4 +1,4 @@
-"""The settings of a store in a database: URLs of both kinds, names, and what is refused."""
+"""The settings of a store in a database: URLs, names, refusals."""
 
 from __future__ import annotations
 
