@@ -283,7 +283,7 @@ def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     :raises sqlite3.Error: as SQLite does. A transaction may still be open.
     """
     connection.execute("BEGIN IMMEDIATE")
-    _upgrade(connection)
+    upgrade(connection)
     count = connection.execute("SELECT count(*) FROM message WHERE persistent = 0").fetchall()[0][0]
     if count:
         for table in ("owed", "redelivery"):
@@ -310,7 +310,8 @@ def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Make a store of an earlier version one of this version, within a transaction."""
     found = connection.execute("PRAGMA user_version").fetchall()[0][0]
     if found == SCHEMA_VERSION:
         return

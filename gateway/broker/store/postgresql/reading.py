@@ -159,11 +159,15 @@ class Reader:
     def _ask(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._session.execute(text, parameters, binary=True).fetchall()
 
+    def _all(self, text: str) -> Iterable[tuple[Any, ...]]:
+        """What may be many rows: a whole segment."""
+        return self._ask(text)
+
     def _by_seq(self, segments: Segments, text: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of all segments, in order; each segment is read as a whole."""
+        """The rows of all segments, in order."""
         old, *others = None, *sorted(segments.rows)
-        left = iter(self._ask(text.format(segments.table(old)))) if segments.old else iter(())
-        rows = (row for place in others for row in self._ask(text.format(segments.table(place))))
+        left = iter(self._all(text.format(segments.table(old)))) if segments.old else iter(())
+        rows = (row for place in others for row in self._all(text.format(segments.table(place))))
         return heapq.merge(left, rows)
 
     def _checked(

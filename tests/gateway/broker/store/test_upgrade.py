@@ -237,7 +237,7 @@ def test_a_crash_after_the_upgrade_leaves_it_upgraded_or_as_it_was(
     connection.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute("BEGIN IMMEDIATE")
-    opening._upgrade(connection)
+    opening.upgrade(connection)
     states.append(_files(path))
     connection.execute("COMMIT")
     states.append(_files(path))
