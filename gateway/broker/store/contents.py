@@ -1,4 +1,4 @@
-"""All that a store holds, in blocks: the form in which it is copied to another kind of store.
+"""The contents of a store, in blocks, for a copy to another kind.
 
 Owns what belongs to a copy, and how large a block may be. Knows no kind of store.
 """
@@ -26,7 +26,8 @@ BLOCK: Final = 500
 class Contents(Protocol):
     """What a store held at one moment.
 
-    Messages that are not persistent are there, too: whoever opens the copy deletes them.
+    Messages that are not persistent are left out, with the rows that say to whom they are owed and
+    how often they were tried.
 
     Everything that is read is checked. :raises StoreDamaged: a row is not what was written; it
     names the row.

@@ -92,7 +92,9 @@ class FileContents:
 
 @contextmanager
 def read(path: str, work: Work) -> Iterator[FileContents]:
-    """Open the store at ``path`` for a copy; within the block it is this process's.
+    """Open the store at ``path`` for a copy.
+
+    Within the block it is this process's.
 
     A store of an earlier version is read as one of this version.
 
@@ -108,9 +110,11 @@ def read(path: str, work: Work) -> Iterator[FileContents]:
     contents = FileContents(opened, path)
     try:
         try:
-            # What an earlier version lacks is added, and undone at the end.
+            # What an earlier version lacks is added, and what is not copied is left out; this is
+            # undone at the end.
             connection.execute("BEGIN IMMEDIATE")
             opening.upgrade(connection)
+            opening.forget_passing(connection)
             _check(connection, path, contents, work)
         except (OSError, *failures.AT_READING) as error:
             raise failures.at_opening(path, error) from error
@@ -134,7 +138,9 @@ def _check(connection: sqlite3.Connection, path: str, contents: FileContents, wo
 
 
 def write(path: str, contents: Contents) -> int:
-    """Make a store at ``path``, as one that was closed in order; completely or not at all.
+    """Make a store at ``path``, completely or not at all.
+
+    It is as one that was closed in order.
 
     :returns: how many messages it has.
     :raises StoreError: there is a file, or it cannot be written; and whatever ``contents`` raises.

@@ -286,18 +286,10 @@ def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     upgrade(connection)
     count = connection.execute("SELECT count(*) FROM message WHERE persistent = 0").fetchall()[0][0]
     if count:
-        for table in ("owed", "redelivery"):
-            connection.execute(
-                f"DELETE FROM {table} WHERE (SELECT persistent FROM message WHERE message.seq = {table}.seq) = 0"
-            )
+        forget_passing(connection)
         if count <= _DELETED_AT_ONCE:
-            seqs = [
-                seq
-                for (seq,) in connection.execute(
-                    "SELECT seq FROM message WHERE persistent = 0"
-                ).fetchall()
-            ]
-            reading.fetch(connection, path, seqs)
+            passing = connection.execute("SELECT seq FROM message WHERE persistent = 0").fetchall()
+            reading.fetch(connection, path, [seq for (seq,) in passing])
             connection.execute(
                 "DELETE FROM content WHERE seq IN (SELECT seq FROM message WHERE persistent = 0)"
             )
@@ -310,8 +302,16 @@ def begin(connection: sqlite3.Connection, path: str, next_seq: int) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
+def forget_passing(connection: sqlite3.Connection) -> None:
+    """Delete what is owed and counted of messages that are not persistent."""
+    for table in ("owed", "redelivery"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE (SELECT persistent FROM message WHERE message.seq = {table}.seq) = 0"
+        )
+
+
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Make a store of an earlier version one of this version, within a transaction."""
+    """Upgrade a store of an earlier version, within a transaction."""
     found = connection.execute("PRAGMA user_version").fetchall()[0][0]
     if found == SCHEMA_VERSION:
         return

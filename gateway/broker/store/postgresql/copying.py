@@ -52,9 +52,41 @@ _SPARSE_OCTETS: Final = 16 << 20
 
 
 class SnapshotReader(Reader):
-    """Reads within one transaction, few rows at a time however many there are."""
+    """Reads within one transaction, few rows at a time however many there are.
+
+    Messages that are not persistent are left out of scans, with the rows that say to whom they are
+    owed and how often they were tried.
+    """
 
     _numbers = count()
+
+    def __init__(self, session: Session, tables: Tables, described: str) -> None:
+        super().__init__(session, tables, described)
+        messages = tables.messages
+        #: Where there are messages that are not persistent.
+        self._passing: set[Place] = {
+            place
+            for place in messages.places()
+            if session.execute(
+                f"SELECT EXISTS (SELECT 1 FROM {messages.table(place)} WHERE persistent = 0)"
+            ).fetchall()[0][0]
+        }
+
+    def _source(self, segments: Segments, place: Place) -> str:
+        name, messages = segments.table(place), self._tables.messages
+        if segments is messages:
+            return f"(SELECT * FROM {name} WHERE persistent = 1) AS kept"
+        if segments is self._tables.duplicates:
+            return name
+        # Of a message that is left of a segment the others may still be in theirs, and vice versa.
+        passing = self._passing if place is None else self._passing & {place, None}
+        conditions = [
+            f"NOT EXISTS (SELECT 1 FROM {messages.table(other)} AS passing WHERE passing.seq = each.seq AND persistent = 0)"
+            for other in passing
+        ]
+        return (
+            f"(SELECT * FROM {name} AS each WHERE {' AND '.join(conditions or ['true'])}) AS kept"
+        )
 
     def _all(self, text: str) -> Iterator[tuple[Any, ...]]:
         with self._session.cursor(name=f"read_{next(self._numbers)}") as cursor:
@@ -111,7 +143,7 @@ class Snapshot:
 
 @contextmanager
 def read(database: Database, shift: int = SHIFT) -> Iterator[Snapshot]:
-    """Read the schema as it is now, whoever owns the broker.
+    """Read the schema as it is now. A process may own the broker.
 
     While this is open its owner goes on, but drops no table.
 
@@ -148,7 +180,10 @@ def _listed(session: Session) -> list[str]:
 
 
 def _lock(session: Session, names: Sequence[str]) -> bool:
-    """Keep these tables from being dropped. :returns: whether there are these and no others."""
+    """Keep these tables from being dropped.
+
+    :returns: whether there are these and no others.
+    """
     try:
         session.execute(
             SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(SQL(", ").join(map(Identifier, names)))
@@ -159,17 +194,20 @@ def _lock(session: Session, names: Sequence[str]) -> bool:
     return _listed(session) == list(names)
 
 
-def write(database: Database, session: Session, contents: Contents, shift: int = SHIFT) -> int:
-    """Make the tables of a broker with these contents, within an open transaction.
+def write(
+    database: Database, session: Session, contents: Contents, epoch: int = 0, shift: int = SHIFT
+) -> int:
+    """Make a broker's tables with these contents, in an open transaction.
 
     They are those of a store that was closed in order and has no owner.
 
+    :param epoch: see :func:`ownership.create`.
     :param shift: seqs of a segment, as bits.
     :returns: how many messages were written.
     :raises StoreError: there are such tables; and whatever ``contents`` raises.
     :raises psycopg.Error: as the database does.
     """
-    ownership.create(database, session, contents.store_id)
+    ownership.create(database, session, contents.store_id, epoch)
     session.execute("UPDATE meta SET value = %s WHERE key = 'next_seq'", (str(contents.next_seq),))
     tables = Tables(shift)
     _copy(

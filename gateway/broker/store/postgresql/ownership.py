@@ -30,8 +30,10 @@ _ENDING_MS: Final = 5_000
 #: Seconds between two attempts to get the lock.
 _POLL_SECONDS: Final = 0.05
 
-#: The lock's number: 63 bits that are the same in every process.
+#: The lock's number: 63 bits that are the same in every process. Of the session's schema, and of
+#: one that need not exist.
 _LOCK: Final = "hashtextextended('stomp-gateway ' || current_schema, 0)"
+_LOCK_OF: Final = "hashtextextended('stomp-gateway ' || %b, 0)"
 
 #: Sessions of an owner by their name; that of one's own is left out.
 _SESSIONS: Final = "FROM pg_stat_activity WHERE application_name = %b AND pid <> pg_backend_pid()"
@@ -112,11 +114,8 @@ def take(database: Database, session: Session, node: str, name: str, seconds: fl
     :raises StoreHeld: another process is the owner.
     :raises psycopg.Error: as the database does.
     """
-    until = monotonic() + seconds
-    while not session.execute(f"SELECT pg_try_advisory_lock({_LOCK})").fetchall()[0][0]:
-        if monotonic() >= until:
-            raise _held(database, look(session))
-        sleep(_POLL_SECONDS)
+    if not _lock(database, session, seconds):
+        raise _held(database, look(session))
     row = session.execute(
         "UPDATE owner SET epoch = epoch + 1, node = %b, session = %b, since = clock_timestamp(), released = false, wanted = '' RETURNING epoch",
         (node, name),
@@ -127,6 +126,40 @@ def take(database: Database, session: Session, node: str, name: str, seconds: fl
     for table in ("commits_0", "commits_1"):
         session.execute(f"DELETE FROM {table} WHERE epoch < %b", (epoch,))
     return epoch
+
+
+def hold(database: Database, session: Session, seconds: float) -> Owner | None:
+    """Keep every process from becoming the owner while this session lives.
+
+    :param seconds: as for :func:`take`.
+    :returns: who was the owner last; None where there are no tables of this version.
+    :raises StoreHeld: a process is the owner.
+    :raises psycopg.Error: as the database does.
+    """
+    free = _lock(database, session, seconds)
+    try:
+        check_version(database, session)
+    except StoreError as error:
+        if free:
+            return None
+        raise StoreHeld(f"{error}; another process holds it") from error
+    owner = look(session)
+    if not free:
+        raise _held(database, owner)
+    if not owner.released:
+        # Its process may be there and only have lost the session that held the lock.
+        end(session, owner.session)
+    return owner
+
+
+def _lock(database: Database, session: Session, seconds: float) -> bool:
+    until = monotonic() + seconds
+    text = f"SELECT pg_try_advisory_lock({_LOCK_OF})"
+    while not session.execute(text, (database.schema,)).fetchall()[0][0]:
+        if monotonic() >= until:
+            return False
+        sleep(_POLL_SECONDS)
+    return True
 
 
 def _held(database: Database, owner: Owner) -> StoreHeld:
@@ -218,10 +251,11 @@ def give_up(session: Session) -> None:
     session.execute("SELECT pg_advisory_unlock_all()")
 
 
-def create(database: Database, session: Session, store_id: str) -> None:
+def create(database: Database, session: Session, store_id: str, epoch: int = 0) -> None:
     """Make the tables of this broker, completely or not at all.
 
     :param store_id: goes into every message id.
+    :param epoch: below which no owner will be: above that of all owners of former tables.
     :raises StoreError: there are such tables.
     :raises psycopg.Error: as the database does.
     """
@@ -233,7 +267,9 @@ def create(database: Database, session: Session, store_id: str) -> None:
         with session.transaction():
             session.execute(SQL("CREATE SCHEMA {}").format(schema))
             session.execute(text.read_text("utf-8"))
-            session.execute("INSERT INTO owner VALUES (0, '', '', clock_timestamp(), true, '')")
+            session.execute(
+                "INSERT INTO owner VALUES (%b, '', '', clock_timestamp(), true, '')", (epoch,)
+            )
             session.execute(
                 "INSERT INTO meta VALUES ('version', %s), ('id', %s), ('next_seq', '1'), ('clean', '1')",
                 (str(SCHEMA_VERSION), store_id),

@@ -30,7 +30,7 @@ from gateway.broker.store.interface import (
     SubscriptionRow,
 )
 from gateway.broker.store.postgresql.connecting import Session
-from gateway.broker.store.postgresql.segments import Segments, Tables
+from gateway.broker.store.postgresql.segments import Place, Segments, Tables
 from gateway.broker.store.postgresql.writer import keys
 
 #: Rows in a block.
@@ -159,15 +159,22 @@ class Reader:
     def _ask(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._session.execute(text, parameters, binary=True).fetchall()
 
+    def _source(self, segments: Segments, place: Place) -> str:
+        """What the rows of a segment are selected from."""
+        return segments.table(place)
+
     def _all(self, text: str) -> Iterable[tuple[Any, ...]]:
         """What may be many rows: a whole segment."""
         return self._ask(text)
 
     def _by_seq(self, segments: Segments, text: str) -> Iterator[tuple[Any, ...]]:
         """The rows of all segments, in order."""
-        old, *others = None, *sorted(segments.rows)
-        left = iter(self._all(text.format(segments.table(old)))) if segments.old else iter(())
-        rows = (row for place in others for row in self._all(text.format(segments.table(place))))
+
+        def of(place: Place) -> Iterable[tuple[Any, ...]]:
+            return self._all(text.format(self._source(segments, place)))
+
+        left = iter(of(None)) if segments.old else iter(())
+        rows = (row for place in sorted(segments.rows) for row in of(place))
         return heapq.merge(left, rows)
 
     def _checked(

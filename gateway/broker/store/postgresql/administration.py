@@ -1,0 +1,195 @@
+"""Make, remove and describe the tables of a broker, for its operator.
+
+Owns what may be done while a process owns the broker, and what may not. Knows nothing of command
+lines.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg.sql import SQL, Identifier
+
+from gateway.broker.store.contents import Contents
+from gateway.broker.store.interface import StoreError
+from gateway.broker.store.postgresql import copying, ownership
+from gateway.broker.store.postgresql.connecting import NAME, Database, Session
+from gateway.broker.store.postgresql.ownership import Owner
+from gateway.broker.store.postgresql.segments import SHIFT
+
+#: Seconds for which the session of a process that has just ended may go on.
+_HOLDING_SECONDS: Final = 3.0
+#: Bytes of a store's id.
+_ID_BYTES: Final = 8
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """The tables of one kind.
+
+    :param count: how many there are.
+    :param octets: on the database's disk, with indexes.
+    """
+
+    kind: str
+    rows: int
+    count: int
+    octets: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """What there is in the schema of a broker.
+
+    :param next_seq: the first seq never used.
+    :param clean: whether its last owner closed it in order.
+    """
+
+    version: str
+    store_id: str
+    next_seq: int
+    clean: bool
+    owner: Owner
+    tables: tuple[TableSize, ...]
+
+
+def describe(database: Database) -> Description:
+    """Describe the schema as it is now. A process may own the broker.
+
+    :raises StoreError: it has no tables of this broker.
+    :raises psycopg.Error: as the database does.
+    """
+    with copying.read(database) as snapshot:
+        session, sizes = snapshot.session, []
+        owner = ownership.look(session)
+        for segments in snapshot.tables.all:
+            names = [segments.table(place) for place in {None, *segments.places()}]
+            sizes.append(_size(session, segments.kind, names))
+        sizes += [
+            _size(session, kind, [kind]) for kind in ("destination", "subscription", "branch")
+        ]
+        return Description(
+            version=snapshot.meta["version"],
+            store_id=snapshot.store_id,
+            next_seq=snapshot.next_seq,
+            clean=snapshot.meta["clean"] == "1",
+            owner=owner,
+            tables=tuple(sizes),
+        )
+
+
+def _size(session: Session, kind: str, names: list[str]) -> TableSize:
+    rows = octets = 0
+    for name in names:
+        found = session.execute(
+            SQL("SELECT count(*), pg_total_relation_size({}::regclass) FROM {}").format(
+                name, Identifier(name)
+            )
+        ).fetchall()[0]
+        rows += found[0]
+        octets += found[1]
+    return TableSize(kind, rows, len(names), octets)
+
+
+class Held:
+    """The broker, which no process owns and none becomes the owner of.
+
+    :ivar exists: whether there is a schema of its name.
+    """
+
+    def __init__(self, database: Database, session: Session, owner: Owner | None) -> None:
+        self._database = database
+        self._session = session
+        #: No owner after this is to have an epoch that an earlier one had.
+        self._epoch = owner.epoch + 1 if owner is not None else 0
+        found = session.execute(
+            "SELECT 1 FROM pg_namespace WHERE nspname = %b", (database.schema,)
+        ).fetchall()
+        self.exists = bool(found)
+
+    def delete(self) -> None:
+        """Remove the schema with all that is in it, completely or not at all.
+
+        :raises StoreError: the schema does not exist.
+        :raises psycopg.Error: as the database does.
+        """
+        if not self.exists:
+            raise StoreError(
+                f"the database {self._database.described} has no schema {self._database.schema}"
+            )
+        with self._session.transaction():
+            self._drop()
+
+    def recreate(self) -> None:
+        """Replace the tables by empty ones, completely or not at all.
+
+        :raises psycopg.Error: as the database does.
+        """
+        with self._session.transaction():
+            self._drop()
+            ownership.create(self._database, self._session, new_id(), self._epoch)
+
+    def restore(self, contents: Contents, shift: int = SHIFT) -> int:
+        """Put a copy in the place of what there is, completely or not at all.
+
+        :param shift: seqs of a segment, as bits.
+        :returns: how many messages it has.
+        :raises StoreError: whatever ``contents`` raises.
+        :raises psycopg.Error: as the database does.
+        """
+        with self._session.transaction():
+            self._drop()
+            return copying.write(self._database, self._session, contents, self._epoch, shift)
+
+    def _drop(self) -> None:
+        self._session.execute(
+            SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self._database.schema))
+        )
+
+
+def create(database: Database) -> None:
+    """Make the tables of a broker, completely or not at all.
+
+    :raises StoreError: there are such tables.
+    :raises psycopg.Error: as the database does.
+    """
+    with database.connect(f"{NAME} imqdbmgr") as session:
+        session.answer_seconds = copying.WORKING_SECONDS
+        ownership.create(database, session, new_id())
+
+
+@contextmanager
+def held(database: Database, seconds: float = _HOLDING_SECONDS) -> Iterator[Held]:
+    """Keep every process from becoming the owner within the block.
+
+    :param seconds: for so long an owner is waited for.
+    :raises StoreHeld: a process owns the broker; names it.
+    :raises psycopg.Error: as the database does.
+    """
+    with database.connect(f"{NAME} imqdbmgr") as session:
+        session.answer_seconds = copying.WORKING_SECONDS
+        session.execute("SET idle_in_transaction_session_timeout = '1h'")
+        yield Held(database, session, ownership.hold(database, session, seconds))
+
+
+def upgrade(database: Database) -> bool:
+    """Make tables of an earlier version those of this one.
+
+    :returns: whether anything had to be done.
+    :raises StoreVersionUnknown: they are of a version that this program does not know.
+    :raises StoreError: the schema has no tables.
+    :raises psycopg.Error: as the database does.
+    """
+    # There is no earlier version yet: what is not this one is refused.
+    with database.connect(f"{NAME} imqdbmgr") as session:
+        ownership.check_version(database, session)
+    return False
+
+
+def new_id() -> str:
+    """Return an id for a new store."""
+    return secrets.token_hex(_ID_BYTES)
