@@ -10,9 +10,9 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from twisted.application.service import Service
@@ -26,7 +26,7 @@ from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
-from gateway.admin.assembly import admin_contexts, admin_service
+from gateway.admin.assembly import admin_contexts, admin_service, standby_admin_service
 from gateway.admin.service.service import AdminService
 from gateway.bridges import (
     StompBridge,
@@ -38,25 +38,35 @@ from gateway.bridges import (
     unlisted,
 )
 from gateway.broker.properties import settings as broker_settings
+from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.security.access import AccessError, AccessRules
 from gateway.broker.security.logins import Logins
 from gateway.broker.security.passcodes import Passcodes
 from gateway.broker.security.users import Users, UsersError
-from gateway.broker.store.interface import StoreError
+from gateway.broker.store.interface import (
+    StoreDamaged,
+    StoreError,
+    StoreHeld,
+    StoreVersionUnknown,
+)
 from gateway.configuration import Configuration, reread
 from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
 from gateway.instance import settings_general
+from gateway.instance.health import Health, HealthService
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.listening import server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.memory import host_memory
+from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.host_memory import Trimming, malloc_trim
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import SettingsError
+from gateway.instance.signals import Signals
 from gateway.messaging import message
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
 from gateway.opened_broker import OpenedBroker
+from gateway.ownership import Owning, StandingBy
 from gateway.reactor.clocks import make_monotonic
 from gateway.reactor.deferreds import gather
 from gateway.reactor.polls import serve_at_once
@@ -69,57 +79,13 @@ from gateway.transformer_loading import ExtensionError, load_transformer
 STOP_SECONDS: Final = 8.0
 #: Seconds that the rest may take after them.
 CLOSE_SECONDS: Final = 1.0
+#: Seconds after which a process watches the owner again that could not become the owner itself.
+WATCH_AGAIN_SECONDS: Final = 0.5
 #: A thread that wants the interpreter waits this long for the busy one; the store's thread must not
 #: wait five milliseconds a step.
 SWITCH_INTERVAL: Final = 0.0005
 #: Objects made between two collections of the youngest: messages are made in runs and die young.
 GC_THRESHOLD: Final = 50_000
-
-
-class Signals:
-    """What the gateway hears. On the main thread only.
-
-    :param reactor: the reactor, to be stopped once: it calls a second time an error, and its own
-        handlers stop it at each signal.
-    """
-
-    def __init__(self, reactor: Any) -> None:
-        self._reactor: Final = reactor
-        self._ending = False
-
-    def on_hang_up(self, reload: Callable[[], None]) -> None:
-        """Call ``reload`` in the reactor at each SIGHUP, where there is one."""
-
-        def hang_up(number: int, frame: object) -> None:
-            self._reactor.callFromThread(reload)
-
-        if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, hang_up)
-
-    def end_once(self) -> None:
-        """Let only the first SIGTERM or SIGINT have an effect.
-
-        It does what the reactor has it do. To be called when the reactor runs.
-        """
-
-        def once(stop: Callable[[int, Any], object]) -> Callable[[int, Any], None]:
-            def heard(number: int, frame: object) -> None:
-                if not self._ending:
-                    self._ending = True
-                    stop(number, frame)
-
-            return heard
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            stop = signal.getsignal(number)
-            if callable(stop):
-                signal.signal(number, once(stop))
-
-    def stop_reactor(self) -> None:
-        """Stop the reactor as a signal would; nothing where one has."""
-        if not self._ending:
-            self._ending = True
-            self._reactor.stop()
 
 
 class Gateway(Service):
@@ -163,6 +129,11 @@ class Gateway(Service):
         self._logs: Logs | None = None
         self._opened: OpenedBroker | None = None
         self._stopping: Deferred[None] | None = None
+        #: While another process owns the broker.
+        self._standing_by: StandingBy | None = None
+        #: Clients can be served, unless the database says otherwise.
+        self._serving = False
+        self._health = HealthService(reactor, self.health)
         #: The bridge service manager; None until the start.
         self.bridges: BridgeServiceManager | None = None
         #: What operators' commands ask; None until the start.
@@ -207,6 +178,8 @@ class Gateway(Service):
 
     def startService(self) -> None:
         """Take the instance, open the store, and begin to listen.
+
+        Where another process owns the broker, stand by instead, if the settings say so.
 
         :raises StartRefused: the instance is in use, or the store cannot be used. Nothing is left
             running.
@@ -254,6 +227,21 @@ class Gateway(Service):
             self.log.warn("{warning}", warning=warning, announced=True)
         memory = settings_general.make_memory_budget(settings, host_memory.memory(), self._reactor)
         self.log.info("memory for clients: {octets} bytes", octets=memory.total)
+        try:
+            self._own(logs, memory)
+        except StoreHeld as held:
+            if configuration.jdbc is None or not configuration.jdbc.stands_by:
+                raise
+            self.log.info("{held}", held=str(held))
+            self._stand_by(configuration.jdbc, partial(self._own, logs, memory))
+
+    def _own(self, logs: Logs, memory: MemoryBudget) -> None:
+        """Build what the owner of the broker has.
+
+        :raises StoreHeld: another process owns it.
+        :raises StoreError, OSError: it cannot be opened.
+        """
+        configuration = self.configuration
         self._opened = opened = OpenedBroker(
             self._reactor,
             configuration,
@@ -283,27 +271,99 @@ class Gateway(Service):
             self._admin_tls,
             opened.journal,
             memory,
+            Owning(self._reactor, configuration, self._stop_reactor),
         )
 
+    def _stand_by(self, options: JdbcOptions, own: Callable[[], None]) -> None:
+        """Build what a process has that stands by.
+
+        :param own: as :meth:`_own`.
+        """
+
+        def free() -> None:
+            if self._stopping is None:
+                taken = Deferred.fromCoroutine(self._take_over(standing_by, own))
+                taken.addErrback(self._not_listening)
+
+        standing_by = StandingBy(self._reactor, options, free, self._say, self._stop_reactor)
+        self._standing_by = standing_by
+        self.admin = standby_admin_service(
+            self._reactor,
+            self.configuration,
+            standing_by,
+            self._users,
+            self._rules,
+            self.port_mapper,
+            self._admin_tls,
+        )
+
+    async def _take_over(self, standing_by: StandingBy, own: Callable[[], None]) -> None:
+        """Become the owner, if no other process has."""
+        admin, began = self.admin, self._reactor.seconds()
+        try:
+            own()
+        except (StoreDamaged, StoreVersionUnknown) as error:
+            raise StartRefused([str(error)]) from error
+        except StoreError as error:
+            # Another process was faster, or the database has gone.
+            self.log.info("{error}", error=str(error))
+            self._reactor.callLater(WATCH_AGAIN_SECONDS, standing_by.watch)
+            return
+        self._say(
+            f"this process owns the broker now; it was opened in {self._reactor.seconds() - began:.2f} s"
+        )
+        standing_by.stop()
+        self._standing_by = None
+        if admin is not None:
+            # The operator's connection may stay as long as it likes.
+            admin.stop().addErrback(lambda failure: self._not_stopped("admin service", failure))
+        await self._serve()
+
     async def _listen(self) -> None:
-        configuration = self.configuration
-        settings = configuration.settings
+        settings = self.configuration.settings
         host = settings[settings_general.PORTMAPPER_HOSTNAME] or settings[settings_general.HOSTNAME]
         number = settings[settings_general.PORTMAPPER_PORT]
         self._port_mapper_port = await self.port_mapper.listen(
             server_endpoint(self._reactor, host, number)
         )
         self._say(f"port mapper on {host or '*'}:{self._port_mapper_port.getHost().port}")
-        bridges, admin = self.bridges, self.admin
-        if bridges is None or admin is None:
+        await self._listen_for_health()
+        if self._standing_by is None:
+            await self._serve()
+            return
+        await self._start_admin()
+        self._standing_by.watch()
+
+    async def _listen_for_health(self) -> None:
+        settings = self.configuration.settings
+        number = settings[settings_general.HEALTH_PORT]
+        if number < 0:
+            return
+        host = settings[settings_general.HEALTH_HOSTNAME] or settings[settings_general.HOSTNAME]
+        try:
+            number = await self._health.start(host, number)
+        except CannotListenError as error:
+            raise StartRefused([_cannot_listen("health service", error)]) from error
+        self.port_mapper.register("health", "http", "HEALTH", number, {})
+        self._say(f"health on {host or '*'}:{number}")
+
+    async def _start_admin(self) -> None:
+        if self.admin is None:
             raise RuntimeError("nothing is open")
         try:
-            # Before the bridges, whose start may be watched.
-            await admin.start()
+            await self.admin.start()
         except CannotListenError as error:
-            self._say_wrong(
-                f"the admin service cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
-            )
+            self._say_wrong(_cannot_listen("admin service", error))
+
+    async def _serve(self) -> None:
+        """Begin to serve operators and clients, as the owner of the broker."""
+        configuration = self.configuration
+        settings = configuration.settings
+        bridges = self.bridges
+        if bridges is None:
+            raise RuntimeError("nothing is open")
+        # Before the bridges, whose start may be watched.
+        await self._start_admin()
         for line in unlisted(settings):
             self.log.warn("{line}", line=line, announced=self.announce is not None)
             if self.announce is not None:
@@ -323,6 +383,7 @@ class Gateway(Service):
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
+        self._serving = True
         kind = "pure Python" if str(message.__file__).endswith(".py") else "compiled"
         self._say(
             f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}"
@@ -355,13 +416,7 @@ class Gateway(Service):
         if isinstance(error, StartRefused):
             self._refuse(error)
         elif isinstance(error, CannotListenError):
-            self._refuse(
-                StartRefused(
-                    [
-                        f"the port mapper cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
-                    ]
-                )
-            )
+            self._refuse(StartRefused([_cannot_listen("port mapper", error)]))
         else:
             self.log.failure("the gateway could not be started", failure)
             self._refuse(StartRefused([f"the gateway could not be started: {error!r}"]))
@@ -387,6 +442,20 @@ class Gateway(Service):
             self._signals.stop_reactor()
 
     # --- while it runs
+
+    def health(self) -> Health:
+        """Return how this process is, for those who ask its health service."""
+        if self._stopping is not None:
+            return Health("stopping", ("the process ends",))
+        if self._standing_by is not None:
+            return Health("standby", (self._standing_by.why,))
+        if not self._serving or self._opened is None or self.bridges is None:
+            return Health("starting", ("the process has not started everything yet",))
+        reasons = list(self._opened.troubles())
+        stomp = [bridge for bridge in self.bridges.bridges if isinstance(bridge, StompBridge)]
+        if all(bridge.state is not BridgeState.STARTED for bridge in stomp):
+            reasons.append("the STOMP bridge does not run")
+        return Health("owner", tuple(reasons))
 
     def reload(self) -> None:
         """Read again what may change, and reopen the log files.
@@ -471,8 +540,11 @@ class Gateway(Service):
         closing: dict[str, Deferred[Any]] = (
             {} if self.admin is None else {"admin service": self.admin.stop()}
         )
+        if self._standing_by is not None:
+            self._standing_by.stop()
         if self.bridges is not None:
             await self.bridges.shut_down(STOP_SECONDS)
+        closing["health service"] = maybeDeferred(self._health.stop)
         if self._port_mapper_port is not None:
             self.port_mapper.close_connections()
             closing["port mapper"] = maybeDeferred(self._port_mapper_port.stopListening)
@@ -510,6 +582,10 @@ def _port_mapper(reactor: Any, configuration: Configuration) -> PortMapper:
         timeout=settings[settings_general.PORTMAPPER_SOTIMEOUT],
         connections=settings[settings_general.PORTMAPPER_BACKLOG],
     )
+
+
+def _cannot_listen(what: str, error: CannotListenError) -> str:
+    return f"the {what} cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
 
 
 def _exit_with(code: int) -> None:

@@ -7,7 +7,7 @@ order in which they are closed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
@@ -118,6 +118,14 @@ class OpenedBroker:
         if level is not self.journal.level:
             self.journal.level = level
             tell(self._broker, self.journal)
+
+    def troubles(self) -> Iterator[str]:
+        """Yield why clients cannot be served now, sentences."""
+        broker = self._broker
+        if broker.reach.since_ms:
+            yield "the database does not answer: nothing is confirmed and nothing is delivered"
+        if broker.commits.broken is not None:
+            yield f"the message store has failed: {broker.commits.broken}"
 
     def fail(self, error: StoreError) -> None:
         """Tell all clients that the store has failed."""

@@ -66,6 +66,7 @@ COMPOSITION_MODULES = (
     "gateway.configuration",
     "gateway.transformer_loading",
     "gateway.opened_broker",
+    "gateway.ownership",
     "gateway.exit_codes",
     "gateway.tls",
 )

@@ -30,6 +30,7 @@ from gateway.admin.service.metrics import (
     stomp_metrics,
     transaction_metrics,
 )
+from gateway.admin.service.ownership_resources import Ownership, OwnershipResources
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
 from gateway.bridges import StompBridge
@@ -94,8 +95,9 @@ def admin_service(
     tls: ServerContextFactory | None,
     journal: Journal,
     memory: MemoryBudget,
+    ownership: Ownership,
 ) -> AdminService:
-    """Make the admin service; it is not started.
+    """Make the owner's admin service; it is not started.
 
     :param tls: as :func:`admin_contexts` gives it.
     """
@@ -121,11 +123,36 @@ def admin_service(
                 lambda: {"journal": asdict(journal.standing())},
             ),
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
+            OwnershipResources(ownership),
         ],
         administrators(users, rules),
         port_mapper.register,
         tls,
         log,
+    )
+
+
+def standby_admin_service(
+    reactor: Any,
+    configuration: Configuration,
+    ownership: Ownership,
+    users: Users,
+    rules: AccessRules,
+    port_mapper: PortMapper,
+    tls: ServerContextFactory | None,
+) -> AdminService:
+    """Make the admin service of a process that stands by; it is not started.
+
+    :param tls: as :func:`admin_contexts` gives it.
+    """
+    return AdminService(
+        reactor,
+        AdminOptions.read(configuration.settings),
+        [OwnershipResources(ownership)],
+        administrators(users, rules),
+        port_mapper.register,
+        tls,
+        Logger(namespace="gateway.admin"),
     )
 
 
@@ -170,9 +197,11 @@ def administrators(users: Users, rules: AccessRules) -> Authenticate:
 def _broker(
     configuration: Configuration, provider: EmbeddedProvider, bridges: BridgeServiceManager
 ) -> BrokerAdministration:
-    store = (
-        "memory" if configuration.settings[broker_settings.PERSIST_STORE] == "memory" else "sqlite"
-    )
+    store = configuration.settings[broker_settings.PERSIST_STORE]
+    if configuration.jdbc is not None:
+        store = f"postgresql {configuration.jdbc.described}, schema {configuration.jdbc.schema}"
+    elif store == "file":
+        store = "sqlite"
 
     def clients() -> list[Client]:
         return [client for service in _stomp(bridges) for client in service.clients]

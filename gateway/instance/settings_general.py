@@ -103,6 +103,19 @@ PORTMAPPER_LEAST_INFO = Setting(
     "Whether the port mapper leaves out where the instance's directories are.",
 )
 
+HEALTH_PORT = Setting(
+    "imq.health.port",
+    Integer(-1, 65535),
+    -1,
+    "Port of the health service, which answers GET /live and GET /ready over HTTP to anybody; 0 is any free one, -1 is no health service.",
+)
+HEALTH_HOSTNAME = Setting(
+    "imq.health.hostname",
+    Text(),
+    "",
+    "Host name or address on which the health service listens; none is that of imq.hostname.",
+)
+
 KEYSTORE_PASSWORD = Setting(
     "imq.keystore.password",
     Text(verbatim=True),
@@ -263,6 +276,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     PORTMAPPER_BACKLOG,
     PORTMAPPER_SOTIMEOUT,
     PORTMAPPER_LEAST_INFO,
+    HEALTH_PORT,
+    HEALTH_HOSTNAME,
     KEYSTORE_PASSWORD,
     PASSFILE_ENABLED,
     PASSFILE_DIRPATH,

@@ -97,11 +97,15 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   rollback txn   -n ID
   forget  txn    -n ID
   query   bkr
+  list    bkr
+  takeover bkr   -n BROKERID
+  quiesce bkr
+  shutdown bkr
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -u NAME          the administrator; asked for if not given
   -passfile FILE   has imq.imqcmd.password; asked for if not given
-  -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the transaction
+  -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the transaction, the broker
   -o NAME=VALUE    a property: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior, useDMQ,
                    maxNumActiveConsumers (queues), maximumRedeliveries, initialRedeliveryDelay,
                    redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay;
@@ -129,6 +133,10 @@ Examples:
 
   A queue that holds ten messages and then gives up the oldest to the dead message queue:
       imqcmd create dst -t q -n orders -o maxNumMsgs=10 -o limitBehavior=REMOVE_OLDEST -u admin
+
+  Which process owns the broker, and which stand by; then have another one own it:
+      imqcmd list bkr -u admin
+      imqcmd takeover bkr -n orders -b standby:7676 -u admin
 
   Have the dead message queue of the JMS bridges hand everything over to mq.sys.dmq:
       imqcmd update dst -t q -n imq.bridge.jms.dmq -o maxNumMsgs=0 -o limitBehavior=REMOVE_OLDEST -o useDMQ=true -u admin
@@ -160,11 +168,9 @@ INSTEAD: Final[Mapping[str, str]] = {
     "metrics bkr": "'query bkr' has the counts",
     "purge dur": "'purge dst' empties all subscriptions of a topic, 'destroy dur' removes one",
     "update bkr": "settings are in the instance's gateway.properties",
-    "shutdown bkr": "send the process SIGTERM, or stop its service",
     "restart bkr": "restart its service",
     "pause bkr": "pause the STOMP bridge with 'imqbridgemgr pause bridge'",
     "resume bkr": "resume the STOMP bridge with 'imqbridgemgr resume bridge'",
-    "list bkr": "there is no cluster",
     "list svc": "'imqbridgemgr list bridge' lists the services that clients come by",
     "query svc": "'imqbridgemgr list bridge' lists the services that clients come by",
     "pause svc": "pause a bridge with 'imqbridgemgr pause bridge'",

@@ -287,6 +287,39 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         render=lambda options, answer: [render.broker_details(answer, options.port)],
         done="Successfully queried the broker.",
     ),
+    ("list", "bkr"): Command(
+        title="Listing all the processes of the broker specified by:",
+        ask=request("GET", "/v1/brokers"),
+        render=lambda options, answer: [render.members_table(answer["brokers"])],
+        done="Successfully listed the processes of the broker.",
+    ),
+    ("takeover", "bkr"): Command(
+        title="Taking over the broker where:",
+        subject=lambda options: [table(("Broker ID",), [(options.name,)])],
+        question=lambda options: Question(
+            "Are you sure you want to take over this broker?",
+            "The broker was not taken over.",
+            spaced=True,
+        ),
+        ask=request("POST", "/v1/broker/takeover", broker="name"),
+        done="Successfully asked the owner to give the broker up; 'list bkr' shows who owns it.",
+        needs=("-n",),
+    ),
+    **{
+        (order, "bkr"): _change(
+            verb,
+            done,
+            "broker",
+            request("POST", f"/v1/broker/{order}"),
+            lambda options: [],
+            doing=doing,
+            needs=(),
+        )
+        for order, verb, done, doing in (
+            ("quiesce", "quiesce", "quiesced", "Quiescing"),
+            ("shutdown", "shut down", "shut down", "Shutting down"),
+        )
+    },
 }
 #: Options with a value, and their attributes. Each is for some commands only.
 _VALUES: Final = {

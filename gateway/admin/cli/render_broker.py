@@ -6,6 +6,7 @@ comes after, or stands under a heading of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -288,6 +289,23 @@ def branch_details(each: Json) -> str:
             ("Connection Factory", each["ref_name"]),
         ]
     return listed(lines)
+
+
+def members_table(members: Sequence[Json]) -> str:
+    """``list bkr``. The process that was asked is marked."""
+    return table(
+        ("Broker ID", "Cluster ID", "Process", "State", "Owner Since"),
+        [
+            (
+                member["broker"],
+                member["cluster"] or "-",
+                f"{member['node']} *" if member["here"] else member["node"],
+                member["state"],
+                member["since"] or "-",
+            )
+            for member in members
+        ],
+    )
 
 
 def broker_details(broker: Json, port: int) -> str:

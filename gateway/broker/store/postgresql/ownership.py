@@ -19,7 +19,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from gateway.broker.store.interface import StoreError, StoreFailed, StoreHeld, StoreVersionUnknown
-from gateway.broker.store.postgresql.connecting import Database, Session
+from gateway.broker.store.postgresql.connecting import NAME, Database, Session
 from gateway.broker.store.postgresql.writer import Transactions
 
 SCHEMA_VERSION: Final = 1
@@ -34,6 +34,11 @@ _POLL_SECONDS: Final = 0.05
 #: one that need not exist.
 _LOCK: Final = "hashtextextended('stomp-gateway ' || current_schema, 0)"
 _LOCK_OF: Final = "hashtextextended('stomp-gateway ' || %b, 0)"
+
+#: That of those who stand by, which they share.
+_STANDBY_LOCK: Final = "hashtextextended('stomp-gateway standby ' || current_schema, 0)"
+#: What the sessions of one that stands by are called, before its name.
+_STANDBY: Final = f"{NAME} standby "
 
 #: Sessions of an owner by their name; that of one's own is left out.
 _SESSIONS: Final = "FROM pg_stat_activity WHERE application_name = %b AND pid <> pg_backend_pid()"
@@ -224,6 +229,40 @@ def over(database: Database, owner: Owner) -> StoreFailed:
     return StoreFailed(
         f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}; this process no longer does"
     )
+
+
+def standing_by(database: Database, node: str) -> Session:
+    """Make a session of a process that stands by, which others can see.
+
+    :param node: the process.
+    :raises StoreError: the database has no tables of this broker, or those of another version.
+    :raises psycopg.Error: as the database does.
+    """
+    session = database.connect(f"{_STANDBY}{node}")
+    try:
+        check_version(database, session)
+        session.execute(f"SELECT pg_advisory_lock_shared({_STANDBY_LOCK})")
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def standbys(session: Session) -> list[str]:
+    """Return the processes that stand by, sorted.
+
+    :raises psycopg.Error: as the database does.
+    """
+    found = session.execute(
+        f"""
+        SELECT substr(application_name, {len(_STANDBY) + 1}) FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND (classid::bigint << 32 | objid::bigint) = {_STANDBY_LOCK}
+        ORDER BY 1
+        """
+    ).fetchall()
+    return [node for (node,) in found]
 
 
 def want(session: Session, node: str) -> None:

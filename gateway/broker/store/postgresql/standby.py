@@ -31,6 +31,22 @@ _WITHOUT_SESSION_SECONDS: Final = 1.0
 _LEFT_TO_ANOTHER_SECONDS: Final = 2.0
 
 
+def nodes(database: Database) -> tuple[Owner, list[str]]:
+    """Return who owns the broker, or did last, and who stands by. Blocks.
+
+    :raises StoreError: the database cannot be used, or has no tables of this broker.
+    """
+    try:
+        session = database.connect(f"{NAME} look")
+        try:
+            ownership.check_version(database, session)
+            return ownership.look(session), ownership.standbys(session)
+        finally:
+            session.close()
+    except psycopg.Error as error:
+        raise database.unusable(error) from error
+
+
 class Standby:
     """Calls ``free`` once when this process may become the owner.
 
@@ -117,9 +133,8 @@ class Standby:
 
         Returns False when this was stopped.
         """
-        session = self._database.connect(f"{NAME} standby {self._node}"[:63])
+        session = ownership.standing_by(self._database, self._node)
         try:
-            ownership.check_version(self._database, session)
             # While the database was out of reach nothing was seen of the owner.
             self._sign, self._released_at = "", None
             while not self._stopped.wait(_LOOK_SECONDS):
