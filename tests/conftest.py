@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests import tiers
 from tests.crash import once_table
 from tests.gateway_process import Certificates, GatewayProcess, free_port, make_certificates
+from tests.takeover import table as takeover_table
 
 if TYPE_CHECKING:
     from tests.postgresql import Cluster
@@ -211,9 +212,12 @@ def postgresql_cluster() -> Iterator[Cluster]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    rows = once_table.rows(
-        terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
-    )
+    reports = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+    if takeovers := takeover_table.lines(reports):
+        terminalreporter.section("takeovers")
+        for line in takeovers:
+            terminalreporter.write_line(line)
+    rows = once_table.rows(reports)
     if rows:
         terminalreporter.section("crash matrix of transacted links")
         for line in once_table.as_text(rows):

@@ -53,6 +53,7 @@ FOLDERS: Final[dict[str, str]] = {
     "tests/faults": PROCESS,
     "tests/hostile": PROCESS,
     "tests/interop": PROCESS,
+    "tests/takeover": PROCESS,
 }
 #: Fixtures that bring a mark along.
 FIXTURES: Final = {

@@ -7,8 +7,8 @@ settled. Whoever starts a turn (a transport that received bytes) brackets it wit
 then scheduled.
 
 A turn can be suspended: then nothing is delivered and nothing given to the store until it resumes.
-Writes go on, so that connections stay alive. A turn that ends after the time until which this
-process may answer is not done either: it is told, so that the turn is suspended.
+Writes go on, so that connections stay alive. The user of a turn may say until when it may deliver;
+then it is asked to suspend.
 
 Owns the order of the phases and the guard against re-entry. Knows nothing of what the work is.
 """
@@ -60,8 +60,10 @@ class Turn:
         self._resumed: list[Work] = []
         #: Until when this process may answer, by the clock of timers.
         self._answers_until = inf
-        #: Called when a turn ends after that, before anything is delivered; it suspends.
+        #: Called then, before anything else is done; it suspends.
         self.on_overdue: Work = self.suspend
+        #: Looks for that while there are no turns.
+        self._late_call: IDelayedCall | None = None
         #: When the first turn began whose ending is scheduled.
         self._first = 0.0
         self._wall = wall_clock(clock)
@@ -162,10 +164,24 @@ class Turn:
     def answer_for(self, seconds: float) -> None:
         """Deliver and store for at most this number of seconds from now.
 
-        At the first turn that ends later, :attr:`on_overdue` is called. Until the first call of
+        Then :attr:`on_overdue` is called, before anything else is done. Until the first call of
         this there is no such limit.
         """
         self._answers_until = self._clock.seconds() + seconds
+        if self._late_call is None and not self.suspended:
+            self._late_call = self._clock.callLater(max(0.0, seconds), self._look_for_overdue)
+
+    def _look_for_overdue(self) -> None:
+        self._late_call = None
+        left = self._answers_until - self._clock.seconds()
+        if left > 0:
+            self.answer_for(left)
+        else:
+            self._suspend_if_overdue(self._clock.seconds())
+
+    def _suspend_if_overdue(self, now: float) -> None:
+        if now >= self._answers_until and not self.suspended:
+            self._do([self.on_overdue])
 
     def refresh(self) -> int:
         """Return the time of day now, in epoch milliseconds.
@@ -186,6 +202,8 @@ class Turn:
         self.now_ms = int(self._wall() * 1000)
         self.began = self._clock.seconds()
         self.timer_ms = int(self.began * 1000)
+        # A process that was stopped and goes on has perhaps been replaced.
+        self._suspend_if_overdue(self.began)
 
     def _schedule(self) -> None:
         self._scheduled = True
@@ -203,8 +221,7 @@ class Turn:
 
     def _finish(self) -> None:
         now = self._clock.seconds()
-        if now > self._answers_until and not self.suspended:
-            self._do([self.on_overdue])
+        self._suspend_if_overdue(now)
         if self.suspended:
             self._only_write()
             return

@@ -62,13 +62,13 @@ class Reach:
     def _hold(self, why: str) -> None:
         if self._turn.suspended:
             return
+        self._turn.suspend()
         self.since_ms = self._turn.refresh()
         self._since_timer_ms = self._turn.refresh_timer()
         self._log.error(
             "{why}: nothing is confirmed and nothing is delivered until it answers; clients stay connected, and wait",
             why=why,
         )
-        self._turn.suspend()
         self._held()
 
     def _go_on(self) -> None:

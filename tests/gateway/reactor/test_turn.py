@@ -307,23 +307,42 @@ def test_it_can_be_suspended_within_a_turn_and_resumed_within_another(
     assert noted.done == ["write", "deliver"]
 
 
-def test_a_turn_that_ends_too_late_is_told_before_anything_is_delivered(
+def test_a_turn_that_comes_too_late_is_told_before_anything_is_delivered(
     clock: Clock, turn: Turn, noted: Noted
 ) -> None:
     turn.on_overdue = noted.work("overdue", turn.suspend)
     turn.answer_for(3)
-    clock.advance(3)
+    clock.advance(2.9)
     with turn:
         turn.deliver(noted.work("in time"))
-    clock.advance(0.001)
-    assert noted.done == ["in time"]
-    with turn:
-        turn.deliver(noted.work("deliver"))
-        turn.write(noted.work("write"))
-    assert noted.done == ["in time", "overdue", "write"]
-    with turn:
-        turn.write(noted.work("heart-beat"))
-    assert noted.done[3:] == ["heart-beat"], "it is told once"
+        # As in a process that is stopped for a while: no timer has run.
+        clock.rightNow += 0.2
+    assert noted.done == ["overdue"]
     turn.answer_for(3)
     turn.resume()
-    assert noted.done[4:] == ["deliver"]
+    assert noted.done == ["overdue", "in time"]
+    clock.rightNow += 3
+    with turn:
+        assert noted.done[2:] == ["overdue"], "before anything is read"
+        turn.deliver(noted.work("deliver"))
+        turn.write(noted.work("write"))
+    assert noted.done[3:] == ["write"], "it is told once"
+
+
+def test_it_is_told_too_late_while_there_are_no_turns(
+    clock: Clock, turn: Turn, noted: Noted
+) -> None:
+    turn.on_overdue = noted.work("overdue", turn.suspend)
+    turn.answer_for(3)
+    clock.advance(2)
+    turn.answer_for(3)
+    clock.advance(2.9)
+    assert noted.done == []
+    clock.advance(0.1)
+    assert noted.done == ["overdue"]
+    assert not clock.getDelayedCalls()
+    turn.answer_for(3)
+    turn.resume()
+    turn.answer_for(3)
+    clock.advance(3)
+    assert noted.done == ["overdue", "overdue"]

@@ -1,0 +1,163 @@
+"""Gateways that share a broker, each as on a machine of its own: its files, its ports, its name.
+
+Owns the processes and who of them owns the broker. What clients were promised is
+:mod:`tests.crash.load`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import unquote, urlsplit
+
+from tests.crash.accounting import check
+from tests.crash.load import Load
+from tests.crash.waiting import until
+from tests.gateway_process import HOST, GatewayFailed, GatewayProcess, free_port
+
+BROKER: Final = "orders"
+
+
+class Machine(GatewayProcess):
+    """A process of the broker.
+
+    :param url: of the database, with its password.
+    """
+
+    def __init__(self, folder: Path, name: str, url: str) -> None:
+        self.health_port = free_port()
+        self.name = name
+        parts = urlsplit(url)
+        self._password = unquote(parts.password or "")
+        login, _, place = parts.netloc.rpartition("@")
+        self._passfile = folder / f"{name}.passfile"
+        self._passfile.write_text(f"imq.persist.jdbc.password={self._password}\n")
+        self._passfile.chmod(0o600)
+        super().__init__(
+            folder / name,
+            store="jdbc",
+            settings={
+                "imq.persist.jdbc.postgresql.opendburl": parts._replace(netloc=place).geturl(),
+                "imq.persist.jdbc.postgresql.user": login.partition(":")[0],
+                "imq.passfile.enabled": "true",
+                "imq.passfile.dirpath": str(folder),
+                "imq.passfile.name": self._passfile.name,
+                "imq.brokerid": BROKER,
+                "imq.cluster.ha": "true",
+                "imq.cluster.nodename": name,
+                "imq.health.port": str(self.health_port),
+            },
+        )
+
+    def begin(self) -> None:
+        """Start the process, and return when it owns the broker or stands by.
+
+        :raises GatewayFailed: it ended instead.
+        """
+        self.launch()
+        try:
+            until(
+                lambda: "is ready" in self.said or "standing by: " in self.said or self.silent,
+                lambda: f"{self.name} neither serves nor stands by:\n{self.said}",
+            )
+        except AssertionError:
+            self.kill()
+            raise
+        if self.silent:
+            raise GatewayFailed(f"{self.name} ended with {self.wait()}:\n{self.said}")
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has ended, or prints no more."""
+        return self._silent
+
+    def health(self, what: str = "ready") -> tuple[int, dict[str, Any]]:
+        """The status and the answer of its health service; 0 while it does not answer."""
+        connection = HTTPConnection(HOST, self.health_port, timeout=1)
+        try:
+            connection.request("GET", f"/{what}")
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        except (OSError, HTTPException):
+            return 0, {}
+        finally:
+            connection.close()
+
+    @property
+    def ready(self) -> bool:
+        return self.health()[0] == 200
+
+
+class Machines:
+    """Several processes of one broker, and the loads that they are given.
+
+    :ivar found: messages that new owners had, in all.
+    """
+
+    def __init__(self, folder: Path, url: str, *names: str) -> None:
+        self.all = [Machine(folder, name, url) for name in names]
+        self.found = 0
+        self._epoch = 0
+
+    def start(self) -> None:
+        """Start all, one after the other: the first owns the broker."""
+        for machine in self.all:
+            machine.begin()
+
+    @property
+    def owner(self) -> Machine:
+        """The one that serves, waited for."""
+        until(lambda: any(machine.ready for machine in self.all), self.told)
+        return next(machine for machine in self.all if machine.ready)
+
+    def standbys(self, owner: Machine) -> list[Machine]:
+        return [machine for machine in self.all if machine is not owner]
+
+    def load(self, seed: int) -> Load:
+        """Clients at the owner, which have been promised something."""
+        self._epoch += 1
+        load = Load(self.owner.port, self._epoch, seed)
+        load.start()
+        return load
+
+    def until_taken_over(self, owner: Machine) -> tuple[Machine, float]:
+        """Wait until another one serves. :returns: that one, and the seconds it took."""
+        began = time.monotonic()
+        others = self.standbys(owner)
+        until(lambda: any(machine.ready for machine in others), self.told)
+        seconds = time.monotonic() - began
+        return next(machine for machine in others if machine.ready), seconds
+
+    def account(self, load: Load, owner: Machine) -> int:
+        """Compare what clients were told by the last owner with what the new one has."""
+        load.join()
+        found = check(load, owner.port)
+        self.found += found
+        return found
+
+    def told(self) -> str:
+        return "\n".join(f"{machine.name}:\n{machine.said}{machine.log}" for machine in self.all)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        for machine in self.all:
+            machine.kill()
