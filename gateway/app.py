@@ -66,7 +66,7 @@ from gateway.messaging import message
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
 from gateway.opened_broker import OpenedBroker
-from gateway.ownership import Owning, StandingBy
+from gateway.ownership import Owning, StandingBy, hurry_clients
 from gateway.reactor.clocks import make_monotonic
 from gateway.reactor.deferreds import gather
 from gateway.reactor.polls import serve_at_once
@@ -543,6 +543,7 @@ class Gateway(Service):
         if self._standing_by is not None:
             self._standing_by.stop()
         if self.bridges is not None:
+            hurry_clients(self._reactor, self.configuration.jdbc, self.bridges)
             await self.bridges.shut_down(STOP_SECONDS)
         closing["health service"] = maybeDeferred(self._health.stop)
         if self._port_mapper_port is not None:

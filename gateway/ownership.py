@@ -1,4 +1,4 @@
-"""A process and the ownership of its broker: as the owner, and as one that stands by.
+"""The owner of a broker, and processes that stand by.
 
 Part of the composition: it joins the watch over the database with the admin service. What is built
 once a process has become the owner, :mod:`gateway.app` knows.
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
+from bridge.manager import BridgeServiceManager
 from gateway.admin.service.ownership_resources import Member
 from gateway.admin.service.requests import Refused
+from gateway.bridges import StompBridge
 from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.store.interface import StoreError
 from gateway.configuration import Configuration
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds between the answer to an operator and what was asked for, which ends the connection.
 _ANSWER_SECONDS: Final = 0.05
+#: Seconds that clients may take to read what is left for them when the broker is handed over.
+_HAND_OVER_SECONDS: Final = 0.3
 
 
 class Owning:
@@ -153,6 +157,18 @@ class StandingBy:
 
     async def shut_down(self) -> None:
         self._reactor.callLater(_ANSWER_SECONDS, self._end)
+
+
+def hurry_clients(reactor: Any, options: JdbcOptions | None, bridges: BridgeServiceManager) -> None:
+    """Wait little for slow clients where another process may wait.
+
+    To be called when the bridges begin to stop.
+    """
+    if options is None or not options.stands_by:
+        return
+    for bridge in bridges.bridges:
+        if isinstance(bridge, StompBridge):
+            reactor.callLater(_HAND_OVER_SECONDS, bridge.service.drop_all)
 
 
 async def _members(reactor: Any, options: JdbcOptions, *, owner_here: bool) -> list[Member]:

@@ -1,4 +1,4 @@
-"""The signals of the operating system that the gateway hears: SIGHUP, SIGTERM, SIGINT.
+"""The signals that the gateway hears: SIGHUP, SIGTERM, SIGINT.
 
 Owns that the first of those that end it counts. What is done then is its user's.
 """

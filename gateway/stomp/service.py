@@ -255,7 +255,7 @@ class StompService:
         with self._turn:
             for connection in self._admission.connections:
                 connection.session.fail(BridgeStopped(reason))
-        late = self._reactor.callLater(STOP_S, self._abort_all)
+        late = self._reactor.callLater(STOP_S, self.drop_all)
         await self._admission.emptied()
         if late.active():
             late.cancel()
@@ -264,7 +264,8 @@ class StompService:
         self.state = ServiceState.STOPPED
         self._log.info("STOMP bridge stopped")
 
-    def _abort_all(self) -> None:
+    def drop_all(self) -> None:
+        """Close the connections that there are, without waiting for what clients have not read."""
         for connection in self._admission.connections:
             connection.drop("it did not go when the bridge stopped")
 

@@ -1,1 +1,1 @@
-"""Takeovers: real gateways over one PostgreSQL, of which the owner dies, hangs or gives up."""
+"""Takeovers among real gateways over one PostgreSQL."""

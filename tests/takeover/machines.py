@@ -1,4 +1,4 @@
-"""Gateways that share a broker, each as on a machine of its own: its files, its ports, its name.
+"""Gateways that share a broker, each with its own files and ports.
 
 Owns the processes and who of them owns the broker. What clients were promised is
 :mod:`tests.crash.load`'s.
@@ -76,7 +76,7 @@ class Machine(GatewayProcess):
         return self._silent
 
     def health(self, what: str = "ready") -> tuple[int, dict[str, Any]]:
-        """The status and the answer of its health service; 0 while it does not answer."""
+        """The status and the answer of its health service; 0 for no answer."""
         connection = HTTPConnection(HOST, self.health_port, timeout=1)
         try:
             connection.request("GET", f"/{what}")
@@ -125,7 +125,10 @@ class Machines:
         return load
 
     def until_taken_over(self, owner: Machine) -> tuple[Machine, float]:
-        """Wait until another one serves. :returns: that one, and the seconds it took."""
+        """Wait until another one serves.
+
+        :returns: that one, and the seconds it took.
+        """
         began = time.monotonic()
         others = self.standbys(owner)
         until(lambda: any(machine.ready for machine in others), self.told)
@@ -133,7 +136,7 @@ class Machines:
         return next(machine for machine in others if machine.ready), seconds
 
     def account(self, load: Load, owner: Machine) -> int:
-        """Compare what clients were told by the last owner with what the new one has."""
+        """Compare what clients were told with what the new owner has."""
         load.join()
         found = check(load, owner.port)
         self.found += found

@@ -24,7 +24,7 @@ def recorded(what: str, seconds: float, found: int) -> dict[str, Any]:
 
 
 def lines(reports: Iterable[Any]) -> list[str]:
-    """One line for each kind of takeover in these reports of tests, with its times."""
+    """One line for each kind of takeover in these reports, with its times."""
     kinds: dict[str, list[tuple[float, int]]] = {}
     for report in reports:
         for name, row in report.user_properties:

@@ -1,6 +1,6 @@
-"""The owner of a broker is killed, hangs, is cut off or gives up: every message is accounted for.
+"""The owner of a broker dies, hangs, is cut off or gives up.
 
-No confirmed message is lost, none that was acknowledged comes back, and each producer's order is
+Every message is accounted for: no confirmed message is lost, none that was acknowledged comes back, and each producer's order is
 kept.
 """
 
@@ -124,7 +124,7 @@ LIMITS: Final[dict[Happening, float]] = {
 def take_over(
     machines: Machines, happen: Happening, receipts: int, seed: int, record: Record
 ) -> None:
-    """Have something happen to the owner under load, and account for everything.
+    """Have something happen to the owner, and account for everything.
 
     What it was stands by afterwards.
     """

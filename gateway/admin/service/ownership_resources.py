@@ -43,7 +43,7 @@ class Member:
 
 
 class Ownership(Protocol):
-    """What a process knows of the ownership of its broker, and can do about it."""
+    """The ownership of a broker, as one of its processes has it."""
 
     async def members(self) -> Sequence[Member]:
         """Return every process of the broker, the owner first.

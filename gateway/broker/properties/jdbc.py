@@ -180,8 +180,7 @@ def jdbc_options(settings: Settings, instance: str) -> JdbcOptions | None:
         raise SettingsError([settings.problem(url, str(error))]) from error
     except ImportError as error:
         needed = (
-            "another store, or the package psycopg: pip install 'stomp-gateway[postgresql]'"
-            f" installs it ({error})"
+            f"another store, or the package psycopg, which the extra [postgresql] brings ({error})"
         )
         raise SettingsError([settings.problem(PERSIST_STORE, needed)]) from error
     where = database_url.described(conninfo)
