@@ -64,6 +64,7 @@ COMPOSITION_MODULES = (
     "gateway.tap",
     "gateway.command",
     "gateway.configuration",
+    "gateway.dbmgr",
     "gateway.transformer_loading",
     "gateway.opened_broker",
     "gateway.ownership",

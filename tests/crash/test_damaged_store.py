@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.operator import dbmgr
+from gateway import dbmgr
 from tests.crash.client import PATIENCE, Client, Gone, Refused, encode
 from tests.gateway_process import GatewayFailed, GatewayProcess
 
@@ -29,7 +29,7 @@ def imqdbmgr(gateway: GatewayProcess, *words: str) -> subprocess.CompletedProces
     command = [
         sys.executable,
         "-m",
-        "gateway.broker.operator.dbmgr",
+        "gateway.dbmgr",
         *words,
         "--varhome",
         str(gateway.varhome),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.broker.operator import dbmgr
+from gateway import dbmgr
 from gateway.broker.store.integrity import opening, wal
 from gateway.broker.store.interface import Batch, DestinationRow, StoreDamaged, SubscriptionRow
 from gateway.broker.store.sqlite import SqliteStore

@@ -1,0 +1,158 @@
+"""What an operator does with the tables of a broker in a database.
+
+Owns what is said of it, and who is asked. Needs psycopg. What the tables hold, and when they may be
+changed, is :mod:`gateway.broker.store.postgresql`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from gateway.broker.properties.jdbc import JdbcOptions
+from gateway.broker.store.integrity import copying as files
+from gateway.broker.store.integrity.inspection import Work
+from gateway.broker.store.interface import StoreError
+from gateway.broker.store.postgresql import administration, copying, inspection
+from gateway.broker.store.postgresql.connecting import Database
+from gateway.broker.store.postgresql.ownership import Owner
+from gateway.instance.layout import make_directory
+
+#: The name of a store's file in the folder of a copy.
+_FILE = "messages.db"
+
+#: Called with a question; raises where the answer is no.
+Confirm = Callable[[str], None]
+
+
+class Tables:
+    """The tables of one broker.
+
+    Every method raises StoreError when the database cannot be used, or when a process owns the
+    broker where that is not allowed.
+    """
+
+    def __init__(self, options: JdbcOptions) -> None:
+        self._database = Database(options.conninfo, options.described, options.schema)
+        #: Where they are.
+        self.described = f"the database {options.described}, schema {options.schema}"
+
+    def create(self) -> str:
+        """Make empty tables. Returns what was done."""
+        with self._reached():
+            administration.create(self._database)
+        return f"{self._where} is an empty store."
+
+    def delete(self, confirm: Confirm) -> str:
+        """Remove the tables. Returns what was done.
+
+        :raises StoreError: there are no tables.
+        """
+        with self._reached(), administration.held(self._database) as held:
+            confirm(f"Remove {self.described}, with all messages?")
+            held.delete()
+        return f"{self._where} is removed."
+
+    def recreate(self, confirm: Confirm) -> str:
+        """Replace the tables by empty ones. Returns what was done."""
+        with self._reached(), administration.held(self._database) as held:
+            if held.exists:
+                confirm(f"Begin an empty store in {self.described}? All messages there are lost.")
+            held.recreate()
+        return f"{self._where} is an empty store."
+
+    def upgrade(self) -> str:
+        """Upgrade tables of an earlier version. Returns what was done."""
+        with self._reached():
+            administration.upgrade(self._database)
+        return f"{self._where} has the tables of this version; nothing was done."
+
+    def query(self) -> list[str]:
+        """Describe the tables in lines. A process may own the broker."""
+        with self._reached():
+            found = administration.describe(self._database)
+        lines = [
+            f"{'Place':<14}{self.described}",
+            f"{'Version':<14}{found.version}",
+            f"{'Store':<14}{found.store_id}",
+            f"{'Next message':<14}{found.next_seq}",
+            f"{'Owner':<14}{_owner(found.owner)}",
+            f"{'Closed':<14}{'in order' if found.clean else 'no'}",
+            "",
+            f"{'Rows of':<14}{'Number':>14}{'Bytes':>18}{'Tables':>10}",
+        ]
+        return lines + [
+            f"{size.kind:<14}{size.rows:>14}{size.octets:>18}{size.count:>10}"
+            for size in found.tables
+        ]
+
+    def check(self, work: Work) -> tuple[int, list[str]]:
+        """Read all rows. A process may own the broker.
+
+        :returns: the number of problems; and what was found, in lines.
+        """
+        with self._reached():
+            report = inspection.inspect(self._database, work)
+        if report.problems:
+            end = f"{self._where} is damaged: {len(report.problems)} problems. Of its messages {report.messages} were looked at."
+        else:
+            end = f"{self._where} is whole: {report.messages} messages."
+        return len(report.problems), [*report.problems, end]
+
+    def backup(self, folder: Path) -> str:
+        """Copy everything to a store's file in ``folder``.
+
+        A process may own the broker. Returns what was done.
+
+        :raises StoreError: the folder has such a file, or a row is damaged.
+        :raises OSError: the folder cannot be made.
+        """
+        make_directory(folder)
+        path = folder / _FILE
+        with self._reached(), copying.read(self._database) as snapshot:
+            count = files.write(str(path), snapshot)
+        return f"{path} has all that {self.described}, had: {count} messages."
+
+    def restore(self, folder: Path, work: Work, confirm: Confirm) -> str:
+        """Replace the tables by the contents of a store's file, or make them.
+
+        Returns what was done.
+
+        :raises StoreError: the file is not whole, or a process has it open.
+        """
+        path = folder / _FILE
+        if not path.exists():
+            raise StoreError(f"{path} does not exist")
+        with self._reached(), administration.held(self._database) as held:
+            if held.exists:
+                confirm(f"Replace all that is in {self.described}, by what {path} has?")
+            with files.read(str(path), work) as contents:
+                count = held.restore(contents)
+        return (
+            f"{self._where} has all that {path} has: {count} messages. "
+            f"If {path} was in use, move it away: from now on it is out of date."
+        )
+
+    @property
+    def _where(self) -> str:
+        return f"{self.described[0].upper()}{self.described[1:]},"
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._database.unusable(error) from error
+
+
+def _owner(owner: Owner) -> str:
+    if owner.locked:
+        return f"{owner.node}, since {owner.since}; {owner.silent:.1f} seconds since its last sign of life"
+    if not owner.node:
+        return "none yet"
+    if owner.released:
+        return f"none; {owner.node} has given it up"
+    return f"none; {owner.node} has ended, and has not given it up"
