@@ -265,7 +265,7 @@ class StompService:
         self._log.info("STOMP bridge stopped")
 
     def drop_all(self) -> None:
-        """Close the connections that there are, without waiting for what clients have not read."""
+        """Close all connections. Does not wait for clients that do not read."""
         for connection in self._admission.connections:
             connection.drop("it did not go when the bridge stopped")
 
