@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from benchmarks import results, table
+from benchmarks import peers, postgresql, results, table
 from benchmarks.cell import Cell, Timing
 from benchmarks.cells import full, quick, readme, select
 from benchmarks.idle import raise_descriptor_limit
-from benchmarks.peers import PEERS, Gateway
+from benchmarks.peers import Gateway
 from benchmarks.results import RowResult
 from benchmarks.runner import Runner
 
+_PEERS = {**peers.PEERS, **postgresql.PEERS}
 _RESULTS = Path(__file__).parent / "results"
 
 
@@ -48,7 +49,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers",
         default="gateway,activemq,rabbitmq",
-        help=f"of {', '.join(PEERS)}; the first is compared with the others (%(default)s)",
+        help=f"of {', '.join(_PEERS)}; the first is compared with the others (%(default)s)",
     )
     parser.add_argument(
         "--gateway-path",
@@ -88,8 +89,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.peers = [name.strip().lower() for name in options.peers.split(",")]
     for name in options.peers:
-        if name not in PEERS:
-            parser.error(f"--peers: {name!r} is not one of {', '.join(PEERS)}")
+        if name not in _PEERS:
+            parser.error(f"--peers: {name!r} is not one of {', '.join(_PEERS)}")
     if options.gateway_path is not None:
         if not (options.gateway_path / "gateway").is_dir():
             parser.error(f"--gateway-path: {options.gateway_path} has no package gateway")
@@ -154,7 +155,7 @@ def _measure(options: argparse.Namespace, folder: Path, path: Path) -> list[RowR
         )
     began = time.monotonic()
     with Runner(
-        [PEERS[name] for name in options.peers], folder, timing, options.repetitions, _say
+        [_PEERS[name] for name in options.peers], folder, timing, options.repetitions, _say
     ) as runner:
         try:
             for number, cell in enumerate(options.cells, 1):

@@ -157,7 +157,7 @@ def best(work: Callable[[bytes], object], octets: Sequence[bytes]) -> float:
 def stages(octets: Sequence[bytes], queues: int, folder: Path) -> dict[str, float]:
     """Measure every stage.
 
-    :param octets: to so many `queues`, see :func:`reads`.
+    :param octets: to that many `queues`, see :func:`reads`.
     """
     gateway = Gateway(folder)
     parser = FrameParser(Limits(), Version.V1_2, varying)
