@@ -168,8 +168,13 @@ def _lock(database: Database, session: Session, seconds: float) -> bool:
 
 
 def _held(database: Database, owner: Owner) -> StoreHeld:
+    place = f"the database {database.described}, schema {database.schema}"
+    if owner.released:
+        return StoreHeld(
+            f"{place}: 'imqdbmgr' holds this broker, or a process that begins to own it"
+        )
     return StoreHeld(
-        f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}; "
+        f"{place}: {owner.node} owns this broker since {owner.since}; "
         f"its last sign of life is {owner.silent:.1f} seconds old"
     )
 
@@ -180,6 +185,9 @@ def end(session: Session, name: str) -> None:
     :raises psycopg.Error: as the database does.
     :raises psycopg.OperationalError: one of them does not end.
     """
+    if not name:
+        # Nothing has owned the broker yet. Others' sessions may have no name.
+        return
     ended = session.execute(
         f"SELECT pid, pg_terminate_backend(pid, {_ENDING_MS}) {_SESSIONS}",
         (name,),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,7 @@ from gateway.broker.store.interface import (
     StoreHeld,
     SubscriptionRow,
 )
-from gateway.broker.store.postgresql import administration
+from gateway.broker.store.postgresql import administration, ownership
 from gateway.broker.store.postgresql import copying as databases
 from gateway.broker.store.postgresql.connecting import Database
 from gateway.broker.store.postgresql.store import PostgresqlStore
@@ -47,6 +48,7 @@ from tests.gateway.broker.store.harness import (
     insert,
     row,
 )
+from tests.gateway.broker.store.test_upgrade import write_as
 from tests.postgresql import Cluster
 
 pytestmark = pytest.mark.process
@@ -257,6 +259,59 @@ def test_a_store_that_was_not_closed_in_order(
 QUEUE: Final = DestinationRow(1, 0, "q", "", 0)
 
 
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_file_of_an_earlier_version(
+    database: Database, reactor: QueueReactor, tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "messages.db"
+    batch = batch_of(
+        1,
+        *[row(seq, destination=2, persistent=seq % 2) for seq in range(1, 41)],
+        destinations=[QUEUE, DestinationRow(2, 1, "t", "maxNumMsgs=5", int(version > 1))],
+        subscriptions=[SubscriptionRow(1, 2, "c", "d", "", 0)],
+        owed=[(1, seq) for seq in range(1, 41)],
+        redeliveries=[RedeliveryRow(1, seq, 2, 0) for seq in range(1, 10)],
+        duplicates=[DuplicateRow(7, 1, 1, b"id")] if version > 2 else [],
+        reserved=100,
+    )
+    model = written(tmp_path / "new.db", reactor, [batch])
+    model.restart()
+    write_as(version, tmp_path / "new.db", path)
+    assert restored(database, path) == 20
+    # The file is as it was.
+    assert int.from_bytes(path.read_bytes()[60:64]) == version
+    assert of_database(database, reactor) == model.contents()
+
+
+def test_copies_while_the_owner_makes_and_drops_tables(
+    database: Database, reactor: QueueReactor, tmp_path: Path
+) -> None:
+    administration.create(database)
+    store = database_store(database, reactor)
+    store.open()
+    reactor.close_later(store)
+    first = [row(seq) for seq in range(1, 101)]
+    assert reactor.commit(store, batch_of(1, *first, destinations=[QUEUE], reserved=101)) is None
+
+    def copied() -> list[int]:
+        return [backed_up(database, tmp_path / f"{number}.db") for number in range(5)]
+
+    with ThreadPoolExecutor(1) as others:
+        copying = others.submit(copied)
+        last = 100
+        while not copying.done():
+            last += 1
+            batch = batch_of(last, row(last), deletes=[last - 100], reserved=last + 1)
+            assert reactor.commit(store, batch) is None
+        assert copying.result() == [100] * 5
+    lasts = set()
+    for number in range(5):
+        seqs = [row[0] for row in rows_of(tmp_path / f"{number}.db")["message"]]
+        lasts.add(seqs[-1])
+        assert seqs == [*range(seqs[-1] - 99, seqs[-1] + 1)]
+    assert len(lasts) > 1, "the owner stood still"
+
+
 def test_a_copy_is_of_one_moment(database: Database, reactor: QueueReactor, tmp_path: Path) -> None:
     administration.create(database)
     store = database_store(database, reactor, idle_seconds=0.01)
@@ -349,8 +404,21 @@ def test_no_process_becomes_the_owner_meanwhile(database: Database, reactor: Que
     with administration.held(database) as held:
         held.recreate()
         store = database_store(database, reactor)
-        with pytest.raises(StoreHeld):
+        with pytest.raises(StoreHeld, match="'imqdbmgr' holds this broker"):
             store.open()
+        with (
+            pytest.raises(StoreHeld, match="'imqdbmgr' holds this broker"),
+            administration.held(database, 0.0),
+        ):
+            pass
+
+
+def test_sessions_without_a_name_are_not_ended(database: Database) -> None:
+    administration.create(database)
+    with database.connect("") as other, database.connect("the test") as session:
+        owner = ownership.look(session)
+        ownership.end(session, owner.session)
+        assert other.execute("SELECT 1").fetchall() == [(1,)]
 
 
 def test_an_owner_of_the_former_tables_cannot_write(
@@ -453,6 +521,29 @@ with copying.read(path, lambda row: ((), ())) as copy:
 """
 
 
+#: Makes a backup, and kills itself at this point; the file is made empty first, by another rename.
+_KILLED_BACKUP: Final = """
+import json, os, signal, sys
+from gateway.broker.store.postgresql import copying
+from gateway.broker.store.postgresql.connecting import Database
+from gateway.broker.store.integrity import copying as files
+from gateway.instance import crashpoints
+
+path, database, point = json.loads(sys.argv[1])
+left = 2 if point == "store.before-rename" else 1
+
+def passed(name):
+    global left
+    left -= name == point
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+crashpoints.arm(crashpoints.STORE_POINTS, passed)
+with copying.read(Database(*database), 4) as copy:
+    files.write(path, copy)
+"""
+
+
 @pytest.mark.parametrize("parts", [1, 3, 7])
 @pytest.mark.parametrize("there", [False, True], ids=["no tables", "others"])
 def test_a_restore_that_is_killed_leaves_nothing(
@@ -483,6 +574,25 @@ def test_a_restore_that_is_killed_leaves_nothing(
             assert not held.exists
     assert restored(database, path) == 100
     assert of_database(database, reactor)["rows"] == rows
+
+
+@pytest.mark.parametrize("point", ["store.mid-batch", "store.before-rename"])
+def test_a_backup_that_is_killed_leaves_no_store(
+    database: Database, reactor: QueueReactor, tmp_path: Path, point: str
+) -> None:
+    path, copy = tmp_path / "messages.db", tmp_path / "copy" / "messages.db"
+    copy.parent.mkdir()
+    rows = map(row, range(1, 101))
+    written(path, reactor, [batch_of(1, *rows, destinations=[QUEUE], reserved=101)])
+    restored(database, path)
+    arguments = [str(copy), [dict(database.conninfo), "the test's", database.schema], point]
+    child = subprocess.run(
+        [sys.executable, "-c", _KILLED_BACKUP, json.dumps(arguments)], timeout=60, check=False
+    )
+    assert child.returncode == -signal.SIGKILL
+    assert not copy.exists()
+    assert backed_up(database, copy) == 100
+    assert rows_of(copy) == rows_of(path)
 
 
 def test_a_backup_replaces_no_file(

@@ -57,6 +57,17 @@ def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Mode
     for _ in range(20):
         assert reactor.commit(store, history.next()) is None
     reactor.close(store)
+    write_as(earlier, new, path)
+    new.unlink()
+    model = history.states[-1].copy()
+    if earlier < 3:
+        model.duplicates.clear()
+        model.branches.clear()
+    return path, model
+
+
+def write_as(earlier: int, new: Path, path: Path) -> None:
+    """Write the store ``new`` as that version would have closed it."""
     connection = sqlite3.connect(path, isolation_level=None)
     for pragma in (f"page_size = {PAGE_SIZE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -75,12 +86,6 @@ def old(earlier: int, tmp_path: Path, reactor: QueueReactor) -> tuple[Path, Mode
     connection.execute(f"PRAGMA user_version = {earlier}")
     connection.execute("DETACH new")
     connection.close()
-    new.unlink()
-    model = history.states[-1].copy()
-    if earlier < 3:
-        model.duplicates.clear()
-        model.branches.clear()
-    return path, model
 
 
 def version(path: Path) -> int:
