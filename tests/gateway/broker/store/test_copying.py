@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,7 @@ from gateway.broker.store.postgresql import copying as databases
 from gateway.broker.store.postgresql.connecting import Database
 from gateway.broker.store.postgresql.store import PostgresqlStore
 from gateway.broker.store.sqlite import SqliteStore
+from gateway.instance import crashpoints
 from tests.gateway.broker.store.harness import (
     Model,
     QueueReactor,
@@ -637,3 +639,37 @@ def test_the_schema_is_made_and_removed(database: Database) -> None:
     assert schemas(database) == []
     with pytest.raises(StoreError, match="imqdbmgr create tbl"):
         administration.describe(database)
+
+
+@pytest.mark.parametrize("how", ["killed server", "interrupt"])
+def test_a_restore_that_fails_leaves_what_was_there(
+    postgresql_cluster: Cluster, reactor: QueueReactor, tmp_path: Path, how: str
+) -> None:
+    database = another(postgresql_cluster.database())
+    for name, last in (("former", 10), ("newer", 100)):
+        (tmp_path / name).mkdir()
+        rows = [row(seq) for seq in range(1, last + 1)]
+        written(
+            tmp_path / name / "messages.db",
+            reactor,
+            [batch_of(1, *rows, destinations=[QUEUE], reserved=last + 1)],
+        )
+    restored(database, tmp_path / "former" / "messages.db")
+    before = administration.describe(database)
+
+    def fail(point: str) -> None:
+        if point == "store.mid-batch":
+            crashpoints.disarm()
+            if how == "interrupt":
+                raise KeyboardInterrupt
+            postgresql_cluster.kill()
+
+    crashpoints.arm(crashpoints.STORE_POINTS, fail)
+    error = KeyboardInterrupt if how == "interrupt" else psycopg.OperationalError
+    with pytest.raises(error):
+        restored(database, tmp_path / "newer" / "messages.db")
+    if how == "killed server":
+        postgresql_cluster.start()
+    found = administration.describe(database)
+    assert (found.store_id, found.tables) == (before.store_id, before.tables)
+    assert restored(database, tmp_path / "newer" / "messages.db") == 100
