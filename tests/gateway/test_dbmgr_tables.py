@@ -225,6 +225,19 @@ def test_a_backup_is_made_while_the_owner_runs_and_restored(tool: Tool, tmp_path
     )
 
 
+def test_nothing_is_left_out_of_a_backup_in_silence(tool: Tool, tmp_path: Path) -> None:
+    tool.fill()
+    with tool.database.connect("the test") as session:
+        session.execute("CREATE TABLE later (id bigint)")
+        assert tool("backup", "tbl", "-dir", str(tmp_path / "empty"))[0] == 0
+        session.execute("INSERT INTO later VALUES (1)")
+    code, said, error = tool("backup", "tbl", "-dir", str(tmp_path / "copy"))
+    assert (code, said) == (1, "")
+    assert error == f"imqdbmgr: {tool.where}: table later has rows, which a file has no place for\n"
+    assert not (tmp_path / "copy" / "messages.db").exists()
+    assert re.search(r"^later +1 +\d+ +1$", tool("query")[1], re.M)
+
+
 def test_the_settings_are_those_of_the_instance(tool: Tool, tmp_path: Path) -> None:
     tool.fill()
     # Another broker of the same database.

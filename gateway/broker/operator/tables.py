@@ -107,12 +107,14 @@ class Tables:
 
         A process may own the broker. Returns what was done.
 
-        :raises StoreError: the folder has such a file, or a row is damaged.
+        :raises StoreError: the folder has such a file, a row is damaged, or there are rows that a
+            file has no place for.
         :raises OSError: the folder cannot be made.
         """
         make_directory(folder)
         path = folder / _FILE
         with self._reached(), copying.read(self._database) as snapshot:
+            snapshot.check_complete()
             count = files.write(str(path), snapshot)
         return f"{path} has all that {self.described}, had: {count} messages."
 

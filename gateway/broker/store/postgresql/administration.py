@@ -69,9 +69,7 @@ def describe(database: Database) -> Description:
         for segments in snapshot.tables.all:
             names = [segments.table(place) for place in {None, *segments.places()}]
             sizes.append(_size(session, segments.kind, names))
-        sizes += [
-            _size(session, kind, [kind]) for kind in ("destination", "subscription", "branch")
-        ]
+        sizes += [_size(session, kind, [kind]) for kind in (*copying.ROWS, *snapshot.others())]
         return Description(
             version=snapshot.meta["version"],
             store_id=snapshot.store_id,

@@ -49,6 +49,10 @@ _ATTEMPTS: Final = 20
 #: would make of it.
 _SPARSE_BITS: Final = 4
 _SPARSE_OCTETS: Final = 16 << 20
+#: Tables of which a copy has rows, besides those in segments; and those that are about the schema
+#: and its owner.
+ROWS: Final = ("destination", "subscription", "branch")
+_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1")
 
 
 class SnapshotReader(Reader):
@@ -111,6 +115,28 @@ class Snapshot:
         self.meta: dict[str, str] = dict(session.execute("SELECT key, value FROM meta").fetchall())
         self.store_id = self.meta["id"]
         self.next_seq = max(int(self.meta["next_seq"]), self._last() + 1)
+
+    def others(self) -> list[str]:
+        """The names of tables of which a copy has no rows."""
+        segments = {
+            each.table(place) for each in self.tables.all for place in (None, *each.places())
+        }
+        known = {*ROWS, *_OF_THE_OWNER, *segments}
+        return [name for name in _listed(self.session) if name not in known]
+
+    def check_complete(self) -> None:
+        """Make sure that a copy has everything.
+
+        :raises StoreError: there are rows that a copy has no place for.
+        """
+        for name in self.others():
+            found = self.session.execute(
+                SQL("SELECT EXISTS (SELECT 1 FROM {})").format(Identifier(name))
+            ).fetchall()
+            if found[0][0]:
+                raise StoreError(
+                    f"{self.described}: table {name} has rows, which a file has no place for"
+                )
 
     def _last(self) -> int:
         messages, last = self.tables.messages, 0
