@@ -7,6 +7,7 @@ lines.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,8 +103,7 @@ class Held:
     def __init__(self, database: Database, session: Session, owner: Owner | None) -> None:
         self._database = database
         self._session = session
-        #: No owner after this is to have an epoch that an earlier one had.
-        self._epoch = owner.epoch + 1 if owner is not None else 0
+        self._epoch = _epoch(owner)
         found = session.execute(
             "SELECT 1 FROM pg_namespace WHERE nspname = %b", (database.schema,)
         ).fetchall()
@@ -157,7 +157,7 @@ def create(database: Database) -> None:
     """
     with database.connect(f"{NAME} imqdbmgr") as session:
         session.answer_seconds = copying.WORKING_SECONDS
-        ownership.create(database, session, new_id())
+        ownership.create(database, session, new_id(), _epoch(None))
 
 
 @contextmanager
@@ -186,6 +186,17 @@ def upgrade(database: Database) -> bool:
     with database.connect(f"{NAME} imqdbmgr") as session:
         ownership.check_version(database, session)
     return False
+
+
+def _epoch(owner: Owner | None) -> int:
+    """An epoch for new tables, above those of all owners of former ones.
+
+    A process that owned former tables, and has not noticed that they are gone, must not take
+    itself for the owner of the new ones. If they are gone, so are their epochs; those began with
+    milliseconds of the clock, and rose by one with each owner.
+    """
+    now = time.time_ns() // 1_000_000
+    return now if owner is None else max(now, owner.epoch + 1)
 
 
 def new_id() -> str:

@@ -320,8 +320,14 @@ def test_a_copy_is_of_one_moment(database: Database, reactor: QueueReactor, tmp_
     store.open()
     reactor.close_later(store)
     rows = [row(seq) for seq in range(1, 101)]
-    assert reactor.commit(store, batch_of(1, *rows, destinations=[QUEUE], reserved=101)) is None
-    with databases.read(database, SHIFT) as copy:
+    batch = batch_of(1, *rows, destinations=[QUEUE], duplicates=[DuplicateRow(1, 1, 1, b"id")])
+    batch.reserved = 101
+    assert reactor.commit(store, batch) is None
+    with databases.read(database, SHIFT) as copy, database.connect("the test") as session:
+        # Not even a table that has not been read yet can be dropped.
+        for name in ("message_0", "duplicate_0", "owed_old", "branch"):
+            with pytest.raises(psycopg.errors.LockNotAvailable), session.transaction():
+                session.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
         # Segments become empty, and new ones are made, while they are read.
         for seq in range(1, 101):
             batch = batch_of(seq + 1, row(100 + seq), deletes=[seq], reserved=101 + seq)
@@ -423,8 +429,9 @@ def test_sessions_without_a_name_are_not_ended(database: Database) -> None:
         assert other.execute("SELECT 1").fetchall() == [(1,)]
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 def test_an_owner_of_the_former_tables_cannot_write(
-    database: Database, reactor: QueueReactor
+    database: Database, reactor: QueueReactor, at_once: bool
 ) -> None:
     administration.create(database)
     store = database_store(database, reactor, idle_seconds=600)
@@ -437,11 +444,33 @@ def test_an_owner_of_the_former_tables_cannot_write(
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
     with administration.held(database) as held:
-        held.recreate()
+        if at_once:
+            held.recreate()
+        else:
+            held.delete()
+    if not at_once:
+        administration.create(database)
+    # Another owner has come and gone, with as many commits.
+    other = database_store(database, reactor)
+    other.open()
+    assert reactor.commit(other, batch_of(1, row(7), destinations=[QUEUE])) is None
+    reactor.close(other)
     failed = reactor.commit(store, batch_of(2, row(2)))
     assert isinstance(failed, StoreError)
     reactor.close(store)
-    assert of_database(database, reactor)["rows"] == []
+    assert of_database(database, reactor)["rows"] == [row(7)]
+
+
+def test_other_sessions_of_an_owner_that_died_are_ended(database: Database) -> None:
+    administration.create(database)
+    with database.connect("the test") as session:
+        session.execute("UPDATE owner SET released = false, node = 'node 1', session = 'owner'")
+    with (
+        database.connect("owner") as left,
+        administration.held(database),
+        pytest.raises(psycopg.OperationalError),
+    ):
+        left.execute("SELECT 1")
 
 
 def test_a_damaged_row_of_the_database_is_told(
