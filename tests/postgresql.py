@@ -115,6 +115,8 @@ class Cluster:
         self.port: Final = free_port()
         self.password = secrets.token_urlsafe()
         self.folder: Final = Path(tempfile.mkdtemp(prefix="postgresql-"))
+        #: More of the server's environment, from its next start on.
+        self.environment: dict[str, str] = {}
         self._as_owner: dict[str, Any] = {}
         if os.geteuid() == 0:
             # PostgreSQL refuses to run as root.
@@ -158,6 +160,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env={**os.environ, **self.environment},
                 # Ctrl-C in the terminal is for the tests, which end it.
                 start_new_session=True,
                 preexec_fn=end_with_parent,

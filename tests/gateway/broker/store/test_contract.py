@@ -26,6 +26,7 @@ from gateway.broker.store.interface import (
 )
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
+from tests.gateway.broker.store.databases import postgresql_store
 from tests.gateway.broker.store.harness import batch_of, insert, row
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ else:
 Make = Callable[[], Store]
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=["sqlite", "memory", pytest.param("postgresql", marks=pytest.mark.process)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """A store of each kind; for sqlite always the one on the same file."""
+    """A store of each kind; for sqlite and postgresql always the one over the same data."""
+    if request.param == "postgresql":
+        database = request.getfixturevalue("database")
+        return lambda: postgresql_store(database, cast(IReactorFromThreads, installed))
     if request.param == "memory":
         return lambda: MemoryStore(cast(IReactorTime, installed))
     return lambda: SqliteStore(

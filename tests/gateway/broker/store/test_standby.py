@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Final
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from gateway.broker.store.interface import Batch, DestinationRow, StoreFailed, StoreHeld
 from gateway.broker.store.postgresql import ownership
@@ -17,22 +16,17 @@ from gateway.broker.store.postgresql.ownership import Owner
 from gateway.broker.store.postgresql.reading import BLOCK
 from gateway.broker.store.postgresql.standby import Standby
 from gateway.broker.store.postgresql.store import PostgresqlStore
+from tests.gateway.broker.store.databases import (
+    create_tables,
+    database_at,
+    end_sessions,
+    postgresql_store,
+)
 from tests.gateway.broker.store.harness import QueueReactor, insert, row
 from tests.postgresql import Cluster
 
 BEAT: Final = 0.1
 LEASE: Final = 1.0
-
-
-@pytest.fixture
-def database(postgresql_database: str) -> Database:
-    """A database with the tables of a broker that has no owner."""
-    keywords = {key: str(value) for key, value in conninfo_to_dict(postgresql_database).items()}
-    database = Database(keywords, "the test's", "mq_test")
-    session = database.connect("the test")
-    ownership.create(database, session, "store")
-    session.close()
-    return database
 
 
 @pytest.fixture
@@ -47,10 +41,10 @@ def owner(database: Database, reactor: QueueReactor) -> PostgresqlStore:
 def made(
     database: Database, reactor: QueueReactor, node: str, *, beat_seconds: float = BEAT
 ) -> PostgresqlStore:
-    return PostgresqlStore(
+    return postgresql_store(
         database,
-        node,
         reactor.reactor,
+        node,
         reconnect_seconds=20,
         beat_seconds=beat_seconds,
         lease_seconds=LEASE,
@@ -236,13 +230,6 @@ def test_one_whose_process_was_killed_is_replaced_within_three_seconds(
         assert time.monotonic() - ended < 3
 
 
-def end_sessions(database: Database) -> None:
-    session = database.connect("the test")
-    owner = ownership.look(session)
-    ownership.end(session, owner.session)
-    session.close()
-
-
 def test_one_that_is_silent_is_ended_and_cannot_come_back(
     database: Database, reactor: QueueReactor
 ) -> None:
@@ -291,16 +278,13 @@ def test_of_several_one_becomes_the_owner(
 def test_one_that_stands_by_waits_for_the_tables_and_for_the_database(
     postgresql_cluster: Cluster, reactor: QueueReactor
 ) -> None:
-    keywords = conninfo_to_dict(postgresql_cluster.database())
-    database = Database({key: str(value) for key, value in keywords.items()}, "the test's", "mq_x")
+    database = database_at(postgresql_cluster.database())
     with watching(database, reactor) as second:
         assert (second.told, "imqdbmgr create tbl" in second.why) == ([None], True)
         postgresql_cluster.kill()
         told_more(reactor, second, lambda: "the database the test's: " in second.why)
         postgresql_cluster.start()
-        session = database.connect("the test")
-        ownership.create(database, session, "store")
-        session.close()
+        create_tables(database)
         reactor.until(lambda: second.free)
 
 

@@ -1,0 +1,56 @@
+"""Databases for tests of the store in PostgreSQL, and stores over them.
+
+Imports psycopg only where a database is used, because the quick tier needs none.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.interfaces import IReactorFromThreads
+
+if TYPE_CHECKING:
+    from gateway.broker.store.postgresql.connecting import Database
+    from gateway.broker.store.postgresql.store import PostgresqlStore
+
+SCHEMA: Final = "mq_test"
+#: Seqs of a segment, as bits: so few that tests have many segments.
+SHIFT: Final = 5
+
+
+def database_at(url: str, **options: Any) -> Database:
+    """The database of a URL. :param options: of ``Database``."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    from gateway.broker.store.postgresql.connecting import Database
+
+    keywords = {key: str(value) for key, value in conninfo_to_dict(url).items()}
+    return Database(keywords, "the test's", SCHEMA, **options)
+
+
+def create_tables(database: Database) -> None:
+    """Make the tables of a broker that has no owner."""
+    from gateway.broker.store.postgresql import ownership
+
+    session = database.connect("the test")
+    ownership.create(database, session, random.Random(1).randbytes(8).hex())
+    session.close()
+
+
+def postgresql_store(
+    database: Database, reactor: IReactorFromThreads, node: str = "first", **options: Any
+) -> PostgresqlStore:
+    """A store over the database, not opened. :param options: of the store."""
+    from gateway.broker.store.postgresql.store import PostgresqlStore
+
+    return PostgresqlStore(database, node, reactor, **{"shift": SHIFT, **options})
+
+
+def end_sessions(database: Database) -> None:
+    """End the owner's sessions, as an administrator may, or a fault."""
+    from gateway.broker.store.postgresql import ownership
+
+    session = database.connect("the test")
+    ownership.end(session, ownership.look(session).session)
+    session.close()
