@@ -385,6 +385,7 @@ class PostgresqlStore:
                 self._reach_again(error)
                 if self._used.transactions.durable > begun:
                     # It was committed. Nothing that writes gives a result.
+                    self._is_reached()
                     return None  # type: ignore[return-value]
             else:
                 self._is_reached()

@@ -1,7 +1,8 @@
 """A process that has a store open and does what it is told, so that it can be killed, or have its
 disk fail.
 
-Started as ``python -m tests.gateway.broker.store.child PATH OPTIONS``; reads one JSON command a
+Started as ``python -m tests.gateway.broker.store.child PLACE OPTIONS``, of which the place is a path
+or the URL of a database with tables; reads one JSON command a
 line and answers each with a line, but ``stream``, which writes batches of a
 :class:`~tests.gateway.broker.store.harness.History` and prints each number once it is reported
 durable.
@@ -15,13 +16,24 @@ import signal
 import sys
 from typing import Any
 
-from gateway.broker.store.interface import Batch, Row, StoreError
+from gateway.broker.store.interface import Batch, Row, Store, StoreError
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.instance import crashpoints
+from tests.gateway.broker.store.databases import database_at, postgresql_store
 from tests.gateway.broker.store.harness import History, QueueReactor, insert, row
 
 #: Batches of a stream that are on their way at a time.
 IN_FLIGHT = 3
+
+
+def opened_at(place: str, reactor: QueueReactor, options: dict[str, Any]) -> Store:
+    """The store in a file or, for a URL, in a database; not opened.
+
+    :param options: the store's.
+    """
+    if "://" in place:
+        return postgresql_store(database_at(place), reactor.reactor, **options)
+    return SqliteStore(place, reactor.reactor, **options)
 
 
 class Child:
@@ -37,7 +49,7 @@ class Child:
         self.left: dict[str, int] = {kill[0]: kill[1]} if kill else {}
         if kill:
             crashpoints.arm(crashpoints.STORE_POINTS, self.passed)
-        self.store = SqliteStore(path, self.reactor.reactor, **options)
+        self.store = opened_at(path, self.reactor, options)
         self.number = 0
         self.full = False
         self.store.on_full = self.told_full

@@ -39,20 +39,22 @@ def build_faulty_disk(folder: Path) -> Path:
 
 
 class Process:
-    """A child with a store at ``path``; killed when the ``with`` block ends, if it lives.
+    """A child with a store at a path or a URL.
+
+    It is killed when the ``with`` block ends, if it lives.
 
     :param faulty: the library of :func:`build_faulty_disk`, and the file that says what fails.
     """
 
     def __init__(
-        self, path: Path, *, faulty: tuple[Path, Path] | None = None, **options: object
+        self, path: Path | str, *, faulty: tuple[Path, Path] | None = None, **options: object
     ) -> None:
         environment = dict(os.environ, PYTHONPATH=str(ROOT))
         if faulty is not None:
             library, control = faulty
             environment.update(
                 LD_PRELOAD=str(library),
-                FAULTY_DISK=str(path.parent),
+                FAULTY_DISK=str(Path(path).parent),
                 FAULTY_DISK_CONTROL=str(control),
             )
         self._process = subprocess.Popen(

@@ -41,7 +41,7 @@ Make = Callable[[], Store]
 
 @pytest.fixture(params=["sqlite", "memory", pytest.param("postgresql", marks=pytest.mark.process)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """A store of each kind; for sqlite and postgresql always the one over the same data."""
+    """A store of each kind, each time over the same data, except in memory."""
     if request.param == "postgresql":
         database = request.getfixturevalue("database")
         return lambda: postgresql_store(database, cast(IReactorFromThreads, installed))

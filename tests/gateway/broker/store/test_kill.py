@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.broker.store.interface import Store
 from gateway.broker.store.sqlite import SqliteStore
 from tests.gateway.broker.store.child import IN_FLIGHT
 from tests.gateway.broker.store.harness import History, QueueReactor, contents
@@ -20,12 +21,17 @@ pytestmark = pytest.mark.process
 
 
 def check(path: Path, seed: int, reported: int) -> int:
-    """Open what is left and compare it with what the seed's history says.
-
-    :returns: how many batches are there.
-    """
     reactor = QueueReactor()
     store = SqliteStore(str(path), reactor.reactor, reserve_octets=0)
+    return batches_there(reactor, store, seed, reported)
+
+
+def batches_there(reactor: QueueReactor, store: Store, seed: int, reported: int) -> int:
+    """Open what is left and compare it with what the seed's history says.
+
+    :param store: not opened; closed then.
+    :returns: how many batches are there.
+    """
     recovered = store.open()
     found = contents(reactor, store, recovered)
     reactor.close(store)

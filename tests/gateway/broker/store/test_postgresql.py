@@ -1,0 +1,507 @@
+"""The store in PostgreSQL over real servers and their faults.
+
+What the stores have in common is in ``test_contract.py``, who owns a broker in ``test_standby.py``.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from gateway.broker.store.interface import Batch, Store, StoreDamaged, StoreError, StoreFailed
+from tests.crash.waiting import until
+from tests.faults.proxy import Fault, Proxy, Toward, Trigger
+from tests.gateway.broker.store.child import IN_FLIGHT
+from tests.gateway.broker.store.databases import (
+    create_tables,
+    database_at,
+    end_sessions,
+    postgresql_store,
+)
+from tests.gateway.broker.store.harness import (
+    History,
+    QueueReactor,
+    batch_of,
+    contents,
+    insert,
+    row,
+)
+from tests.gateway.broker.store.processes import Process, build_faulty_disk
+from tests.gateway.broker.store.test_kill import batches_there
+from tests.postgresql import Cluster, Stop, at
+
+if TYPE_CHECKING:
+    from gateway.broker.store.postgresql.connecting import Database
+
+pytestmark = pytest.mark.process
+
+ANSWER_SECONDS: Final = 1.0
+
+
+class Stream:
+    """Batches of a history that are on their way, and their answers."""
+
+    def __init__(self, store: Store, reactor: QueueReactor, seed: int) -> None:
+        self.history = History(seed)
+        self.store = store
+        self.reactor = reactor
+        self.submitted = self.committed = 0
+        self.errors: list[StoreError] = []
+        self.reachable: list[bool] = []
+        store.on_reachable = self.reachable.append
+
+    def submit(self) -> None:
+        self.submitted += 1
+        self.store.submit(self.history.next(), self._answered)
+
+    def _answered(self, error: StoreError | None) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        assert not self.reachable or self.reachable[-1], "it is answered while out of reach"
+        self.committed += 1
+
+    def run(self, batches: int) -> None:
+        """Submit so many, three at a time, and wait for them."""
+        for _ in range(batches):
+            self.submit()
+            self.reactor.until(lambda: self.submitted - self.committed < IN_FLIGHT)
+        self.reactor.until(lambda: self.committed == self.submitted)
+        assert not self.errors
+
+    def account(self, database: Database) -> None:
+        """Close the store, and compare what another one finds."""
+        self.reactor.close(self.store)
+        store = postgresql_store(database, self.reactor.reactor)
+        recovered = store.open()
+        assert recovered.clean
+        found = contents(self.reactor, store, recovered)
+        self.reactor.close(store)
+        assert found == self.history.after_restart(self.committed)
+
+
+def streaming(
+    database: Database, reactor: QueueReactor, seed: int, reconnect_seconds: float = 60.0
+) -> Stream:
+    store = postgresql_store(database, reactor.reactor, reconnect_seconds=reconnect_seconds)
+    store.open()
+    return Stream(store, reactor, seed)
+
+
+# --- histories
+
+
+def run_history(database: Database, reactor: QueueReactor, seed: int, batches: int) -> None:
+    """Write a history; sessions are ended and stores opened anew meanwhile."""
+    choose = random.Random(seed)
+    history = History(seed, largest_body=9000)
+    store = postgresql_store(database, reactor.reactor)
+    store.open()
+    for number in range(1, batches + 1):
+        assert reactor.commit(store, history.next()) is None
+        chance = choose.random()
+        if chance < 0.05:
+            reactor.close(store)
+            store = postgresql_store(database, reactor.reactor)
+            found = contents(reactor, store, store.open())
+            history.states[-1].restart()
+            assert found == history.states[-1].contents(), number
+        elif chance < 0.15:
+            end_sessions(database)
+    reactor.close(store)
+    store = postgresql_store(database, reactor.reactor)
+    found = contents(reactor, store, store.open())
+    reactor.close(store)
+    assert found == history.after_restart(batches)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_histories(seed: int, database: Database, reactor: QueueReactor) -> None:
+    run_history(database, reactor, seed, 150)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_long_histories(seed: int, database: Database, reactor: QueueReactor) -> None:
+    run_history(database, reactor, seed, 1500)
+
+
+# --- this process is killed
+
+
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [
+        ("store.before-commit", 2),
+        ("store.before-commit", 30),
+        ("store.after-commit", 1),
+        ("store.after-commit", 25),
+    ],
+)
+def test_the_process_is_killed_at(
+    point: str, times: int, postgresql_database: str, database: Database, reactor: QueueReactor
+) -> None:
+    with Process(postgresql_database, kill=[point, times]) as process:
+        assert process.ask("open")["next_seq"] == 1
+        process.say("stream", seed=times)
+        reported = process.numbers()
+        assert process.status == -signal.SIGKILL
+    store = postgresql_store(database, reactor.reactor)
+    there = batches_there(reactor, store, times, reported)
+    if point == "store.after-commit":
+        assert there >= times
+    else:
+        # The first transaction of an owner is its opening.
+        assert there == times - 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_process_is_killed_at_any_moment(
+    seed: int, postgresql_database: str, database: Database, reactor: QueueReactor
+) -> None:
+    with Process(postgresql_database) as process:
+        process.ask("open")
+        process.say("stream", seed=seed)
+        reported = process.numbers(random.Random(seed).randrange(1, 80))
+        reported = max(reported, process.kill())
+    store = postgresql_store(database, reactor.reactor)
+    assert batches_there(reactor, store, seed, reported) >= reported
+
+
+# --- the server goes away
+
+
+def test_the_server_is_killed_and_starts_again(
+    postgresql_cluster: Cluster, reactor: QueueReactor
+) -> None:
+    database = database_at(postgresql_cluster.database())
+    create_tables(database)
+    stream = streaming(database, reactor, 1)
+    for _ in range(3):
+        stream.run(20)
+        postgresql_cluster.kill()
+        stream.submit()
+        reactor.until(lambda: stream.reachable[-1:] == [False])
+        postgresql_cluster.start()
+        stream.run(1)
+    assert stream.reachable == [False, True] * 3
+    stream.account(database)
+
+
+@pytest.mark.parametrize("how", [Stop.FAST, Stop.IMMEDIATE])
+def test_the_server_restarts_in_order(
+    how: Stop, postgresql_cluster: Cluster, reactor: QueueReactor
+) -> None:
+    database = database_at(postgresql_cluster.database())
+    create_tables(database)
+    stream = streaming(database, reactor, 2)
+    stream.run(20)
+    postgresql_cluster.stop(how)
+    stream.submit()
+    reactor.until(lambda: stream.reachable == [False])
+    postgresql_cluster.start()
+    stream.run(20)
+    stream.account(database)
+
+
+def test_the_server_hangs_and_goes_on(postgresql_cluster: Cluster, reactor: QueueReactor) -> None:
+    url = postgresql_cluster.database()
+    database = database_at(url, answer_seconds=ANSWER_SECONDS)
+    create_tables(database)
+    stream = streaming(database, reactor, 3)
+    stream.run(20)
+    postgresql_cluster.pause()
+    stream.submit()
+    reactor.until(lambda: stream.reachable == [False])
+    assert stream.committed == 20
+    postgresql_cluster.resume()
+    stream.run(20)
+    stream.account(database_at(url))
+
+
+def test_a_server_that_stays_away_is_a_failure(
+    postgresql_cluster: Cluster, reactor: QueueReactor
+) -> None:
+    database = database_at(postgresql_cluster.database())
+    create_tables(database)
+    stream = streaming(database, reactor, 4, reconnect_seconds=1.0)
+    failed: list[StoreFailed] = []
+    stream.store.on_failed = failed.append
+    stream.run(5)
+    postgresql_cluster.kill()
+    began = time.monotonic()
+    stream.submit()
+    reactor.until(lambda: bool(failed))
+    assert time.monotonic() - began >= 1.0
+    assert [type(error) for error in stream.errors] == [StoreFailed]
+    assert "could not be reached for" in str(failed[0])
+    assert isinstance(reactor.commit(stream.store, Batch(99)), StoreFailed)
+    reactor.close(stream.store)
+
+
+# --- the network
+
+
+@pytest.mark.parametrize("nth", [3, 4, 7, 12])
+@pytest.mark.parametrize("fault", [Fault.DROP, Fault.SILENCE])
+def test_the_answer_of_a_commit_is_lost(
+    nth: int,
+    fault: Fault,
+    postgresql: Cluster,
+    postgresql_database: str,
+    database: Database,
+    reactor: QueueReactor,
+) -> None:
+    with Proxy(postgresql.port) as proxy:
+        through = database_at(at(postgresql_database, proxy.port), answer_seconds=ANSWER_SECONDS)
+        stream = streaming(through, reactor, nth)
+        # CommandComplete of COMMIT: it was done, and is not heard of.
+        lost = proxy.when(Trigger(Toward.CLIENT, rb"COMMIT\0", fault, nth=nth, after=False))
+        stream.run(30)
+        assert lost.fired.is_set()
+        assert stream.reachable[:2] == [False, True]
+        stream.account(database)
+
+
+@pytest.mark.parametrize("nth", [30, 47, 61, 80])
+def test_a_transaction_is_lost_on_its_way(
+    nth: int,
+    postgresql: Cluster,
+    postgresql_database: str,
+    database: Database,
+    reactor: QueueReactor,
+) -> None:
+    with Proxy(postgresql.port) as proxy:
+        stream = streaming(database_at(at(postgresql_database, proxy.port)), reactor, nth)
+        # A Bind: some statement of some transaction, and what follows, does not arrive.
+        lost = proxy.when(Trigger(Toward.SERVER, rb"B\0\0\0", Fault.DROP, nth=nth, after=False))
+        stream.run(30)
+        assert lost.fired.is_set()
+        assert stream.reachable == [False, True]
+        stream.account(database)
+
+
+def test_the_network_is_cut_and_heals(
+    postgresql: Cluster, postgresql_database: str, database: Database, reactor: QueueReactor
+) -> None:
+    with Proxy(postgresql.port) as proxy:
+        through = database_at(at(postgresql_database, proxy.port), answer_seconds=ANSWER_SECONDS)
+        stream = streaming(through, reactor, 5)
+        stream.run(10)
+        proxy.cut()
+        stream.submit()
+        reactor.until(lambda: stream.reachable == [False])
+        proxy.heal()
+        stream.run(20)
+        stream.account(database)
+
+
+# --- another server
+
+
+def test_a_synchronous_standby_is_promoted(
+    postgresql_cluster: Cluster, reactor: QueueReactor
+) -> None:
+    url = postgresql_cluster.database()
+    create_tables(database_at(url))
+    standby = postgresql_cluster.standby()
+    both = database_at(at(url, postgresql_cluster.port, standby.port))
+    stream = streaming(both, reactor, 6)
+    stream.run(30)
+    postgresql_cluster.kill()
+    stream.submit()
+    reactor.until(lambda: stream.reachable == [False])
+    standby.promote()
+    stream.run(30)
+    stream.account(both)
+
+
+def test_a_standby_that_lacks_what_was_confirmed_is_refused(
+    postgresql_cluster: Cluster, reactor: QueueReactor
+) -> None:
+    url = postgresql_cluster.database()
+    create_tables(database_at(url))
+    standby = postgresql_cluster.standby()
+    both = database_at(at(url, postgresql_cluster.port, standby.port))
+    stream = streaming(both, reactor, 7)
+    failed: list[StoreFailed] = []
+    stream.store.on_failed = failed.append
+    stream.run(10)
+    # From now on no commit waits for it, and it gets nothing more.
+    standby.stop(Stop.IMMEDIATE)
+    postgresql_cluster.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+    postgresql_cluster.execute("SELECT pg_reload_conf()")
+    stream.run(10)
+    postgresql_cluster.kill()
+    standby.start()
+    standby.promote()
+    stream.submit()
+    reactor.until(lambda: bool(failed))
+    assert "has lost commits that it had confirmed" in str(failed[0])
+    assert stream.committed == 20
+    reactor.close(stream.store)
+
+
+# --- the database's disk is full
+
+
+def test_the_disk_of_the_database_is_full(
+    postgresql_cluster: Cluster, reactor: QueueReactor
+) -> None:
+    url = postgresql_cluster.database()
+    postgresql_cluster.stop()
+    control = postgresql_cluster.folder / "control"
+    control.write_text("")
+    control.chmod(0o644)
+    library = build_faulty_disk(postgresql_cluster.folder)
+    library.chmod(0o755)
+    postgresql_cluster.environment |= {
+        "LD_PRELOAD": str(library),
+        # Tables, not the log, without which a server ends.
+        "FAULTY_DISK": str(postgresql_cluster.data / "base"),
+        "FAULTY_DISK_CONTROL": str(control),
+    }
+    postgresql_cluster.start()
+    database = database_at(url)
+    create_tables(database)
+    store = postgresql_store(database, reactor.reactor)
+    store.open()
+    told: list[bool] = []
+    store.on_full = told.append
+    assert reactor.commit(store, insert(Batch(1), row(1, body=bytes(100_000)))) is None
+    control.write_text("write 28\n")
+    full = reactor.commit(store, insert(Batch(2), row(2, body=bytes(3_000_000))))
+    assert "has no room" in str(full)
+    assert told == [True]
+    # What needs no room is done.
+    assert reactor.commit(store, batch_of(3, deletes=[1])) is None
+    control.write_text("")
+    reactor.until(lambda: told == [True, False])
+    assert reactor.commit(store, insert(Batch(4), row(2, body=bytes(3_000_000)))) is None
+    reactor.close(store)
+    store = postgresql_store(database, reactor.reactor)
+    store.open()
+    assert [each.seq for block in store.scan() for each in block] == [2]
+    store.fetch([], lambda found: None)
+    reactor.close(store)
+
+
+# --- damage
+
+
+def damage(database: Database, statement: str) -> None:
+    session = database.connect("the test")
+    session.execute(statement)
+    session.close()
+
+
+@pytest.mark.parametrize("column", ["body", "head"])
+def test_a_message_that_is_damaged_is_told(
+    column: str, database: Database, reactor: QueueReactor
+) -> None:
+    store = postgresql_store(database, reactor.reactor)
+    store.open()
+    reactor.close_later(store)
+    assert reactor.commit(store, insert(Batch(1), row(1), row(2), row(3))) is None
+    damage(database, f"UPDATE message_0 SET {column} = 'x' WHERE seq = 2")
+    found = reactor.fetch(store, [1, 2, 3])
+    assert isinstance(found, StoreDamaged)
+    assert (found.seq, found.destination) == (2, 1)
+    assert not isinstance(reactor.fetch(store, [1, 3]), StoreError)
+
+
+def test_a_destination_that_is_damaged_is_told_when_the_store_is_opened(
+    database: Database, reactor: QueueReactor
+) -> None:
+    store = postgresql_store(database, reactor.reactor)
+    store.open()
+    assert reactor.commit(store, History(1).next()) is None
+    reactor.close(store)
+    damage(database, "UPDATE destination SET name = 'x'")
+    with pytest.raises(StoreDamaged, match="destination 1"):
+        postgresql_store(database, reactor.reactor).open()
+
+
+# --- size
+
+
+def size(database: Database) -> int:
+    """Octets of all tables of the schema, with their indexes."""
+    session = database.connect("the test")
+    ((octets,),) = session.execute(
+        "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class"
+        f" WHERE relnamespace = '{database.schema}'::regnamespace AND relkind = 'r'"
+    ).fetchall()
+    session.close()
+    return int(octets)
+
+
+def pass_through(
+    store: Store, reactor: QueueReactor, messages: int, first: int, waiting: int = 1000
+) -> float:
+    """Have messages pass through a queue in which some always wait.
+
+    :returns: messages a second.
+    """
+    began = time.monotonic()
+    done = 0
+
+    def committed(error: StoreError | None) -> None:
+        nonlocal done
+        assert error is None
+        done += 1
+
+    blocks = messages // 100
+    for block in range(blocks):
+        start = first + block * 100
+        batch = insert(Batch(1), *(row(seq, body=bytes(100)) for seq in range(start, start + 100)))
+        batch.deletes.update(
+            dict.fromkeys(range(max(1, start - waiting), max(1, start - waiting + 100)))
+        )
+        store.submit(batch, committed)
+        reactor.until(lambda block=block: block - done < IN_FLIGHT)  # type: ignore[misc]
+    reactor.until(lambda: done == blocks)
+    return messages / (time.monotonic() - began)
+
+
+def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool) -> None:
+    """Messages pass through, while another session perhaps holds a snapshot.
+
+    Size and rate at the end are those of the beginning.
+    """
+    other = database.connect("somebody else")
+    if held:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT 1")
+        other.execute("SET idle_in_transaction_session_timeout = 0")
+    # Segments of the size that they have in earnest: a shift of 16.
+    store = postgresql_store(database, reactor.reactor, shift=16)
+    store.open()
+    reactor.close_later(store)
+    part = messages // 5
+    sizes, rates = [], []
+    for number in range(5):
+        rates.append(pass_through(store, reactor, part, 1 + number * part))
+        until(lambda: size(database) < 60_000_000, lambda: f"{size(database)} octets are left")
+        sizes.append(size(database))
+    other.close()
+    print(f"sizes {sizes}, rates {[round(rate) for rate in rates]}")
+    assert sizes[-1] < 2 * sizes[0] + 10_000_000
+    assert rates[-1] > 0.5 * rates[0]
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_nothing_bloats(held: bool, database: Database, reactor: QueueReactor) -> None:
+    soak(database, reactor, 300_000, held=held)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("held", [False, True])
+def test_nothing_bloats_with_five_million_messages(
+    held: bool, database: Database, reactor: QueueReactor
+) -> None:
+    soak(database, reactor, 5_000_000, held=held)
