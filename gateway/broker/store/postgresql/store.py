@@ -243,17 +243,16 @@ class PostgresqlStore:
         session.execute("UPDATE meta SET value = '0' WHERE key = 'clean'")
         tables = self._tables
         for place in tables.messages.places():
-            text = f"WITH gone AS (DELETE FROM {tables.messages.table(place)} WHERE persistent = 0 RETURNING seq)"
-            others = [
-                segments.table(other)
-                for segments in (tables.owed, tables.redeliveries)
-                for other in {place, None} & set(segments.places())
-            ]
-            parts = [
-                f", gone_{number} AS (DELETE FROM {name} WHERE seq IN (SELECT seq FROM gone))"
-                for number, name in enumerate(others)
-            ]
-            session.execute(f"{text}{''.join(parts)} SELECT count(*) FROM gone")
+            messages = tables.messages.table(place)
+            for segments in (tables.owed, tables.redeliveries):
+                for other in segments.places():
+                    # A segment's rows are moved together, those of its messages at another time.
+                    if place in (None, other) or other is None:
+                        session.execute(
+                            f"DELETE FROM {segments.table(other)} WHERE seq IN "
+                            f"(SELECT seq FROM {messages} WHERE persistent = 0)"
+                        )
+            session.execute(f"DELETE FROM {messages} WHERE persistent = 0")
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
         return self._scanned(lambda reader: reader.scan())

@@ -6,12 +6,14 @@ Imports psycopg only where a database is used, because the quick tier needs none
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.interfaces import IReactorFromThreads
 
 if TYPE_CHECKING:
-    from gateway.broker.store.postgresql.connecting import Database
+    from gateway.broker.store.postgresql.connecting import Database, Session
     from gateway.broker.store.postgresql.store import PostgresqlStore
 
 SCHEMA: Final = "mq_test"
@@ -45,6 +47,16 @@ def postgresql_store(
     from gateway.broker.store.postgresql.store import PostgresqlStore
 
     return PostgresqlStore(database, node, reactor, **{"shift": SHIFT, **options})
+
+
+@contextmanager
+def looking(database: Database) -> Iterator[Session]:
+    """Give a session in the broker's schema that is no owner's."""
+    session = database.connect("the test")
+    try:
+        yield session
+    finally:
+        session.close()
 
 
 def end_sessions(database: Database) -> None:
