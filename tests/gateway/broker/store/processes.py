@@ -113,6 +113,9 @@ class Process:
             last += 1
         return last
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def kill(self) -> int:
         """SIGKILL it, unless it is dead.
 

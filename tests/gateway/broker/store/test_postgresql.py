@@ -1,12 +1,12 @@
 """The store in PostgreSQL over real servers and their faults.
 
-What the stores have in common is in ``test_contract.py``, who owns a broker in ``test_standby.py``.
+What the stores have in common is in ``test_contract.py``, who owns a broker in ``test_standby.py``, what is left of a killed process
+in ``test_postgresql_kill.py``.
 """
 
 from __future__ import annotations
 
 import random
-import signal
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -30,8 +30,7 @@ from tests.gateway.broker.store.harness import (
     insert,
     row,
 )
-from tests.gateway.broker.store.processes import Process, build_faulty_disk
-from tests.gateway.broker.store.test_kill import batches_there
+from tests.gateway.broker.store.processes import build_faulty_disk
 from tests.postgresql import Cluster, Stop, at
 
 if TYPE_CHECKING:
@@ -128,48 +127,6 @@ def test_histories(seed: int, database: Database, reactor: QueueReactor) -> None
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_long_histories(seed: int, database: Database, reactor: QueueReactor) -> None:
     run_history(database, reactor, seed, 1500)
-
-
-# --- this process is killed
-
-
-@pytest.mark.parametrize(
-    ("point", "times"),
-    [
-        ("store.before-commit", 2),
-        ("store.before-commit", 30),
-        ("store.after-commit", 1),
-        ("store.after-commit", 25),
-    ],
-)
-def test_the_process_is_killed_at(
-    point: str, times: int, postgresql_database: str, database: Database, reactor: QueueReactor
-) -> None:
-    with Process(postgresql_database, kill=[point, times]) as process:
-        assert process.ask("open")["next_seq"] == 1
-        process.say("stream", seed=times)
-        reported = process.numbers()
-        assert process.status == -signal.SIGKILL
-    store = postgresql_store(database, reactor.reactor)
-    there = batches_there(reactor, store, times, reported)
-    if point == "store.after-commit":
-        assert there >= times
-    else:
-        # The first transaction of an owner is its opening.
-        assert there == times - 2
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_process_is_killed_at_any_moment(
-    seed: int, postgresql_database: str, database: Database, reactor: QueueReactor
-) -> None:
-    with Process(postgresql_database) as process:
-        process.ask("open")
-        process.say("stream", seed=seed)
-        reported = process.numbers(random.Random(seed).randrange(1, 80))
-        reported = max(reported, process.kill())
-    store = postgresql_store(database, reactor.reactor)
-    assert batches_there(reactor, store, seed, reported) >= reported
 
 
 # --- the server goes away
