@@ -194,6 +194,11 @@ class GatewayProcess:
         self.settings = made | dict(settings or {})
         self._command = command
 
+    def add_environment(self, variables: Mapping[str, str]) -> None:
+        """Give the process these variables, too, from its next start on."""
+        given = os.environ if self._environment is None else self._environment
+        self._environment = {**given, **variables}
+
     @property
     def directory(self) -> Path:
         """The instance's own directory."""
