@@ -40,7 +40,7 @@ from gateway.transformer_loading import load_transformer
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
     from bridge.link.delivery.background_recovery import BackgroundRecovery
-    from gateway.instance.layout import Layout
+    from bridge.xa.coordinator import Coordinator
     from gateway.journal.journal import Journal
 
 _log: Final = Logger(namespace="gateway.bridges")
@@ -332,7 +332,7 @@ def _jms(
         layout.etc,
         provider,
         partial(load_transformer, folder=layout.lib_ext),
-        partial(_coordination, reactor, name, layout, logger),
+        partial(_coordination, reactor, name, configuration, logger),
         logger,
         logs.redaction,
         BridgeLines(journal),
@@ -340,7 +340,7 @@ def _jms(
 
 
 def _coordination(
-    reactor: Any, name: str, layout: Layout, log: Logger, settings: Settings
+    reactor: Any, name: str, configuration: Configuration, log: Logger, settings: Settings
 ) -> BackgroundRecovery:
     """Make what coordinates the transactions of a JMS bridge."""
     from bridge.link.delivery.background_recovery import BackgroundRecovery
@@ -349,16 +349,19 @@ def _coordination(
     properties, warnings = TransactionProperties.read(settings, name)
     for warning in warnings:
         log.warn("{warning}", warning=str(warning))
-    opened = partial(
-        open_coordinator,
-        reactor,
-        layout.bridge(name),
-        name,
-        layout.instance,
-        properties,
-        log,
-        os.urandom,
-    )
+    layout, jdbc = configuration.layout, configuration.jdbc
+
+    def opened() -> Coordinator:
+        if jdbc is not None and jdbc.stands_by:
+            log.warn(
+                "{path} is a file of this machine: a process that takes the broker over does not know what was decided here, and leaves "
+                "transactions that were in doubt alone until the file is copied to it",
+                path=layout.transaction_log(name),
+            )
+        return open_coordinator(
+            reactor, layout.bridge(name), name, layout.instance, properties, log, os.urandom
+        )
+
     return BackgroundRecovery(reactor, opened, layout.transaction_log(name).exists, log)
 
 
