@@ -201,12 +201,16 @@ def end(session: Session, name: str) -> None:
         raise psycopg.OperationalError(f"session {pid} of {name} does not end")
 
 
-def take_again(database: Database, session: Session, transactions: Transactions, name: str) -> bool:
+def take_again(
+    database: Database, session: Session, transactions: Transactions, name: str, lost: int
+) -> bool:
     """Go on as the owner over a new session, after the old one was lost.
 
     :param transactions: what is known of those over the old one.
     :param name: of this process's sessions.
-    :returns: whether the one that was begun last is committed.
+    :param lost: the number of a transaction whose answer was lost.
+    :returns: whether this server has that. A synchronous standby may not have it before this
+        session has committed something.
     :raises StoreFailed: another process is the owner now; or what was confirmed is gone, because
         this is another server, which had not been given it.
     :raises psycopg.Error: as the database does; try again.
@@ -215,21 +219,22 @@ def take_again(database: Database, session: Session, transactions: Transactions,
     locked = session.execute(f"SELECT pg_try_advisory_lock({_LOCK})").fetchall()[0][0]
     owner = look(session)
     epoch, durable = transactions.epoch, transactions.durable
-    if owner.epoch != epoch:
+    if owner.epoch > epoch:
         raise over(database, owner)
     if not locked:
         raise psycopg.OperationalError("the owner's lock is held")
-    found = session.execute(
-        "SELECT coalesce(max(number), 0) FROM (SELECT max(number) AS number FROM commits_0 WHERE epoch = %b "
-        "UNION ALL SELECT max(number) FROM commits_1 WHERE epoch = %b) AS numbers",
-        (epoch, epoch),
-    ).fetchall()[0][0]
-    if found < durable:
+    last, has = session.execute(
+        "SELECT coalesce(max(number), 0), coalesce(bool_or(number = %b), false) FROM ("
+        "SELECT number FROM commits_0 WHERE epoch = %b AND number >= %b UNION ALL "
+        "SELECT number FROM commits_1 WHERE epoch = %b AND number >= %b) AS numbers",
+        (lost, epoch, durable, epoch, durable),
+    ).fetchall()[0]
+    if last < durable:
         raise StoreFailed(
-            f"the database {database.described} has lost commits that it had confirmed: the last it has is {found}, and {durable} was confirmed. "
+            f"the database {database.described} has lost commits that it had confirmed: it has none of this owner from number {durable} on. "
             "It is another server now, or one that was restored; the one that was promoted must be a synchronous standby"
         )
-    return bool(found == transactions.begun)
+    return bool(has)
 
 
 def over(database: Database, owner: Owner) -> StoreFailed:

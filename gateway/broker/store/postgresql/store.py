@@ -365,7 +365,6 @@ class PostgresqlStore:
         """
         while True:
             opened = self._used
-            begun = opened.transactions.begun
             try:
                 if self._stale:
                     self._tables.load(opened.session)
@@ -381,8 +380,7 @@ class PostgresqlStore:
                     ) from error
                 if what is not Meaning.LOST:
                     raise self._fail(self._final(error, what)) from error
-                self._reach_again(error)
-                if self._used.transactions.durable > begun:
+                if self._reach_again(error):
                     # It was committed. Nothing that writes gives a result.
                     self._is_reached()
                     return None  # type: ignore[return-value]
@@ -403,26 +401,28 @@ class PostgresqlStore:
             "nothing more is written until the store is opened anew"
         )
 
-    def _reach_again(self, error: psycopg.Error) -> None:
+    def _reach_again(self, error: psycopg.Error) -> bool:
         """Make a new session, and find out about the last transaction.
 
+        :returns: whether the one whose answer was lost is durable.
         :raises StoreFailed: it took too long, or this process is the owner no longer.
         """
         if self._lost_at is None:
             self._lost_at, self._pause = monotonic(), 0.0
             self._reactor.callFromThread(self._reachable_changed, False, words(error))
         transactions = self._used.transactions
+        durable, lost = transactions.durable, transactions.begun
         self._used.session.close()
         while True:
             self._hurry.wait(self._pause)
             self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
-            lost = monotonic() - self._lost_at
-            if lost >= self._reconnect_seconds or (
-                self._hurry.is_set() and lost >= _CLOSING_SECONDS
+            away = monotonic() - self._lost_at
+            if away >= self._reconnect_seconds or (
+                self._hurry.is_set() and away >= _CLOSING_SECONDS
             ):
                 raise self._fail(
                     StoreFailed(
-                        f"the database {self._database.described} could not be reached for {lost:.0f} seconds: {words(error)}"
+                        f"the database {self._database.described} could not be reached for {away:.0f} seconds: {words(error)}"
                     )
                 )
             try:
@@ -431,12 +431,13 @@ class PostgresqlStore:
                 error = second
                 continue
             try:
-                asked = monotonic()
-                if ownership.take_again(self._database, session, transactions, self._name):
-                    transactions.is_durable(asked)
+                has = ownership.take_again(self._database, session, transactions, self._name, lost)
                 transactions.session = session
                 self._open = self._over(session, transactions)
-                return
+                # It comes behind the lost one: when it is durable, on a standby if it has one, so
+                # is that. And others see that this owner lives.
+                transactions.run(_nothing)
+                return has and lost > durable
             except psycopg.Error as second:
                 error = second
                 session.close()

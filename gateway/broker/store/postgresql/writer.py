@@ -80,13 +80,9 @@ class Transactions:
                 session.execute("ROLLBACK")
             raise
         ((self.wanted,),) = proof.fetchall()
-        self.is_durable(begun)
-        self._rows += 1
-
-    def is_durable(self, begun: float) -> None:
-        """The transaction that was begun last, then, is committed."""
         self.durable = self.begun
         self.owned_at = begun
+        self._rows += 1
 
     def _prove(self) -> Sent:
         session, parameters = self.session, (self.epoch, self.begun)

@@ -45,6 +45,15 @@ class QueueReactor:
             call, args, kwargs = self._calls.get(timeout=60)
             call(*args, **kwargs)
 
+    def turn(self) -> int:
+        """Do the calls that are there, without waiting. Returns how many."""
+        count = 0
+        while not self._calls.empty():
+            call, args, kwargs = self._calls.get()
+            call(*args, **kwargs)
+            count += 1
+        return count
+
     @property
     def reactor(self) -> IReactorFromThreads:
         return cast(IReactorFromThreads, self)
