@@ -34,7 +34,7 @@ KILLED: Final = 3.0
 VANISHED: Final = 10.0
 ASKED: Final = 1.0
 #: What a busy machine of tests may add to them.
-STARVED: Final = 5.0
+STARVED: Final = 30.0
 
 
 def create_tables(url: str) -> None:

@@ -428,7 +428,7 @@ def pass_through(
 def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool) -> None:
     """Messages pass through, while another session perhaps holds a snapshot.
 
-    Size and rate at the end are those of the beginning.
+    The size at the end is that of the beginning; the rates are printed.
     """
     other = database.connect("somebody else")
     if held:
@@ -448,7 +448,6 @@ def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool
     other.close()
     print(f"sizes {sizes}, rates {[round(rate) for rate in rates]}")
     assert sizes[-1] < 2 * sizes[0] + 10_000_000
-    assert rates[-1] > 0.5 * rates[0]
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -60,11 +59,15 @@ def start(store: PostgresqlStore) -> None:
 class Watching:
     """A standby, and what it has said."""
 
-    def __init__(self, database: Database, reactor: QueueReactor, node: str) -> None:
+    def __init__(
+        self, database: Database, reactor: QueueReactor, node: str, lease_seconds: float
+    ) -> None:
         self.free = False
         self.told: list[Owner | None] = []
         self.why = ""
-        self.standby = Standby(database, node, reactor.reactor, LEASE, self._is_free, self._is_told)
+        self.standby = Standby(
+            database, node, reactor.reactor, lease_seconds, self._is_free, self._is_told
+        )
 
     def _is_free(self) -> None:
         self.free = True
@@ -75,8 +78,13 @@ class Watching:
 
 
 @contextmanager
-def watching(database: Database, reactor: QueueReactor, node: str = "second") -> Iterator[Watching]:
-    watching = Watching(database, reactor, node)
+def watching(
+    database: Database,
+    reactor: QueueReactor,
+    node: str = "second",
+    lease_seconds: float = LEASE,
+) -> Iterator[Watching]:
+    watching = Watching(database, reactor, node, lease_seconds)
     watching.standby.watch()
     try:
         reactor.until(lambda: bool(watching.told))
@@ -175,11 +183,10 @@ def test_one_that_is_alive_is_left_alone(
 def test_one_that_gives_up_is_replaced_at_once(
     database: Database, owner: PostgresqlStore, reactor: QueueReactor
 ) -> None:
-    with watching(database, reactor) as second:
+    # Not by its silence: that lease would not end before the test.
+    with watching(database, reactor, lease_seconds=3600) as second:
         reactor.close(owner)
-        closed = time.monotonic()
         reactor.until(lambda: second.free)
-        assert time.monotonic() - closed < 0.9, "it need not wait for the lease"
         store = made(database, reactor, "second")
         start(store)
         reactor.close(store)
@@ -217,17 +224,15 @@ def test_one_that_is_busy_is_told_that_it_is_asked(
     assert wanted == ["second"]
 
 
-def test_one_whose_process_was_killed_is_replaced_within_three_seconds(
+def test_one_whose_process_was_killed_is_replaced_before_its_lease_ends(
     database: Database, reactor: QueueReactor
 ) -> None:
     # Nothing of it is left but its row: it was never closed, and its sessions are gone.
     store = made(database, reactor, "first")
     store.open()
-    with watching(database, reactor) as second:
+    with watching(database, reactor, lease_seconds=3600) as second:
         end_sessions(database)
-        ended = time.monotonic()
         reactor.until(lambda: second.free)
-        assert time.monotonic() - ended < 3
 
 
 def test_one_that_is_silent_is_ended_and_cannot_come_back(
