@@ -257,7 +257,13 @@ class Gateway(Service):
             opened.turn, self._tls, self._transformer, self.port_mapper.register, memory
         )
         self.bridges = load_bridges(
-            self._reactor, configuration, logs, opened.provider, stomp, opened.journal
+            self._reactor,
+            configuration,
+            logs,
+            opened.provider,
+            stomp,
+            opened.journal,
+            opened.decisions,
         )
         self.admin = admin_service(
             self._reactor,

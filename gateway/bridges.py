@@ -40,8 +40,10 @@ from gateway.transformer_loading import load_transformer
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
     from bridge.link.delivery.background_recovery import BackgroundRecovery
-    from bridge.xa.coordinator import Coordinator
+    from gateway.broker.store.postgresql.decisions import DecisionRows
+    from gateway.instance.layout import Layout
     from gateway.journal.journal import Journal
+    from gateway.transaction_log import DatabaseLog
 
 _log: Final = Logger(namespace="gateway.bridges")
 
@@ -213,6 +215,7 @@ def load_bridges(
     provider: Provider,
     stomp: StompParts,
     journal: Journal | None = None,
+    decisions: Callable[[str], DecisionRows] | None = None,
 ) -> BridgeServiceManager:
     """Make the bridges of ``imq.bridge.activelist``, and open their log files.
 
@@ -221,6 +224,7 @@ def load_bridges(
     One that cannot be made is an :class:`UnusableBridge`.
 
     :param journal: gets what happens to messages on links.
+    :param decisions: makes the rows of a bridge's decision log; None has it in a file.
     :raises StartRefused: the environment asks for a crash point that does not exist.
     """
     settings = configuration.settings
@@ -234,7 +238,8 @@ def load_bridges(
     except ValueError as error:
         raise StartRefused([str(error)]) from error
     bridges = [
-        _made(reactor, name, configuration, logs, provider, stomp, journal) for name in names
+        _made(reactor, name, configuration, logs, provider, stomp, journal, decisions)
+        for name in names
     ]
     # One that cannot be made says why when it is started.
     automatic = {
@@ -254,6 +259,7 @@ def _made(
     provider: Provider,
     stomp: StompParts,
     journal: Journal | None,
+    decisions: Callable[[str], DecisionRows] | None,
 ) -> Bridge:
     settings = configuration.settings
     kind = ""
@@ -271,7 +277,7 @@ def _made(
             wrong = [str(problem) for problem in settings.bridge_problems(name)]
             if wrong:
                 return UnusableBridge(name, kind, "\n".join(wrong))
-            return _jms(reactor, name, configuration, logs, provider, journal)
+            return _jms(reactor, name, configuration, logs, provider, journal, decisions)
         if configuration.stomp is None:
             return UnusableBridge(name, kind, "\n".join(configuration.stomp_problems))
         return _stomp(reactor, configuration, configuration.stomp, logs, provider, stomp)
@@ -317,6 +323,7 @@ def _jms(
     logs: Logs,
     provider: Provider,
     journal: Journal | None,
+    decisions: Callable[[str], DecisionRows] | None,
 ) -> Bridge:
     from bridge.jms_bridge import JMSBridge
     from bridge.link.journal import BridgeLines
@@ -325,6 +332,11 @@ def _jms(
     log = open_bridge_log(logs, configuration.settings, name)
 
     logger = log.logger_for(f"bridge.{name}")
+    in_database: DatabaseLog | None = None
+    if decisions is not None and configuration.jdbc is not None:
+        from gateway.transaction_log import DatabaseLog
+
+        in_database = DatabaseLog(partial(decisions, name), layout, configuration.jdbc.broker, name)
     return JMSBridge(
         reactor,
         name,
@@ -332,7 +344,7 @@ def _jms(
         layout.etc,
         provider,
         partial(load_transformer, folder=layout.lib_ext),
-        partial(_coordination, reactor, name, configuration, logger),
+        partial(_coordination, reactor, name, layout, logger, in_database),
         logger,
         logs.redaction,
         BridgeLines(journal),
@@ -340,7 +352,12 @@ def _jms(
 
 
 def _coordination(
-    reactor: Any, name: str, configuration: Configuration, log: Logger, settings: Settings
+    reactor: Any,
+    name: str,
+    layout: Layout,
+    log: Logger,
+    in_database: DatabaseLog | None,
+    settings: Settings,
 ) -> BackgroundRecovery:
     """Make what coordinates the transactions of a JMS bridge."""
     from bridge.link.delivery.background_recovery import BackgroundRecovery
@@ -349,19 +366,19 @@ def _coordination(
     properties, warnings = TransactionProperties.read(settings, name)
     for warning in warnings:
         log.warn("{warning}", warning=str(warning))
-    layout, jdbc = configuration.layout, configuration.jdbc
-
-    def opened() -> Coordinator:
-        if jdbc is not None and jdbc.stands_by:
-            log.warn(
-                "{path} is a file of this machine: a process that takes the broker over does not know what was decided here, and leaves "
-                "transactions that were in doubt alone until the file is copied to it",
-                path=layout.transaction_log(name),
-            )
-        return open_coordinator(
-            reactor, layout.bridge(name), name, layout.instance, properties, log, os.urandom
-        )
-
+    if in_database is not None:
+        opened = partial(in_database.open, reactor, properties, log, os.urandom)
+        return BackgroundRecovery(reactor, opened, in_database.exists, log)
+    opened = partial(
+        open_coordinator,
+        reactor,
+        layout.bridge(name),
+        name,
+        layout.instance,
+        properties,
+        log,
+        os.urandom,
+    )
     return BackgroundRecovery(reactor, opened, layout.transaction_log(name).exists, log)
 
 

@@ -37,6 +37,7 @@ from gateway.reactor.turn import Turn
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.connecting import Database
+    from gateway.broker.store.postgresql.decisions import DecisionRows
     from gateway.broker.store.postgresql.store import PostgresqlStore
 
 
@@ -66,10 +67,13 @@ class OpenedBroker:
         make_directory(layout.journal)
         in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
         store: Store
+        #: Makes the rows of a bridge's decision log; None where such a log is a file.
+        self.decisions: Callable[[str], DecisionRows] | None = None
         if in_memory:
             store = MemoryStore(reactor)
         elif configuration.jdbc is not None:
-            store = _postgresql_store(reactor, configuration.jdbc, wanted)
+            store = opened = _postgresql_store(reactor, configuration.jdbc, wanted)
+            self.decisions = opened.decisions
         else:
             store = _durable_store(reactor, layout)
         window = Memory.within(memory.limits[State.WAITING])

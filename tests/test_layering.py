@@ -70,6 +70,7 @@ COMPOSITION_MODULES = (
     "gateway.ownership",
     "gateway.exit_codes",
     "gateway.tls",
+    "gateway.transaction_log",
 )
 COMPOSITION = Room((*EVERYTHING, *COMPOSITION_MODULES), root=True)
 

@@ -1,7 +1,8 @@
 """A transaction log's file: opened, appended to, synced and written anew.
 
-:class:`FileStorage` has the descriptors, permissions and the order of syncs; :class:`LogFile` what
-the log holds now, the bounds of its growth, and what its failures mean. All of it blocks, and is
+:class:`Storage` is the port for where the octets of a log are, and :class:`FileStorage` that of a
+file: descriptors, permissions and the order of syncs. :class:`LogFile` has what the log holds now,
+the bounds of its growth, and what its failures mean, wherever it is. All of it blocks, and is
 called from one thread at a time.
 """
 
@@ -12,6 +13,7 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -36,11 +38,21 @@ class SyncFailed(OSError):
 
 
 class Storage(Protocol):
-    """Where a log is. Every method raises OSError."""
+    """Where a log is. Every method raises OSError.
+
+    A write that finds no room, of which nothing is kept, raises one with ENOSPC, EDQUOT or EFBIG.
+    """
 
     @property
     def name(self) -> str:
         """As errors call it."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether what is appended is durable at once, or is not there at all.
+
+        Such a storage has no torn tail, and nothing to sync.
+        """
 
     def read(self) -> bytes | None:
         """Return the contents; None where there is no file."""
@@ -63,6 +75,12 @@ class Storage(Protocol):
     def sync(self) -> None:
         """Make everything written before durable. :raises SyncFailed:"""
 
+    def hurry(self) -> None:
+        """The log is to be closed: wait for nothing that may take long.
+
+        May be called from any thread.
+        """
+
     def close(self) -> None:
         """Close the file, and release its lock."""
 
@@ -74,6 +92,8 @@ class FileStorage:
 
     :param path: in a folder that exists.
     """
+
+    whole: Final = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -134,6 +154,9 @@ class FileStorage:
 
     def sync(self) -> None:
         _sync(self._open())
+
+    def hurry(self) -> None:
+        """A disk answers in its own time."""
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -270,7 +293,9 @@ class LogFile:
         self._append(data)
         for change in changes:
             self._apply(change)
-        if sync and self._sync:
+        if self._storage.whole:
+            self._synced = self._length
+        elif sync and self._sync:
             try:
                 self._storage.sync()
             except OSError as failed:
@@ -282,6 +307,20 @@ class LogFile:
                 self._append(frame((), self.header, self._length, self._synced))
         if self._length > self._rewrite_at:
             self._shrink()
+
+    def copy_to(self, storage: Storage, place: str) -> None:
+        """Have another storage hold what this one does, durably.
+
+        The copy is this log, and goes on at its place as the run that is here now.
+
+        :param place: where the copy is, see the class.
+        :raises OSError: it cannot be written.
+        """
+        storage.replace(self._contents(replace(self.header, place=place)))
+
+    def hurry(self) -> None:
+        """The log is to be closed. May be called from any thread."""
+        self._storage.hurry()
 
     def close(self) -> None:
         """Close the file. :raises OSError: it failed."""
@@ -299,6 +338,8 @@ class LogFile:
                 self._storage.name, 0, f"it holds what this gateway does not write: {strange}"
             ) from strange
         self.cut = len(data) - good
+        if self.cut and self._storage.whole:
+            raise LogDamaged(self._storage.name, good, "what is there is not what was written")
         for change in changes:
             self._apply(change)
         return before
@@ -325,12 +366,16 @@ class LogFile:
             # The log is as it was, and goes on growing for a while; the disk may have room then.
             self._rewrite_at = self._length + self._size
 
-    def _rewrite(self) -> None:
-        data = header(self.header)
+    def _contents(self, of: Header) -> bytes:
+        data = header(of)
         kept: list[Change] = [*self._presumed, *self._live.values()]
         if kept:
-            data += frame(kept, self.header, len(data), 0)
-            data += frame((), self.header, len(data), len(data))
+            data += frame(kept, of, len(data), 0)
+            data += frame((), of, len(data), len(data))
+        return data
+
+    def _rewrite(self) -> None:
+        data = self._contents(self.header)
         self._storage.replace(data)
         self._length = self._synced = len(data)
         # Where what is not complete fills it, to write it anew each time would not make it smaller.

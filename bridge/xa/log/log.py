@@ -1,4 +1,7 @@
-"""The decision log for the reactor: a thread writes, changes share syncs."""
+"""The decision log for the reactor: a thread writes, changes share syncs.
+
+Where the octets are is the log's :class:`~bridge.xa.log.file.Storage`.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ class _Waiting:
 
 
 class FileDecisionLog:
-    """A decision log in a file that a thread of its own writes.
+    """A decision log that a thread of its own writes.
 
     It is a :class:`~bridge.xa.decision_log.DecisionLog`.
 
@@ -101,6 +104,7 @@ class FileDecisionLog:
         self._closers.append(done)
         if not self._closing:
             self._closing = True
+            self._file.hurry()
             if not self._writing:
                 self._next()
         return done

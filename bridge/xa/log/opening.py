@@ -46,8 +46,8 @@ IGNORED: Final[Mapping[str, str]] = {
     "txlogMaxBranches": "a record has room for all the branches of its transaction",
     "txlogReapLimit": "a transaction leaves the log as soon as it is complete",
     "txlogReapInterval": "a transaction leaves the log as soon as it is complete",
-    "txlogType": "the log is a file, whatever the store of messages is",
-    "txlogClass": "the log is a file of this gateway's own form",
+    "txlogType": "the log is where the store of messages is: in its database, or in files",
+    "txlogClass": "the log has this gateway's own form",
     "txSameXAResourceSameRM": "which resource managers are the same is what their providers say",
     "tmname": "it is the instance's and the bridge's name",
     "txlogDir": "the log is in the bridge's folder",
@@ -153,9 +153,27 @@ def open_coordinator(
     :raises LogDamaged: with file and offset; the log is unchanged.
     :raises LogFailed: it cannot be read or written.
     """
-    name = f"{instance}:{bridge}"
+    file = open_file(folder, bridge, f"{instance}:{bridge}", properties, randomness)
+    return coordinator_of(reactor, file, bridge, log)
+
+
+def open_file(
+    folder: Path,
+    bridge: str,
+    name: str,
+    properties: TransactionProperties,
+    randomness: Callable[[int], bytes],
+) -> LogFile:
+    """Open a bridge's log in its file, ``txlog.<bridge>``.
+
+    :param folder: the bridge's; created if missing.
+    :param name: the coordinator's.
+    :param randomness: returns that many random bytes.
+    :raises LogDamaged: with file and offset; the log is unchanged.
+    :raises LogFailed: it cannot be read or written.
+    """
     make_directory(folder)
-    file = LogFile(
+    return LogFile(
         FileStorage(folder / f"txlog.{bridge}"),
         name,
         properties.log_size,
@@ -163,7 +181,35 @@ def open_coordinator(
         randomness,
         place_of(folder),
     )
-    decisions = FileDecisionLog(reactor, file, log_thread(f"txlog.{bridge}"))
+
+
+def coordinator_of(reactor: Any, file: LogFile, bridge: str, log: Logger) -> Coordinator:
+    """Return the coordinator of a bridge whose log is open.
+
+    :param reactor: Twisted's.
+    :param file: a thread's alone from now on.
+    :param log: for operators.
+    """
+    tell_opened(file, log)
+    of = file.header
+    coordinator = Coordinator(
+        reactor,
+        of.name,
+        FileDecisionLog(reactor, file, log_thread(f"txlog.{bridge}")),
+        Xids(of.name, of.identity, of.generation, of.earlier, of.former),
+        log,
+    )
+    for ref_name, count in coordinator.waits_for().items():
+        log.warn(
+            "{count} transactions of an earlier run wait for '{ref_name}'",
+            count=count,
+            ref_name=ref_name,
+        )
+    return coordinator
+
+
+def tell_opened(file: LogFile, log: Logger) -> None:
+    """Tell operators what is special about a log that was opened."""
     if file.cut:
         log.info(
             "{file}: {octets} octets at its end had not been synced, and are cut",
@@ -176,21 +222,6 @@ def open_coordinator(
             "alone, and what was decided is committed",
             file=file.path,
         )
-    of = file.header
-    coordinator = Coordinator(
-        reactor,
-        name,
-        decisions,
-        Xids(name, of.identity, of.generation, of.earlier, of.former),
-        log,
-    )
-    for ref_name, count in coordinator.waits_for().items():
-        log.warn(
-            "{count} transactions of an earlier run wait for '{ref_name}'",
-            count=count,
-            ref_name=ref_name,
-        )
-    return coordinator
 
 
 def place_of(folder: Path) -> str:

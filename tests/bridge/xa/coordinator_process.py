@@ -32,6 +32,8 @@ def drawn(octets: int) -> bytes:
 class MemoryStorage:
     """A file that knows what of it is on the disk."""
 
+    whole = False
+
     def __init__(self) -> None:
         self.data: bytearray | None = None
         self.synced = 0
@@ -40,7 +42,7 @@ class MemoryStorage:
         self.sync_fails = False
         self.syncs = 0
         self.replacements = 0
-        self.closed = False
+        self.closed = self.hurried = False
 
     @property
     def name(self) -> str:
@@ -73,6 +75,9 @@ class MemoryStorage:
             raise SyncFailed(errno.EIO, "Input/output error")
         self.synced = len(self.data)
         self.syncs += 1
+
+    def hurry(self) -> None:
+        self.hurried = True
 
     def close(self) -> None:
         self.closed = True

@@ -42,6 +42,7 @@ from gateway.broker.store.postgresql.connecting import (
     meaning,
     words,
 )
+from gateway.broker.store.postgresql.decisions import DecisionRows, Ownership
 from gateway.broker.store.postgresql.reading import Reader
 from gateway.broker.store.postgresql.segments import SHIFT, Tables
 from gateway.broker.store.postgresql.upkeep import Upkeep
@@ -296,6 +297,11 @@ class PostgresqlStore:
     ) -> None:
         thread = self._running()
         (thread.put if in_order else thread.put_behind)(partial(self._fetch, list(seqs), fetched))
+
+    def decisions(self, bridge: str) -> DecisionRows:
+        """Return the decision log of a bridge's coordinator. The store is open."""
+        owner = Ownership(self._database, self._used.transactions.epoch, self._name)
+        return DecisionRows(owner, bridge, self._reconnect_seconds)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Finish what was submitted, mark the store clean, give up the ownership.

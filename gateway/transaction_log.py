@@ -1,0 +1,211 @@
+"""Where the decision log of a bridge's coordinator is: in a file, or in the store's database.
+
+Part of the composition: it joins :mod:`bridge.xa`, which knows no database, and the store, which
+knows no transactions of links.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from bridge.xa.coordinator import Coordinator
+from bridge.xa.errors import LogFailed
+from bridge.xa.log.file import FileStorage, LogFile, SyncFailed
+from bridge.xa.log.opening import (
+    TransactionProperties,
+    coordinator_of,
+    open_file,
+    tell_opened,
+)
+from bridge.xa.log.records import read_header
+from gateway.broker.store.interface import StoreError, StoreFull
+from gateway.instance.layout import Layout, sync_directory
+
+if TYPE_CHECKING:
+    from gateway.broker.store.postgresql.decisions import DecisionRows
+
+#: What a log's file is called after its log has gone on in the database, behind its name.
+IN_DATABASE: Final = ".in-database"
+
+
+class DatabaseStorage:
+    """The octets of a log in the store's database.
+
+    Implements :class:`~bridge.xa.log.file.Storage`.
+
+    :param rows: not used by others.
+    """
+
+    whole: Final = True
+
+    def __init__(self, rows: DecisionRows) -> None:
+        self._rows: Final = rows
+
+    @property
+    def name(self) -> str:
+        return self._rows.name
+
+    def read(self) -> bytes | None:
+        with _as_of_a_disk():
+            return self._rows.read()
+
+    def replace(self, data: bytes) -> None:
+        with _as_of_a_disk():
+            self._rows.replace(data)
+
+    def append(self, data: bytes) -> None:
+        with _as_of_a_disk():
+            self._rows.append(data)
+
+    def truncate(self, length: int) -> None:
+        """Nothing is ever half appended."""
+
+    def sync(self) -> None:
+        """What was appended is durable."""
+
+    def hurry(self) -> None:
+        self._rows.hurry()
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+@contextmanager
+def _as_of_a_disk() -> Iterator[None]:
+    try:
+        yield
+    except StoreFull as full:
+        raise OSError(errno.ENOSPC, str(full)) from full
+    except StoreError as failed:
+        # Whether it was done is not known.
+        raise SyncFailed(errno.EIO, str(failed)) from failed
+
+
+@dataclass(frozen=True)
+class DatabaseLog:
+    """The decision log of a bridge in the store's database.
+
+    A log that an earlier run left in a file goes on in the database.
+
+    :param rows: makes the rows of the log.
+    :param broker: the id of the broker, of which the coordinator has its name.
+    """
+
+    rows: Callable[[], DecisionRows]
+    layout: Layout
+    broker: str
+    bridge: str
+
+    @property
+    def _file(self) -> Path:
+        return self.layout.transaction_log(self.bridge)
+
+    def exists(self) -> bool:
+        """Whether an earlier run has left a log, here or in a file.
+
+        :raises LogFailed: the database cannot be asked.
+        """
+        rows = self.rows()
+        try:
+            return self._file.exists() or rows.exists()
+        except StoreError as error:
+            raise LogFailed(rows.name, f"it cannot be looked for: {error}") from error
+        finally:
+            rows.close()
+
+    def open(
+        self,
+        reactor: Any,
+        properties: TransactionProperties,
+        log: Logger,
+        randomness: Callable[[int], bytes],
+    ) -> Coordinator:
+        """Open the coordinator, with what it decided before. Blocks while it does.
+
+        :param reactor: Twisted's.
+        :param log: for operators.
+        :param randomness: returns that many random bytes.
+        :raises LogDamaged: with the place; the log is unchanged.
+        :raises LogFailed: it cannot be read or written; or there is a file that has a log of its own.
+        """
+        rows = self.rows()
+        storage = DatabaseStorage(rows)
+        name = f"{self.broker}:{self.bridge}"
+        try:
+            try:
+                place, there = _digest(rows.place()), rows.exists()
+            except StoreError as error:
+                raise LogFailed(rows.name, f"it cannot be opened: {error}") from error
+            if not there and self._file.exists():
+                self._move(name, properties, storage, place, log, randomness)
+            file = LogFile(
+                storage, name, properties.log_size, properties.log_sync, randomness, place
+            )
+            self._set_aside(file, log)
+        except BaseException:
+            rows.close()
+            raise
+        # From here on a thread calls it, which may wait.
+        rows.waits = True
+        return coordinator_of(reactor, file, self.bridge, log)
+
+    def _move(
+        self,
+        name: str,
+        properties: TransactionProperties,
+        storage: DatabaseStorage,
+        place: str,
+        log: Logger,
+        randomness: Callable[[int], bytes],
+    ) -> None:
+        """Have the log of the file go on in the database."""
+        file = open_file(self._file.parent, self.bridge, name, properties, randomness)
+        try:
+            tell_opened(file, log)
+            file.copy_to(storage, place)
+        except OSError as error:
+            raise LogFailed(
+                storage.name, f"{self._file} cannot go on there: {error.strerror}"
+            ) from error
+        finally:
+            file.close()
+
+    def _set_aside(self, log_file: LogFile, log: Logger) -> None:
+        """Rename the file of a log that has gone on in the database.
+
+        :raises LogFailed: there is a file of another log, which would be forgotten.
+        """
+        old = FileStorage(self._file)
+        try:
+            data = old.read()
+            if data is None:
+                return
+            identity = read_header(data, old.name)[0].identity
+            if identity not in {run.identity for run in log_file.header.earlier}:
+                raise LogFailed(
+                    old.name,
+                    f"the log {log_file.path} is in use, and this file has a log of its own; "
+                    "go back to the store of that time until nothing waits, and then move the file away",
+                )
+            aside = self._file.with_name(f"{self._file.name}{IN_DATABASE}")
+            self._file.replace(aside)
+            sync_directory(aside.parent)
+        except OSError as error:
+            raise LogFailed(old.name, f"it cannot be set aside: {error}") from error
+        finally:
+            old.close()
+        log.info(
+            "{file} goes on in the database, and is called {aside} now", file=old.name, aside=aside
+        )
+
+
+def _digest(place: str) -> str:
+    return sha256(place.encode()).hexdigest()[:32] if place else ""
