@@ -1,8 +1,7 @@
 """THE COMPOSITION ROOT: builds, starts, reloads and stops the gateway.
 
-It builds the gateway from its configuration.
-
-The only place that knows every part. Below it reactor, clock and randomness are parameters.
+It builds the gateway from its configuration. It is the only place that knows every part. Below it
+reactor, clock and randomness are parameters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the decision log of a bridge's coordinator is: in a file, or in the store's database.
+"""The decision log of a bridge's coordinator in the store's database.
 
 Part of the composition: it joins :mod:`bridge.xa`, which knows no database, and the store, which
 knows no transactions of links.

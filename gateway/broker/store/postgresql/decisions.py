@@ -1,6 +1,6 @@
 """The decision log of a bridge's coordinator, beside the broker's rows.
 
-It has a session of its own under the name of the owner's, so that a takeover ends it, too. Every
+A log has a session of its own under the name of the owner's, so that a takeover ends it, too. Every
 transaction proves that the owner is still one.
 
 Owns the tables of such logs, and what is done when the database cannot be reached. Knows nothing of
@@ -105,7 +105,9 @@ class DecisionRows:
             raise self._owner.database.unusable(error) from error
 
     def place(self) -> str:
-        """What tells this database and schema from a copy; "" where the server does not say.
+        """What tells this database and schema from a copy.
+
+        It is "" where the server does not say.
 
         :raises StoreError: the database cannot be asked.
         """
