@@ -24,10 +24,12 @@ from gateway.instance.layout import Layout
 from gateway.transaction_log import IN_DATABASE, DatabaseLog
 from tests.bridge.xa.resource_managers import Session
 from tests.bridge.xa.test_opening import World
+from tests.crash.waiting import until
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
+from tests.gateway.broker.store.databases import looking
 from tests.gateway.broker.store.processes import build_faulty_disk
 from tests.gateway.decision_logs import BRIDGE, InDatabase, decision_log, entry
-from tests.postgresql import Cluster, at
+from tests.postgresql import Cluster, Stop, at
 
 pytestmark = pytest.mark.process
 
@@ -182,6 +184,47 @@ def test_a_full_disk_is_told_and_nothing_is_written(postgresql_cluster: Cluster)
     file.write([entry(2)], sync=True)
     file.close()
     assert entries(place) == (entry(1), *map(entry, range(10, refused)), entry(2))
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_decision_is_durable_when_the_standby_has_it(postgresql_cluster: Cluster) -> None:
+    """The session that waited for the standby is given up, and ended."""
+    url = postgresql_cluster.database()
+    InDatabase(url).create()
+    standby = await deferToThread(postgresql_cluster.standby)
+    both = InDatabase(at(url, postgresql_cluster.port, standby.port), answer_seconds=ANSWER_SECONDS)
+    log = decision_log(reactor, both.open())
+    await log.write(entry(1))
+    standby.stop(Stop.IMMEDIATE)
+    writing = log.write(entry(2))
+    with looking(both.database) as session:
+
+        def writers(waiting: str) -> set[int]:
+            found = session.execute(
+                "SELECT pid FROM pg_stat_activity, owner WHERE application_name = owner.session "
+                f"AND {waiting}"
+            )
+            return {pid for (pid,) in found.fetchall()}
+
+        def another_waits() -> None:
+            until(lambda: writers("wait_event = 'SyncRep'"), "no commit waits for the standby")
+            first = writers("true")
+            until(lambda: not first & writers("true"), "the session is not given up")
+            # What it had asked is there, on this machine only.
+            until(
+                lambda: session.execute("SELECT count(*) FROM decision_1_0").fetchall() == [(3,)],
+                "the lost commit is not seen",
+            )
+            until(lambda: writers("wait_event = 'SyncRep'") or writing.called, "no other one waits")
+
+        await deferToThread(another_waits)
+    assert not writing.called
+    postgresql_cluster.kill()
+    await deferToThread(standby.start)
+    await deferToThread(standby.promote)
+    await writing
+    await log.close()
+    assert entries(both) == (entry(1), entry(2))
 
 
 # --- another owner
