@@ -67,7 +67,7 @@ class Pair:
         ending.callback(self.activemq.kill)
         self._doubt = ActiveMQsDoubt(self.activemq.openwire_port)
         ending.callback(self._doubt.close)
-        there = _xa_activemq("there", self.activemq.openwire_port)
+        there = xa_activemq("there", self.activemq.openwire_port)
         once = "ONCE_AND_ONLY_ONCE"
         self.links = {
             OUT: Link("out", HERE, there, BATCH, once),
@@ -369,7 +369,7 @@ class Pair:
         return self.gateway.directory / "bridges" / BRIDGE / f"txlog.{BRIDGE}"
 
 
-def _xa_activemq(ref: str, port: int) -> Factory:
+def xa_activemq(ref: str, port: int) -> Factory:
     environment = {
         "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
         "java.naming.provider.url": f"tcp://{HOST}:{port}",

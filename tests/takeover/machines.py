@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -26,21 +27,36 @@ class Machine(GatewayProcess):
     """A process of the broker.
 
     :param url: of the database, with its password.
+    :param settings: more of them.
+    :param environment: in the place of this process's.
     """
 
-    def __init__(self, folder: Path, name: str, url: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        url: str,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.health_port = free_port()
         self.name = name
         parts = urlsplit(url)
         self._password = unquote(parts.password or "")
         login, _, place = parts.netloc.rpartition("@")
         self._passfile = folder / f"{name}.passfile"
-        self._passfile.write_text(f"imq.persist.jdbc.password={self._password}\n")
+        self._passfile.write_text(
+            # The second is that of bridges at their own broker.
+            f"imq.persist.jdbc.password={self._password}\nimq.bridge.admin.password=guest\n"
+        )
         self._passfile.chmod(0o600)
         super().__init__(
             folder / name,
             store="jdbc",
+            environment=environment,
             settings={
+                "imq.bridge.admin.user": "guest",
+                **(settings or {}),
                 "imq.persist.jdbc.postgresql.opendburl": parts._replace(netloc=place).geturl(),
                 "imq.persist.jdbc.postgresql.user": login.partition(":")[0],
                 "imq.passfile.enabled": "true",
