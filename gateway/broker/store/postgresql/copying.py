@@ -52,7 +52,7 @@ _SPARSE_OCTETS: Final = 16 << 20
 #: Tables of which a copy has rows, besides those in segments; and those that are about the schema
 #: and its owner.
 ROWS: Final = ("destination", "subscription", "branch")
-_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1")
+_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1", "reserve")
 
 
 class SnapshotReader(Reader):

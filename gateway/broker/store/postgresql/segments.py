@@ -41,6 +41,11 @@ class Segments:
         self._shift = shift
         #: Rows of each segment, None where they have not been counted.
         self.rows: dict[int, int | None] = {}
+        #: Rows that were written to each segment, and their bytes, since its space was last freed.
+        #: Only of those that this process has written to.
+        self.written: dict[int, tuple[int, int]] = {}
+        #: Segments of which rows may have been deleted since then.
+        self.deleted: set[int] = set()
         #: Whether the table of what is left may have rows.
         self.old = True
         #: The segment that no other comes behind; it is never dropped.
@@ -91,6 +96,29 @@ class Segments:
             self.old = True
         elif (count := self.rows.get(place)) is not None:
             self.rows[place] = count + rows
+        if rows < 0 and place is not None:
+            self.deleted.add(place)
+
+    def wrote(self, place: Place, rows: int, octets: int) -> None:
+        """Rows with that many bytes were written there."""
+        if place is not None:
+            before = self.written.get(place, (0, 0))
+            self.written[place] = before[0] + rows, before[1] + octets
+
+    def freed(self, place: int) -> None:
+        """The space of dead rows there was freed."""
+        self.written.pop(place, None)
+        self.deleted.discard(place)
+
+    def is_wasted(self, place: int, octets: int) -> bool:
+        """Whether most of at least that many bytes written there is dead."""
+        rows, (count, written) = self.rows[place], self.written.get(place, (0, 0))
+        return rows is not None and written >= octets and 2 * rows < count
+
+    def forget(self, place: int) -> None:
+        """The segment was dropped."""
+        del self.rows[place]
+        self.freed(place)
 
     def empty(self) -> list[int]:
         """Segments that can be dropped."""
@@ -129,6 +157,7 @@ class Tables:
             if match := _NAME.fullmatch(name):
                 segments, segment = by_kind[match[1]], int(match[2])
                 segments.rows[segment] = None
+                segments.deleted.add(segment)
                 segments.newest = max(segments.newest, segment)
         for segments in self.all:
             segments.old = bool(

@@ -45,8 +45,8 @@ from gateway.broker.store.postgresql.connecting import (
 from gateway.broker.store.postgresql.decisions import DecisionRows, Ownership
 from gateway.broker.store.postgresql.reading import Reader
 from gateway.broker.store.postgresql.segments import SHIFT, Tables
-from gateway.broker.store.postgresql.upkeep import Upkeep
-from gateway.broker.store.postgresql.writer import BatchWriter, Transactions
+from gateway.broker.store.postgresql.upkeep import RESERVE_OCTETS, Upkeep
+from gateway.broker.store.postgresql.writer import BatchWriter, Transactions, delete_passing
 from gateway.broker.store.thread import JobThread
 from gateway.instance import crashpoints
 
@@ -83,13 +83,13 @@ class _Sessions:
         transactions: Transactions,
         tables: Tables,
         described: str,
-        shift: int,
+        upkeep: Upkeep,
     ) -> None:
         self.session = session
         self.transactions = transactions
         self.writer = BatchWriter(transactions, tables)
         self.reader = Reader(session, tables, described)
-        self.upkeep = Upkeep(session, transactions, tables, shift)
+        self.upkeep = upkeep
 
 
 class PostgresqlStore:
@@ -107,7 +107,8 @@ class PostgresqlStore:
     failed.
 
     **The database's disk is full**: a batch that found no room is answered with StoreFull, as by
-    the other store; that there is room again is looked for every second.
+    the other store; a reserve is given up for what is done without inserts, and that there is room
+    again is looked for every second.
 
     **Another process wants to be the owner**: ``on_wanted`` says so, once. To give it up is to close
     the store.
@@ -124,6 +125,7 @@ class PostgresqlStore:
         been killed.
     :param random_bytes: where the name of the sessions comes from.
     :param shift: seqs of a segment, as bits.
+    :param reserve_octets: bytes that are kept for commits while the disk is full; 0 for none.
     """
 
     largest: Final = _LARGEST
@@ -142,6 +144,7 @@ class PostgresqlStore:
         taking_seconds: float = _TAKING_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
         shift: int = SHIFT,
+        reserve_octets: int = RESERVE_OCTETS,
     ) -> None:
         self.on_damaged: Callable[[StoreDamaged], None] | None = None
         self.on_failed: Callable[[StoreFailed], None] | None = None
@@ -159,6 +162,7 @@ class PostgresqlStore:
         self._answers_seconds = lease_seconds * _ANSWERING
         self._taking_seconds = taking_seconds
         self._shift = shift
+        self._reserve_octets = reserve_octets
         self._name = f"{NAME} {random_bytes(8).hex()}"
         self._tables = Tables(shift)
         self._open: _Sessions | None = None
@@ -215,6 +219,7 @@ class PostgresqlStore:
             transactions.run(self._begin)
             destinations = opened.reader.destinations()
             subscriptions = opened.reader.subscriptions()
+            full = opened.upkeep.lacks_room()
         except psycopg.Error as error:
             session.close()
             raise self._database.unusable(error) from error
@@ -223,7 +228,8 @@ class PostgresqlStore:
             raise
         self._open = opened
         self._failure = None
-        self._failure_told = self._closing = self._full = self._wanted_told = False
+        self._failure_told = self._closing = self._wanted_told = False
+        self._full = bool(full)
         self._stale = False
         self._lost_at = None
         self._hurry.clear()
@@ -236,24 +242,14 @@ class PostgresqlStore:
             subscriptions=subscriptions,
             notes=[],
             path=self._database.described,
+            full=full and f"the database {self._database.described} has no room ({full})",
             log="the database has all that was confirmed",
         )
 
     def _begin(self, session: Session) -> None:
         """Delete what was not persistent, and mark the store as in use."""
         session.execute("UPDATE meta SET value = '0' WHERE key = 'clean'")
-        tables = self._tables
-        for place in tables.messages.places():
-            messages = tables.messages.table(place)
-            for segments in (tables.owed, tables.redeliveries):
-                for other in segments.places():
-                    # A segment's rows are moved together, those of its messages at another time.
-                    if place in (None, other) or other is None:
-                        session.execute(
-                            f"DELETE FROM {segments.table(other)} WHERE seq IN "
-                            f"(SELECT seq FROM {messages} WHERE persistent = 0)"
-                        )
-            session.execute(f"DELETE FROM {messages} WHERE persistent = 0")
+        delete_passing(session, self._tables)
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
         return self._scanned(lambda reader: reader.scan())
@@ -380,7 +376,9 @@ class PostgresqlStore:
                 self._stale = True
                 what = meaning(error)
                 if what is Meaning.FULL:
-                    self._set_full(True, words(error))
+                    if not self._full:
+                        self._set_full(True, words(error))
+                        self._guarded(lambda opened: opened.upkeep.give_reserve())
                     raise StoreFull(
                         f"the database {self._database.described} has no room: {words(error)}"
                     ) from error
@@ -457,7 +455,8 @@ class PostgresqlStore:
             self._reactor.callFromThread(self._reachable_changed, True, f"{seconds:.1f}")
 
     def _over(self, session: Session, transactions: Transactions) -> _Sessions:
-        return _Sessions(session, transactions, self._tables, self._database.described, self._shift)
+        upkeep = Upkeep(session, transactions, self._tables, self._shift, self._reserve_octets)
+        return _Sessions(session, transactions, self._tables, self._database.described, upkeep)
 
     def _guarded(self, act: Callable[[_Sessions], _Result]) -> _Result | None:
         """Do something that no caller waits for; what went wrong is known then."""
@@ -504,6 +503,7 @@ class PostgresqlStore:
     def _look_for_room(self) -> None:
         if self._full and monotonic() - self._looked >= _FULL_SECONDS:
             self._looked = monotonic()
+            self._guarded(lambda opened: opened.upkeep.free())
             if self._guarded(lambda opened: opened.upkeep.has_room()):
                 self._set_full(False)
 

@@ -1,4 +1,4 @@
-"""Maintains the tables between commits: drops empty and sparse segments.
+"""Maintains the tables between commits: drops segments, frees space.
 
 Owns when that is due and how much is done at a time. Everything here is called on the store's
 thread and raises what the database raises; what that means is the store's business.
@@ -11,9 +11,9 @@ from typing import Final
 
 import psycopg
 
-from gateway.broker.store.postgresql.connecting import Session
+from gateway.broker.store.postgresql.connecting import Session, words
 from gateway.broker.store.postgresql.segments import SHIFT, Segments, Tables
-from gateway.broker.store.postgresql.writer import Transactions
+from gateway.broker.store.postgresql.writer import Sent, Transactions
 
 #: Seconds between two looks at the segments while there is always something else to do.
 _LOOK_SECONDS: Final = 1.0
@@ -21,23 +21,38 @@ _LOOK_SECONDS: Final = 1.0
 #: of messages than this.
 _SPARSE: Final = 4
 _MOVED_OCTETS: Final = 16 << 20
-#: Octets that are written to see whether there is room again.
-_PROBE: Final = 8 << 20
+#: Bytes that are kept in a table while there is room. That is dropped when room is lacking.
+RESERVE_OCTETS: Final = 8 << 20
+#: Bytes that are written beside it to see whether there is room again.
+_PROBE_OCTETS: Final = 8 << 20
+#: Bytes written to the newest segment after which the space of its dead rows is freed.
+_WASTED_OCTETS: Final = 64 << 20
+#: Seconds for which that may work.
+_VACUUM_SECONDS: Final = 60.0
 
 
 class Upkeep:
     """The care of the tables of an open store.
 
     :param shift: of the segments.
+    :param reserve_octets: bytes that are kept for commits while the disk is full; 0 for none.
     """
 
     def __init__(
-        self, session: Session, transactions: Transactions, tables: Tables, shift: int = SHIFT
+        self,
+        session: Session,
+        transactions: Transactions,
+        tables: Tables,
+        shift: int = SHIFT,
+        reserve_octets: int = RESERVE_OCTETS,
     ) -> None:
         self._session = session
         self._transactions = transactions
         self._tables = tables
         self._sparse = 1 << max(shift - _SPARSE, 0)
+        self._reserve_octets = reserve_octets
+        #: None: not known.
+        self._has_reserve: bool | None = None
         self._looked = monotonic()
 
     def busy(self) -> None:
@@ -49,6 +64,12 @@ class Upkeep:
         """Do one small piece of what is due. :returns: whether there may be more."""
         self._looked = monotonic()
         self._transactions.turn()
+        self.keep_reserve()
+        if self._free_newest(_WASTED_OCTETS):
+            return True
+        return self._drop_next()
+
+    def _drop_next(self) -> bool:
         for segments in self._tables.all:
             for segment in sorted(segments.rows)[:-1]:
                 rows = segments.rows[segment]
@@ -56,35 +77,82 @@ class Upkeep:
                     self._count(segments, segment)
                     return True
                 if rows == 0 or self._is_sparse(segments, segment):
-                    return self._drop(segments, segment, left=rows > 0)
+                    return self._drop(segments, segment)
         return False
 
     def _count(self, segments: Segments, segment: int) -> None:
         found = self._session.execute(f"SELECT count(*) FROM {segments.table(segment)}")
         segments.rows[segment] = found.fetchall()[0][0]
 
-    def _drop(self, segments: Segments, segment: int, *, left: bool) -> bool:
-        """Drop a segment.
+    def _drop(self, segments: Segments, segment: int) -> bool:
+        """Drop a segment, whose rows are moved to those left of others.
 
-        :param left: it has rows, which are moved to those that are left of others.
-        :returns: whether it could be; somebody may be reading it.
+        :returns: whether it could be; another session may be reading it.
         """
         name = segments.table(segment)
+        moved: list[Sent] = []
 
         def drop(session: Session) -> None:
             session.execute("SET LOCAL lock_timeout = '50ms'")
             session.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
-            if left:
+            # Also where there should be no row: the number of rows is not what data depend on.
+            moved.append(
                 session.execute(f"INSERT INTO {segments.table(None)} SELECT * FROM {name}")
+            )
             session.execute(f"DROP TABLE {name}")
 
         try:
             self._transactions.run(drop)
         except psycopg.errors.LockNotAvailable:
             return False
-        del segments.rows[segment]
-        segments.old = segments.old or left
+        segments.forget(segment)
+        segments.old = segments.old or moved[0].rowcount > 0
         return True
+
+    def _free_newest(self, octets: int) -> bool:
+        """Free the space of dead messages in the newest segment.
+
+        It is not dropped.
+
+        :param octets: unless fewer bytes were written since the last time.
+        """
+        messages = self._tables.messages
+        newest = messages.newest
+        if newest not in messages.rows or not messages.is_wasted(newest, octets):
+            return False
+        if messages.rows[newest] == 0 and self._empty(messages, newest):
+            return True
+        self._vacuum(messages, newest)
+        return True
+
+    def _empty(self, segments: Segments, segment: int) -> bool:
+        """Truncate a segment without rows. Returns whether it could be."""
+        name = segments.table(segment)
+        try:
+            with self._session.transaction():
+                self._session.execute("SET LOCAL lock_timeout = '50ms'")
+                self._transactions.prove()
+                self._session.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
+                found = self._session.execute(f"SELECT EXISTS (SELECT 1 FROM {name})").fetchall()
+                if found[0][0]:
+                    return False
+                self._session.execute(f"TRUNCATE {name}")
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DiskFull):
+            return False
+        segments.freed(segment)
+        return True
+
+    def _vacuum(self, segments: Segments, segment: int) -> None:
+        """Make the space of dead rows that of new ones."""
+        session = self._session
+        seconds, session.answer_seconds = session.answer_seconds, _VACUUM_SECONDS
+        try:
+            session.execute(
+                f"VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, PARALLEL 0) {segments.table(segment)}"
+            )
+        finally:
+            session.answer_seconds = seconds
+        segments.freed(segment)
 
     def _is_sparse(self, segments: Segments, segment: int) -> bool:
         """Whether few rows are left of a segment, and moving them is little work."""
@@ -97,20 +165,80 @@ class Upkeep:
         found = self._session.execute(f"SELECT sum(size) FROM {segments.table(segment)}")
         return bool((found.fetchall()[0][0] or 0) <= _MOVED_OCTETS)
 
-    def has_room(self) -> bool:
-        """Whether the database has room again for what it had none for.
+    def free(self) -> None:
+        """Free what can be while there is no room: dropping and reuse need none."""
+        for segments in self._tables.all:
+            for segment in sorted(segments.rows):
+                if segments.rows[segment] is None:
+                    self._count(segments, segment)
+                if segments.rows[segment] == 0 and segment != segments.newest:
+                    self._drop(segments, segment)
+                elif segment in segments.deleted and not (
+                    segments.rows[segment] == 0 and self._empty(segments, segment)
+                ):
+                    self._vacuum(segments, segment)
 
-        A table that is made and undone shows it, and leaves nothing behind.
-        """
-
-        def fill(session: Session) -> None:
-            session.execute("CREATE TABLE probe (octets bytea)")
-            session.execute("ALTER TABLE probe ALTER COLUMN octets SET STORAGE EXTERNAL")
-            session.execute("INSERT INTO probe VALUES (%b)", (bytes(_PROBE),))
-            session.execute("DROP TABLE probe")
-
+    def give_reserve(self) -> None:
+        """Give up what is kept for when there is no room."""
         try:
-            self._transactions.run(fill)
+            with self._session.transaction():
+                self._session.execute("SET LOCAL lock_timeout = '50ms'")
+                self._transactions.prove()
+                self._session.execute("DROP TABLE IF EXISTS reserve")
+        except psycopg.errors.LockNotAvailable:
+            return
+        self._has_reserve = False
+
+    def lacks_room(self) -> str:
+        """Why there is no room for the reserve, "" if there is."""
+        try:
+            self.keep_reserve()
+        except psycopg.errors.DiskFull as error:
+            return words(error)
+        return ""
+
+    def has_room(self) -> bool:
+        """Whether there is room again.
+
+        That is for the reserve, which is then kept, and for as much again: the reserve alone was
+        there when there was no room.
+        """
+        if self._has_reserve:
+            # It could not be given up then.
+            self.give_reserve()
+        try:
+            self._transactions.run(self._fill)
         except psycopg.errors.DiskFull:
             return False
+        self._has_reserve = bool(self._reserve_octets)
         return True
+
+    def _fill(self, session: Session) -> None:
+        self._fill_reserve(session)
+        _write(session, "probe", _PROBE_OCTETS)
+        session.execute("DROP TABLE probe")
+
+    def keep_reserve(self) -> None:
+        """Make the reserve, unless there is one.
+
+        :raises psycopg.errors.DiskFull: there is no room for it.
+        """
+        if self._has_reserve is None:
+            found = self._session.execute("SELECT to_regclass('reserve') IS NOT NULL").fetchall()
+            self._has_reserve = found[0][0]
+        if not self._has_reserve and self._reserve_octets:
+            self._transactions.run(self._fill_reserve)
+            self._has_reserve = True
+
+    def _fill_reserve(self, session: Session) -> None:
+        if self._reserve_octets:
+            session.execute("DROP TABLE IF EXISTS reserve")
+            _write(session, "reserve", self._reserve_octets)
+
+
+def _write(session: Session, table: str, octets: int) -> None:
+    session.execute(f"CREATE TABLE {table} (octets bytea)")
+    session.execute(f"ALTER TABLE {table} ALTER COLUMN octets SET STORAGE EXTERNAL")
+    session.execute(
+        f"INSERT INTO {table} VALUES (convert_to(repeat('x', %b::int4), 'UTF8'))", (octets,)
+    )

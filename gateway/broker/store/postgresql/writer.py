@@ -84,9 +84,13 @@ class Transactions:
         self.owned_at = begun
         self._rows += 1
 
+    def prove(self) -> Sent:
+        """Make sure that this process is the owner, in an open transaction."""
+        return self.session.execute("SELECT prove(%b)", (self.epoch,))
+
     def _prove(self) -> Sent:
         session, parameters = self.session, (self.epoch, self.begun)
-        proof = session.execute("SELECT prove(%b)", (self.epoch,))
+        proof = self.prove()
         if self._table:
             session.execute("INSERT INTO commits_1 VALUES (%b, %b, clock_timestamp())", parameters)
         else:
@@ -106,7 +110,7 @@ class Transactions:
                 # Somebody who reads it, such as a backup, must not hold all this up: it is tried
                 # again.
                 self.session.execute("SET LOCAL lock_timeout = '50ms'")
-                self.session.execute("SELECT prove(%b)", (self.epoch,))
+                self.prove()
                 self.session.execute(f"TRUNCATE commits_{other}")
         except psycopg.errors.LockNotAvailable:
             self._rows = _TURN // 2
@@ -266,6 +270,7 @@ class BatchWriter:
             narrow = [BigInts(column) for column in (*numbers, sums)]
             values: list[BigInts | Octets] = [*narrow, Octets(heads), Octets(bodies)]
             self._count(messages, place, _insert_into(session, messages.table(place), values), 1)
+            messages.wrote(place, len(rows), sum(map(len, heads)) + sum(map(len, bodies)))
             crashpoints.hit("store.mid-batch")
 
     def _add(
@@ -337,6 +342,21 @@ class BatchWriter:
 
     def _count(self, segments: Segments, place: Place, sent: Sent, sign: int) -> None:
         self._counted.append((segments, place, sent, sign))
+
+
+def delete_passing(session: Session, tables: Tables) -> None:
+    """Delete messages that are not persistent, with all rows that name them."""
+    for place in tables.messages.places():
+        messages = tables.messages.table(place)
+        for segments in (tables.owed, tables.redeliveries):
+            for other in segments.places():
+                # A segment's rows are moved together, those of its messages at another time.
+                if place in (None, other) or other is None:
+                    session.execute(
+                        f"DELETE FROM {segments.table(other)} WHERE seq IN "
+                        f"(SELECT seq FROM {messages} WHERE persistent = 0)"
+                    )
+        session.execute(f"DELETE FROM {messages} WHERE persistent = 0")
 
 
 def keys(seqs: Sequence[int]) -> tuple[str, tuple[Any, ...]]:

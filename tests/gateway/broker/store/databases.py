@@ -46,7 +46,9 @@ def postgresql_store(
     """A store over the database, not opened. :param options: of the store."""
     from gateway.broker.store.postgresql.store import PostgresqlStore
 
-    return PostgresqlStore(database, node, reactor, **{"shift": SHIFT, **options})
+    return PostgresqlStore(
+        database, node, reactor, **{"shift": SHIFT, "reserve_octets": 0, **options}
+    )
 
 
 @contextmanager
