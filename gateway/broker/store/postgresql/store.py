@@ -46,6 +46,7 @@ from gateway.broker.store.postgresql.decisions import DecisionRows, Ownership
 from gateway.broker.store.postgresql.reading import Reader
 from gateway.broker.store.postgresql.segments import SHIFT, Tables
 from gateway.broker.store.postgresql.upkeep import RESERVE_OCTETS, Upkeep
+from gateway.broker.store.postgresql.vacuum import Vacuum
 from gateway.broker.store.postgresql.writer import BatchWriter, Transactions, delete_passing
 from gateway.broker.store.thread import JobThread
 from gateway.instance import crashpoints
@@ -63,7 +64,6 @@ _TAKING_SECONDS: Final = 3.0
 _CLOSING_SECONDS: Final = 10.0
 #: Seconds for which a statement before the reactor runs may work.
 _OPENING_SECONDS: Final = 600.0
-
 #: How much of a lease may pass before nothing is answered any more. What is left is for an answer
 #: that is on its way, and for clocks that differ.
 _ANSWERING: Final = 0.75
@@ -165,6 +165,7 @@ class PostgresqlStore:
         self._reserve_octets = reserve_octets
         self._name = f"{NAME} {random_bytes(8).hex()}"
         self._tables = Tables(shift)
+        self._vacuum = Vacuum(database, self._name)
         self._open: _Sessions | None = None
         self._thread: JobThread | None = None
         self._closing = False
@@ -274,7 +275,7 @@ class PostgresqlStore:
             for block in read(self._open.reader):
                 yield block
                 if monotonic() - transactions.owned_at >= self._beat_seconds:
-                    transactions.run(_nothing)
+                    transactions.beat()
         except psycopg.Error as error:
             raise self._database.unusable(error) from error
 
@@ -417,6 +418,7 @@ class PostgresqlStore:
         transactions = self._used.transactions
         durable, lost = transactions.durable, transactions.begun
         self._used.session.close()
+        self._vacuum.leave()
         while True:
             self._hurry.wait(self._pause)
             self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
@@ -440,7 +442,7 @@ class PostgresqlStore:
                 self._open = self._over(session, transactions)
                 # It comes behind the lost one: when it is durable, on a standby if it has one, so
                 # is that. And others see that this owner lives.
-                transactions.run(_nothing)
+                transactions.beat()
                 return has and lost > durable
             except psycopg.Error as second:
                 error = second
@@ -455,8 +457,9 @@ class PostgresqlStore:
             self._reactor.callFromThread(self._reachable_changed, True, f"{seconds:.1f}")
 
     def _over(self, session: Session, transactions: Transactions) -> _Sessions:
-        upkeep = Upkeep(session, transactions, self._tables, self._shift, self._reserve_octets)
-        return _Sessions(session, transactions, self._tables, self._database.described, upkeep)
+        tables, vacuum = self._tables, self._vacuum
+        upkeep = Upkeep(session, transactions, tables, vacuum, self._shift, self._reserve_octets)
+        return _Sessions(session, transactions, tables, self._database.described, upkeep)
 
     def _guarded(self, act: Callable[[_Sessions], _Result]) -> _Result | None:
         """Do something that no caller waits for; what went wrong is known then."""
@@ -468,9 +471,11 @@ class PostgresqlStore:
     def _close(self, closed: Callable[[], None]) -> None:
         try:
             if self._failure is None:
+                self._guarded(lambda opened: self._vacuum.end(opened.session))
                 self._guarded(lambda opened: opened.transactions.run(ownership.give_up))
             self._used.session.close()
         finally:
+            self._vacuum.leave()
             self._tell_failure()
             self._reactor.callFromThread(self._closed, closed)
 
@@ -491,7 +496,7 @@ class PostgresqlStore:
         return 0.0 if more else min(_ASKED_SECONDS, self._beat_seconds / 4)
 
     def _beat(self) -> None:
-        self._guarded(lambda opened: opened.transactions.run(_nothing))
+        self._guarded(lambda opened: opened.transactions.beat())
         self._reactor.callFromThread(self._owned, self._used.transactions.owned_at)
 
     def _tell_wanted(self) -> None:
@@ -589,10 +594,6 @@ class PostgresqlStore:
         self._open = self._thread = None
         crashpoints.hit("broker.after-close")
         closed()
-
-
-def _nothing(session: Session) -> None:
-    """Write nothing: the transaction is a sign of life."""
 
 
 def _look_who_wants(opened: _Sessions) -> None:

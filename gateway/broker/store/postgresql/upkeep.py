@@ -13,6 +13,7 @@ import psycopg
 
 from gateway.broker.store.postgresql.connecting import Session, words
 from gateway.broker.store.postgresql.segments import SHIFT, Segments, Tables
+from gateway.broker.store.postgresql.vacuum import Vacuum
 from gateway.broker.store.postgresql.writer import Sent, Transactions
 
 #: Seconds between two looks at the segments while there is always something else to do.
@@ -27,13 +28,12 @@ RESERVE_OCTETS: Final = 8 << 20
 _PROBE_OCTETS: Final = 8 << 20
 #: Bytes written to the newest segment after which the space of its dead rows is freed.
 _WASTED_OCTETS: Final = 64 << 20
-#: Seconds for which that may work.
-_VACUUM_SECONDS: Final = 60.0
 
 
 class Upkeep:
     """The care of the tables of an open store.
 
+    :param vacuum: of these tables.
     :param shift: of the segments.
     :param reserve_octets: bytes that are kept for commits while the disk is full; 0 for none.
     """
@@ -43,12 +43,16 @@ class Upkeep:
         session: Session,
         transactions: Transactions,
         tables: Tables,
+        vacuum: Vacuum,
         shift: int = SHIFT,
         reserve_octets: int = RESERVE_OCTETS,
     ) -> None:
         self._session = session
         self._transactions = transactions
         self._tables = tables
+        self._vacuum = vacuum
+        #: What it was begun for last.
+        self._vacuumed: tuple[Segments, int] | None = None
         self._sparse = 1 << max(shift - _SPARSE, 0)
         self._reserve_octets = reserve_octets
         #: None: not known.
@@ -65,6 +69,7 @@ class Upkeep:
         self._looked = monotonic()
         self._transactions.turn()
         self.keep_reserve()
+        self._look_at_vacuum()
         if self._free_newest(_WASTED_OCTETS):
             return True
         return self._drop_next()
@@ -122,8 +127,8 @@ class Upkeep:
             return False
         if messages.rows[newest] == 0 and self._empty(messages, newest):
             return True
-        self._vacuum(messages, newest)
-        return True
+        self._begin_vacuum(messages, newest)
+        return False
 
     def _empty(self, segments: Segments, segment: int) -> bool:
         """Truncate a segment without rows. Returns whether it could be."""
@@ -142,17 +147,20 @@ class Upkeep:
         segments.freed(segment)
         return True
 
-    def _vacuum(self, segments: Segments, segment: int) -> None:
-        """Make the space of dead rows that of new ones."""
-        session = self._session
-        seconds, session.answer_seconds = session.answer_seconds, _VACUUM_SECONDS
-        try:
-            session.execute(
-                f"VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, PARALLEL 0) {segments.table(segment)}"
-            )
-        finally:
-            session.answer_seconds = seconds
-        segments.freed(segment)
+    def _begin_vacuum(self, segments: Segments, segment: int) -> None:
+        """Begin to free the space of dead rows, unless a vacuum runs."""
+        if self._vacuum.can_begin:
+            # Before: rows that are deleted meanwhile are for the next one.
+            segments.freed(segment)
+            self._vacuumed = segments, segment
+            self._vacuum.begin(segments.table(segment))
+
+    def _look_at_vacuum(self) -> None:
+        """Have one that has failed be tried again when there is no room."""
+        if self._vacuum.has_failed() and self._vacuumed is not None:
+            segments, segment = self._vacuumed
+            if segment in segments.rows:
+                segments.deleted.add(segment)
 
     def _is_sparse(self, segments: Segments, segment: int) -> bool:
         """Whether few rows are left of a segment, and moving them is little work."""
@@ -167,6 +175,7 @@ class Upkeep:
 
     def free(self) -> None:
         """Free what can be while there is no room: dropping and reuse need none."""
+        self._look_at_vacuum()
         for segments in self._tables.all:
             for segment in sorted(segments.rows):
                 if segments.rows[segment] is None:
@@ -176,7 +185,7 @@ class Upkeep:
                 elif segment in segments.deleted and not (
                     segments.rows[segment] == 0 and self._empty(segments, segment)
                 ):
-                    self._vacuum(segments, segment)
+                    self._begin_vacuum(segments, segment)
 
     def give_reserve(self) -> None:
         """Give up what is kept for when there is no room."""

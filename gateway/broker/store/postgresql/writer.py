@@ -84,6 +84,10 @@ class Transactions:
         self.owned_at = begun
         self._rows += 1
 
+    def beat(self) -> None:
+        """Commit nothing, as a sign of life. Raises as :meth:`run` does."""
+        self.run(lambda session: None)
+
     def prove(self) -> Sent:
         """Make sure that this process is the owner, in an open transaction."""
         return self.session.execute("SELECT prove(%b)", (self.epoch,))
