@@ -16,13 +16,7 @@ import psycopg
 from psycopg import IsolationLevel
 from psycopg.sql import SQL, Composed, Identifier
 
-from gateway.broker.store.checksums import (
-    branch_crc,
-    destination_crc,
-    duplicate_crc,
-    message_crcs,
-    subscription_crc,
-)
+from gateway.broker.store.checksums import message_crcs
 from gateway.broker.store.contents import Contents, seqs_in_blocks
 from gateway.broker.store.interface import (
     BranchRow,
@@ -36,6 +30,13 @@ from gateway.broker.store.interface import (
 from gateway.broker.store.postgresql import ownership
 from gateway.broker.store.postgresql.connecting import NAME, Database, Session
 from gateway.broker.store.postgresql.reading import Reader
+from gateway.broker.store.postgresql.rows import (
+    branch_values,
+    destination_values,
+    duplicate_values,
+    redelivery_values,
+    subscription_values,
+)
 from gateway.broker.store.postgresql.segments import SHIFT, Place, Segments, Tables
 from gateway.instance import crashpoints
 
@@ -240,34 +241,13 @@ def write(
         session,
         "destination",
         _DESTINATION,
-        [
-            (
-                r.id,
-                r.kind,
-                r.name.encode(),
-                r.properties.encode(),
-                r.administered,
-                destination_crc(r),
-            )
-            for r in contents.destinations()
-        ],
+        [destination_values(r) for r in contents.destinations()],
     )
     _copy(
         session,
         "subscription",
         _SUBSCRIPTION,
-        [
-            (
-                r.id,
-                r.destination,
-                r.client_id.encode(),
-                r.name.encode(),
-                r.selector.encode(),
-                r.no_local,
-                subscription_crc(r),
-            )
-            for r in contents.subscriptions()
-        ],
+        [subscription_values(r) for r in contents.subscriptions()],
     )
     filling = _Filling(session, shift)
     messages = filling.fill(tables.messages, _MESSAGE, map(_with_sums, contents.messages()))
@@ -279,38 +259,19 @@ def write(
     filling.fill(
         tables.redeliveries,
         _REDELIVERY,
-        (
-            [(r.seq, r.owner, r.attempts, r.not_before) for r in rows]
-            for rows in contents.redeliveries()
-        ),
+        ([redelivery_values(r) for r in rows] for rows in contents.redeliveries()),
     )
     filling.fill(
         tables.duplicates,
         _DUPLICATE,
-        (
-            [(r.seq, r.destination, r.at, duplicate_crc(r), r.id) for r in rows]
-            for rows in contents.duplicates()
-        ),
+        ([duplicate_values(r) for r in rows] for rows in contents.duplicates()),
     )
     for branches in contents.branches():
         _copy(
             session,
             "branch",
             _BRANCH,
-            [
-                (
-                    r.id,
-                    r.format_id,
-                    r.gtrid,
-                    r.bqual,
-                    r.state,
-                    r.since,
-                    r.user.encode(),
-                    r.work,
-                    branch_crc(r),
-                )
-                for r in branches
-            ],
+            [branch_values(r) for r in branches],
         )
     return messages
 

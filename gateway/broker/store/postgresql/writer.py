@@ -17,16 +17,17 @@ import psycopg
 from psycopg import Cursor
 from psycopg.rows import TupleRow
 
-from gateway.broker.store.checksums import (
-    branch_crc,
-    destination_crc,
-    duplicate_crc,
-    message_crcs,
-    subscription_crc,
-)
+from gateway.broker.store.checksums import message_crcs
 from gateway.broker.store.interface import Batch
 from gateway.broker.store.postgresql.arrays import BigInts, Octets, columns
 from gateway.broker.store.postgresql.connecting import Session
+from gateway.broker.store.postgresql.rows import (
+    branch_values,
+    destination_values,
+    duplicate_values,
+    redelivery_values,
+    subscription_values,
+)
 from gateway.broker.store.postgresql.segments import Place, Segments, Tables
 from gateway.instance import crashpoints
 
@@ -149,35 +150,14 @@ class BatchWriter:
             self._store(
                 session,
                 "destination",
-                [
-                    (
-                        r.id,
-                        r.kind,
-                        r.name.encode(),
-                        r.properties.encode(),
-                        r.administered,
-                        destination_crc(r),
-                    )
-                    for r in batch.destinations.values()
-                ],
+                [destination_values(r) for r in batch.destinations.values()],
                 "kind = excluded.kind, name = excluded.name, properties = excluded.properties, administered = excluded.administered, crc = excluded.crc",
             )
         if batch.subscriptions:
             self._store(
                 session,
                 "subscription",
-                [
-                    (
-                        r.id,
-                        r.destination,
-                        r.client_id.encode(),
-                        r.name.encode(),
-                        r.selector.encode(),
-                        r.no_local,
-                        subscription_crc(r),
-                    )
-                    for r in batch.subscriptions.values()
-                ],
+                [subscription_values(r) for r in batch.subscriptions.values()],
                 "destination = excluded.destination, client_id = excluded.client_id, name = excluded.name, selector = excluded.selector, no_local = excluded.no_local, crc = excluded.crc",
             )
         if batch.inserts:
@@ -193,7 +173,7 @@ class BatchWriter:
             self._add(
                 session,
                 tables.redeliveries,
-                [(r.seq, r.owner, r.attempts, r.not_before) for r in batch.redeliveries.values()],
+                [redelivery_values(r) for r in batch.redeliveries.values()],
                 "ON CONFLICT (seq, owner) DO UPDATE SET attempts = excluded.attempts, not_before = excluded.not_before",
             )
         if batch.settled:
@@ -224,10 +204,7 @@ class BatchWriter:
             self._add(
                 session,
                 tables.duplicates,
-                [
-                    (r.seq, r.destination, r.at, duplicate_crc(r), r.id)
-                    for r in batch.duplicates.values()
-                ],
+                [duplicate_values(r) for r in batch.duplicates.values()],
             )
         if batch.forgotten:
             self._delete(session, tables.duplicates, batch.forgotten)
@@ -235,20 +212,7 @@ class BatchWriter:
             self._store(
                 session,
                 "branch",
-                [
-                    (
-                        r.id,
-                        r.format_id,
-                        r.gtrid,
-                        r.bqual,
-                        r.state,
-                        r.since,
-                        r.user.encode(),
-                        r.work,
-                        branch_crc(r),
-                    )
-                    for r in batch.branches.values()
-                ],
+                [branch_values(r) for r in batch.branches.values()],
                 "state = excluded.state, since = excluded.since, work = excluded.work, crc = excluded.crc",
             )
         if batch.removed_branches:
