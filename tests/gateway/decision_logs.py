@@ -22,7 +22,7 @@ from tests.gateway.broker.store.databases import SCHEMA, create_tables, database
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.connecting import Database
-    from gateway.broker.store.postgresql.decisions import DecisionRows, Ownership
+    from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
 
 BRIDGE: Final = "bridge"
 NAME: Final = f"here:{BRIDGE}"
@@ -102,9 +102,9 @@ class InDatabase:
         create_tables(self.database)
         return self
 
-    def owned(self) -> Ownership:
+    def owned(self) -> OwnerIdentity:
         """Become the owner, however alive the last one is."""
-        from gateway.broker.store.postgresql.decisions import Ownership
+        from gateway.broker.store.postgresql.decisions import OwnerIdentity
 
         name = f"owner {os.urandom(4).hex()}"
         session = self.database.connect("the test")
@@ -114,11 +114,11 @@ class InDatabase:
                 (name,),
             ).fetchone()
             assert row is not None
-            return Ownership(self.database, row[0], name)
+            return OwnerIdentity(self.database, row[0], name)
         finally:
             session.close()
 
-    def rows(self, owner: Ownership | None = None) -> DecisionRows:
+    def rows(self, owner: OwnerIdentity | None = None) -> DecisionRows:
         from gateway.broker.store.postgresql.decisions import DecisionRows
 
         return DecisionRows(owner or self.owned(), BRIDGE, self._reconnect_seconds)

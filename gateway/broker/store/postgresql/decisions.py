@@ -18,6 +18,7 @@ from typing import Final
 import psycopg
 
 from gateway.broker.store.interface import StoreError, StoreFailed, StoreFull
+from gateway.broker.store.postgresql import ownership
 from gateway.broker.store.postgresql.connecting import (
     Database,
     Meaning,
@@ -29,14 +30,12 @@ from gateway.broker.store.postgresql.connecting import (
 #: Seconds between two attempts to reach the database: at first, and at most.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-#: Milliseconds for which the end of a lost session is waited for.
-_ENDING_MS: Final = 5_000
 #: Seconds for which the database may be out of reach while the log is to be closed.
 _CLOSING_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
-class Ownership:
+class OwnerIdentity:
     """By what an owner of the broker is known to the database.
 
     :param session: the name of its sessions.
@@ -75,7 +74,7 @@ class DecisionRows:
         the reactor's thread does not.
     """
 
-    def __init__(self, owner: Ownership, bridge: str, reconnect_seconds: float) -> None:
+    def __init__(self, owner: OwnerIdentity, bridge: str, reconnect_seconds: float) -> None:
         self.waits = False
         self._reconnect_seconds: Final = reconnect_seconds
         self._owner: Final = owner
@@ -165,7 +164,7 @@ class DecisionRows:
         self._persisted(_State(state.turn, state.length + len(data)), write)
 
     def replace(self, data: bytes) -> None:
-        """Replace the octets in one step; makes the log where there is none.
+        """Replace the octets in one step. Makes the log if it does not exist.
 
         :raises StoreFull: there is no room; nothing was done.
         :raises StoreFailed: for good; it is not known whether it was done.
@@ -298,22 +297,9 @@ class DecisionRows:
             try:
                 if self._pid is not None:
                     # Of what it has been sent, nothing is done after this.
-                    _end(session, self._pid, self._owner.session)
+                    ownership.end(session, self._owner.session, self._pid)
             except BaseException:
                 session.close()
                 raise
             self._session, self._pid = session, session.info.backend_pid
         return self._session
-
-
-def _end(session: Session, pid: int, name: str) -> None:
-    found = session.execute(
-        "SELECT pg_terminate_backend(pid, %b) FROM pg_stat_activity WHERE pid = %b AND application_name = %b",
-        (_ENDING_MS, pid, name),
-    ).fetchall()
-    if found and not found[0][0]:
-        left = session.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE pid = %b AND application_name = %b", (pid, name)
-        ).fetchall()
-        if left:
-            raise psycopg.OperationalError(f"session {pid} of {name} does not end")

@@ -179,9 +179,10 @@ def _held(database: Database, owner: Owner) -> StoreHeld:
     )
 
 
-def end(session: Session, name: str) -> None:
+def end(session: Session, name: str, pid: int | None = None) -> None:
     """End the present sessions of this name, and wait until they are gone.
 
+    :param pid: end only the one of this process of the server.
     :raises psycopg.Error: as the database does.
     :raises psycopg.OperationalError: one of them does not end.
     """
@@ -189,8 +190,8 @@ def end(session: Session, name: str) -> None:
         # Nothing has owned the broker yet. Others' sessions may have no name.
         return
     ended = session.execute(
-        f"SELECT pid, pg_terminate_backend(pid, {_ENDING_MS}) {_SESSIONS}",
-        (name,),
+        f"SELECT pid, pg_terminate_backend(pid, {_ENDING_MS}) {_SESSIONS} AND pid = coalesce(%b::int4, pid)",
+        (name, pid),
     ).fetchall()
     # It is false, too, of one that had ended by itself.
     late = [pid for pid, gone in ended if not gone]

@@ -42,7 +42,7 @@ from gateway.broker.store.postgresql.connecting import (
     meaning,
     words,
 )
-from gateway.broker.store.postgresql.decisions import DecisionRows, Ownership
+from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
 from gateway.broker.store.postgresql.reading import Reader
 from gateway.broker.store.postgresql.segments import SHIFT, Tables
 from gateway.broker.store.postgresql.upkeep import RESERVE_OCTETS, Upkeep
@@ -297,7 +297,7 @@ class PostgresqlStore:
 
     def decisions(self, bridge: str) -> DecisionRows:
         """Return the decision log of a bridge's coordinator. The store is open."""
-        owner = Ownership(self._database, self._used.transactions.epoch, self._name)
+        owner = OwnerIdentity(self._database, self._used.transactions.epoch, self._name)
         return DecisionRows(owner, bridge, self._reconnect_seconds)
 
     def close(self, closed: Callable[[], None]) -> None:
