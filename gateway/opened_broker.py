@@ -36,7 +36,6 @@ from gateway.reactor.clocks import wall_clock
 from gateway.reactor.turn import Turn
 
 if TYPE_CHECKING:
-    from gateway.broker.store.postgresql.connecting import Database
     from gateway.broker.store.postgresql.decisions import DecisionRows
     from gateway.broker.store.postgresql.store import PostgresqlStore
 
@@ -174,6 +173,7 @@ def _postgresql_store(
     reactor: Any, options: JdbcOptions, wanted: Callable[[str], None]
 ) -> PostgresqlStore:
     # psycopg is an extra.
+    from gateway.broker.store.postgresql.connecting import database_of
     from gateway.broker.store.postgresql.store import PostgresqlStore
 
     store = PostgresqlStore(
@@ -188,13 +188,6 @@ def _postgresql_store(
     )
     store.on_wanted = wanted
     return store
-
-
-def database_of(options: JdbcOptions) -> Database:
-    """Return the database that the options mean."""
-    from gateway.broker.store.postgresql.connecting import Database
-
-    return Database(options.conninfo, options.described, options.schema)
 
 
 def _durable_store(reactor: Any, layout: Layout) -> SqliteStore:

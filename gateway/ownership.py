@@ -21,7 +21,6 @@ from gateway.bridges import StompBridge
 from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.store.interface import StoreError
 from gateway.configuration import Configuration
-from gateway.opened_broker import database_of
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.ownership import Owner
@@ -102,6 +101,7 @@ class StandingBy:
     def watch(self) -> None:
         """Watch the owner from now on."""
         # psycopg is an extra.
+        from gateway.broker.store.postgresql.connecting import database_of
         from gateway.broker.store.postgresql.standby import Standby
 
         options = self._options
@@ -174,6 +174,7 @@ def hurry_clients(reactor: Any, options: JdbcOptions | None, bridges: BridgeServ
 async def _members(reactor: Any, options: JdbcOptions, *, owner_here: bool) -> list[Member]:
     """:raises Refused: the database cannot be asked."""
     from gateway.broker.store.postgresql import standby
+    from gateway.broker.store.postgresql.connecting import database_of
 
     try:
         owner, others = await deferToThreadPool(

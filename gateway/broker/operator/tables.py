@@ -17,7 +17,7 @@ from gateway.broker.store.integrity import copying as files
 from gateway.broker.store.integrity.inspection import Work
 from gateway.broker.store.interface import StoreError
 from gateway.broker.store.postgresql import administration, copying, inspection
-from gateway.broker.store.postgresql.connecting import Database
+from gateway.broker.store.postgresql.connecting import database_of
 from gateway.broker.store.postgresql.ownership import Owner
 from gateway.instance.layout import make_directory
 
@@ -36,7 +36,7 @@ class Tables:
     """
 
     def __init__(self, options: JdbcOptions) -> None:
-        self._database = Database(options.conninfo, options.described, options.schema)
+        self._database = database_of(options)
         #: Where they are.
         self.described = f"the database {options.described}, schema {options.schema}"
 

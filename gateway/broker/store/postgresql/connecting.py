@@ -20,6 +20,7 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 from psycopg.waiting import Ready, Wait
 
+from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.store.interface import StoreError
 from gateway.broker.store.postgresql.arrays import BigInts, BigIntsDumper, Octets, OctetsDumper
 
@@ -91,6 +92,11 @@ class Database:
     def unusable(self, error: psycopg.Error) -> StoreError:
         """For an error before the store was open."""
         return StoreError(f"the database {self.described}: {words(error)}")
+
+
+def database_of(options: JdbcOptions) -> Database:
+    """Return the database that the settings mean."""
+    return Database(options.conninfo, options.described, options.schema)
 
 
 #: Of every session. Statements are few and known, and want the index always: tables that were
