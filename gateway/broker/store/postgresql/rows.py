@@ -1,4 +1,4 @@
-"""The values of rows, in the order of their tables' columns, with checksums.
+"""The values of rows as their tables' columns, with checksums.
 
 A batch and a copy write the same rows. Messages are not here: each has its own form of columns.
 """
