@@ -4,10 +4,7 @@ of day follows the clock.
 
 from __future__ import annotations
 
-import os
 import socket
-import struct
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,10 +14,10 @@ from typing import Final
 import pytest
 
 from tests.crash.client import PATIENCE, Client, Frame, Gone
+from tests.crash.wall_clock import WallClock, build_shifted_clock
 from tests.faults.links import HERE, BridgedGateway, Link, stomp
 from tests.gateway_process import HOST, GatewayProcess, free_port
 
-SOURCE: Final = Path(__file__).with_name("shifted_clock.c")
 HOUR: Final = 3600
 JUMPS: Final = pytest.mark.parametrize("jump", [-HOUR, HOUR], ids=["back", "forward"])
 TWISTD: Final = (
@@ -31,27 +28,9 @@ TWISTD: Final = (
 )
 
 
-class WallClock:
-    """The wall clock of the processes that were started with its environment."""
-
-    def __init__(self, library: Path, folder: Path) -> None:
-        self._shift = folder / "shift"
-        self._shift.write_bytes(struct.pack("=q", 0))
-        self.environment = dict(os.environ, LD_PRELOAD=str(library), SHIFTED_CLOCK=str(self._shift))
-
-    def jump(self, seconds: int) -> None:
-        with self._shift.open("r+b") as file:
-            (shift,) = struct.unpack("=q", file.read(8))
-            file.seek(0)
-            file.write(struct.pack("=q", shift + seconds))
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("library") / "shifted_clock.so"
-    options = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-    subprocess.run(["cc", *options, "-o", str(made), str(SOURCE), "-ldl"], check=True)
-    return made
+    return build_shifted_clock(tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.bridge.xa.test_opening import World
 from tests.crash.waiting import until
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.gateway.broker.store.databases import looking
-from tests.gateway.broker.store.processes import build_faulty_disk
+from tests.gateway.broker.store.processes import FullDisk
 from tests.gateway.decision_logs import BRIDGE, InDatabase, decision_log, entry
 from tests.postgresql import Cluster, Stop, at
 
@@ -155,22 +155,11 @@ def test_a_database_that_cannot_be_reached_has_no_log_opened(
 
 def test_a_full_disk_is_told_and_nothing_is_written(postgresql_cluster: Cluster) -> None:
     url = postgresql_cluster.database()
-    postgresql_cluster.stop()
-    control = postgresql_cluster.folder / "control"
-    control.write_text("")
-    control.chmod(0o644)
-    library = build_faulty_disk(postgresql_cluster.folder)
-    library.chmod(0o755)
-    postgresql_cluster.environment |= {
-        "LD_PRELOAD": str(library),
-        "FAULTY_DISK": str(postgresql_cluster.data / "base"),
-        "FAULTY_DISK_CONTROL": str(control),
-    }
-    postgresql_cluster.start()
+    disk = FullDisk(postgresql_cluster)
     place = InDatabase(url).create()
     file = place.open(size=100_000_000)
     file.write([entry(1)], sync=True)
-    control.write_text("write 28\n")
+    disk.fill()
     refused = 0
     for number in range(10, 4000):
         try:
@@ -180,7 +169,7 @@ def test_a_full_disk_is_told_and_nothing_is_written(postgresql_cluster: Cluster)
             break
     assert refused
     assert file.failed is None
-    control.write_text("")
+    disk.make_room()
     file.write([entry(2)], sync=True)
     file.close()
     assert entries(place) == (entry(1), *map(entry, range(10, refused)), entry(2))

@@ -5,8 +5,6 @@ Clocks are set; the database pauses and restarts.
 
 from __future__ import annotations
 
-import struct
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -15,36 +13,14 @@ import pytest
 
 from tests.crash.client import Client, Gone, Refused
 from tests.crash.waiting import until
+from tests.crash.wall_clock import WallClock, build_shifted_clock
 from tests.postgresql import Cluster
 from tests.takeover.machines import Machine, Machines
 from tests.takeover.test_takeover import KILLED, STARVED, create_tables
 
 HOUR: Final = 3600
-CLOCK: Final = Path(__file__).parents[1] / "crash" / "shifted_clock.c"
 #: Clients that come back at once.
 CLIENTS: Final = 200
-
-
-class SetClock:
-    """A wall clock that a test sets, of the processes with its environment.
-
-    :param folder: which these processes may read.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        library = folder / "shifted_clock.so"
-        options = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-        subprocess.run(["cc", *options, "-o", str(library), str(CLOCK), "-ldl"], check=True)
-        self._shift = folder / "shift"
-        self.set(0)
-        for path in (library, self._shift):
-            path.chmod(0o755)
-        self.environment = {"LD_PRELOAD": str(library), "SHIFTED_CLOCK": str(self._shift)}
-
-    def set(self, seconds: int) -> None:
-        """Set it to what it would be, and so many seconds more."""
-        with self._shift.open("r+b" if self._shift.exists() else "wb") as file:
-            file.write(struct.pack("=q", seconds))
 
 
 @pytest.fixture
@@ -62,7 +38,8 @@ def url(postgresql_cluster: Cluster) -> str:
 def test_a_clock_is_set(
     whose: str, seconds: int, url: str, postgresql_cluster: Cluster, tmp_path: Path
 ) -> None:
-    clock = SetClock(postgresql_cluster.folder)
+    folder = postgresql_cluster.folder
+    clock = WallClock(build_shifted_clock(folder), folder)
     machines = Machines(tmp_path, url, "first", "second")
     if whose == "database":
         postgresql_cluster.stop()
@@ -74,7 +51,7 @@ def test_a_clock_is_set(
         owner = machines.owner
         load = machines.load(20)
         load.wait_for_receipts(100)
-        clock.set(seconds)
+        clock.jump(seconds)
         load.wait_for_receipts(700)
         (standby,) = machines.standbys(owner)
         assert (owner.ready, standby.ready) == (True, False)

@@ -4,6 +4,7 @@ disk.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -11,7 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.postgresql import Cluster
 
 ROOT = Path(__file__).parents[4]
 SOURCE = ROOT / "tests" / "crash" / "faulty_disk.c"
@@ -36,6 +40,34 @@ def build_faulty_disk(folder: Path) -> Path:
         check=True,
     )
     return library
+
+
+class FullDisk:
+    """A preloaded disk below the tables of a server of PostgreSQL.
+
+    The server is restarted for it. The disk has room until :meth:`fill`. The server's log is on another one, without which it ends.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        cluster.stop()
+        self._control = cluster.folder / "control"
+        self.make_room()
+        # The server runs as another user.
+        self._control.chmod(0o644)
+        library = build_faulty_disk(cluster.folder)
+        library.chmod(0o755)
+        cluster.environment |= {
+            "LD_PRELOAD": str(library),
+            "FAULTY_DISK": str(cluster.data / "base"),
+            "FAULTY_DISK_CONTROL": str(self._control),
+        }
+        cluster.start()
+
+    def fill(self) -> None:
+        self._control.write_text(f"write {errno.ENOSPC}\n")
+
+    def make_room(self) -> None:
+        self._control.write_text("")
 
 
 class Process:

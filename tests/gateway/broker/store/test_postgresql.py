@@ -30,7 +30,7 @@ from tests.gateway.broker.store.harness import (
     insert,
     row,
 )
-from tests.gateway.broker.store.processes import build_faulty_disk
+from tests.gateway.broker.store.processes import FullDisk
 from tests.postgresql import Cluster, Stop, at
 
 if TYPE_CHECKING:
@@ -310,19 +310,7 @@ def test_the_disk_of_the_database_is_full(
     postgresql_cluster: Cluster, reactor: QueueReactor
 ) -> None:
     url = postgresql_cluster.database()
-    postgresql_cluster.stop()
-    control = postgresql_cluster.folder / "control"
-    control.write_text("")
-    control.chmod(0o644)
-    library = build_faulty_disk(postgresql_cluster.folder)
-    library.chmod(0o755)
-    postgresql_cluster.environment |= {
-        "LD_PRELOAD": str(library),
-        # Tables, not the log, without which a server ends.
-        "FAULTY_DISK": str(postgresql_cluster.data / "base"),
-        "FAULTY_DISK_CONTROL": str(control),
-    }
-    postgresql_cluster.start()
+    disk = FullDisk(postgresql_cluster)
     database = database_at(url)
     create_tables(database)
     store = postgresql_store(database, reactor.reactor)
@@ -330,13 +318,13 @@ def test_the_disk_of_the_database_is_full(
     told: list[bool] = []
     store.on_full = told.append
     assert reactor.commit(store, insert(Batch(1), row(1, body=bytes(100_000)))) is None
-    control.write_text("write 28\n")
+    disk.fill()
     full = reactor.commit(store, insert(Batch(2), row(2, body=bytes(3_000_000))))
     assert "has no room" in str(full)
     assert told == [True]
     # What needs no room is done.
     assert reactor.commit(store, batch_of(3, deletes=[1])) is None
-    control.write_text("")
+    disk.make_room()
     reactor.until(lambda: told == [True, False])
     assert reactor.commit(store, insert(Batch(4), row(2, body=bytes(3_000_000)))) is None
     reactor.close(store)
