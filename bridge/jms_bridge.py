@@ -16,7 +16,7 @@ or a dead message queue that cannot be made, leaves nothing open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -52,6 +52,10 @@ from gateway.reactor.deferreds import gather, shield, when_all_ended
 
 T = TypeVar("T")
 
+#: Says whether a bridge of that name may be used with these settings and this file. Raises
+#: ConfigurationError or SettingsError.
+Admit = Callable[[Settings, model.Bridge], Awaitable[None]]
+
 #: Seconds that a start waits for the dead message queues, and then for the links' first attempts to
 #: connect; what takes longer goes on by itself.
 START_S: Final = 5.0
@@ -85,6 +89,7 @@ class JMSBridge:
     :param redaction: is told the passwords that the configuration has, as far as
         :func:`~gateway.instance.redaction.hidden_by_value` goes.
     :param lines: tell the journal.
+    :param admit: asked at each start and reload; None admits everything.
     """
 
     type: Final = "JMS"
@@ -101,6 +106,7 @@ class JMSBridge:
         log: Logger,
         redaction: Redaction,
         lines: BridgeLines = NO_JOURNAL,
+        admit: Admit | None = None,
     ) -> None:
         self.name: Final = name
         self.state = BridgeState.STOPPED
@@ -117,6 +123,7 @@ class JMSBridge:
         self._log: Final = log
         self._redaction: Final = redaction
         self._lines: Final = lines
+        self._admit: Final = admit
         self._steps: Final = _Steps(reactor, log, self._state_of)
         self._secrets: set[str] = set()
         self._parts: Parts | None = None
@@ -292,6 +299,8 @@ class JMSBridge:
                 [problem for problem in error.problems if problem.severity is Severity.WARNING]
             )
             raise
+        if self._admit is not None:
+            await self._admit(settings, config)
         for secret in hidden_by_value(
             [*settings.secrets(), *config.secrets()],
             [*config.usernames(), settings[BRIDGE_ADMIN_USER]],

@@ -6,7 +6,7 @@ what, and how it is presented, belongs to the admin service.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -168,18 +168,32 @@ class Outcome:
 class BridgeServiceManager:
     """All bridges of an instance.
 
+    They are those of ``imq.bridge.activelist``, in its order; none where ``imq.bridge.enabled`` is
+    false. In a cluster of brokers they may come and go.
+
     :param reactor: the clock.
-    :param bridges: those of ``imq.bridge.activelist``, in its order; none where
-        ``imq.bridge.enabled`` is false.
-    :param automatic: the names of those whose ``imq.bridge.NAME.autostart`` is true.
     """
 
     _log = Logger(namespace="bridge.manager")
 
-    def __init__(self, reactor: Any, bridges: Iterable[Bridge], automatic: Container[str]) -> None:
+    def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._bridges = {bridge.name: bridge for bridge in bridges}
-        self._automatic = automatic
+        self._bridges: dict[str, Bridge] = {}
+        self._automatic: set[str] = set()
+
+    def add(self, bridge: Bridge, *, automatic: bool) -> None:
+        """Have one more bridge, behind the others.
+
+        :param automatic: whether :meth:`autostart` starts it.
+        """
+        self._bridges[bridge.name] = bridge
+        if automatic:
+            self._automatic.add(bridge.name)
+
+    def remove(self, name: str) -> None:
+        """Have a bridge no more. It must be stopped before."""
+        del self._bridges[name]
+        self._automatic.discard(name)
 
     @property
     def bridges(self) -> tuple[Bridge, ...]:

@@ -28,11 +28,12 @@ from gateway import __version__
 from gateway.admin.assembly import admin_contexts, admin_service, standby_admin_service
 from gateway.admin.service.service import AdminService
 from gateway.bridges import (
+    BridgeLoader,
     StompBridge,
     StompParts,
     announcements,
     idle_because,
-    load_bridges,
+    listed,
     refusals,
     unlisted,
 )
@@ -58,7 +59,7 @@ from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.memory import host_memory
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.host_memory import Trimming, malloc_trim
-from gateway.instance.portmapper import PortMapper
+from gateway.instance.portmapper import port_mapper
 from gateway.instance.settings import SettingsError
 from gateway.instance.signals import Signals
 from gateway.messaging import message
@@ -137,7 +138,7 @@ class Gateway(Service):
         self.bridges: BridgeServiceManager | None = None
         #: What operators' commands ask; None until the start.
         self.admin: AdminService | None = None
-        self.port_mapper = _port_mapper(reactor, configuration)
+        self.port_mapper = port_mapper(reactor, layout, settings, __version__)
         self._port_mapper_port: Any = None
         try:
             self._users.load()
@@ -255,7 +256,7 @@ class Gateway(Service):
         stomp = StompParts(
             opened.turn, self._tls, self._transformer, self.port_mapper.register, memory
         )
-        self.bridges = load_bridges(
+        loader = BridgeLoader(
             self._reactor,
             configuration,
             logs,
@@ -264,6 +265,7 @@ class Gateway(Service):
             opened.journal,
             opened.decisions,
         )
+        self.bridges = loader.load_all(listed(configuration.settings))
         self.admin = admin_service(
             self._reactor,
             configuration,
@@ -575,19 +577,6 @@ class Gateway(Service):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-
-def _port_mapper(reactor: Any, configuration: Configuration) -> PortMapper:
-    layout, settings = configuration.layout, configuration.settings
-    least = settings[settings_general.PORTMAPPER_LEAST_INFO]
-    return PortMapper(
-        reactor,
-        layout.instance,
-        __version__,
-        {} if least else {"imqvarhome": str(layout.varhome)},
-        timeout=settings[settings_general.PORTMAPPER_SOTIMEOUT],
-        connections=settings[settings_general.PORTMAPPER_BACKLOG],
-    )
 
 
 def _cannot_listen(what: str, error: CannotListenError) -> str:

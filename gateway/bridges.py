@@ -8,7 +8,7 @@ there is one.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,7 @@ from gateway.transformer_loading import load_transformer
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
+    from bridge.jms_bridge import Admit
     from bridge.link.delivery.background_recovery import BackgroundRecovery
     from gateway.broker.store.postgresql.decisions import DecisionRows
     from gateway.instance.layout import Layout
@@ -208,147 +209,152 @@ class StompParts:
     memory: MemoryBudget | None = None
 
 
-def load_bridges(
-    reactor: Any,
-    configuration: Configuration,
-    logs: Logs,
-    provider: Provider,
-    stomp: StompParts,
-    journal: Journal | None = None,
-    decisions: Callable[[str], DecisionRows] | None = None,
-) -> BridgeServiceManager:
-    """Make the bridges of ``imq.bridge.activelist``, and open their log files.
+class BridgeLoader:
+    """Makes bridges from the settings, and opens their log files. Starts none.
 
-    Starts none.
-
-    One that cannot be made is an :class:`UnusableBridge`.
-
+    :param stomp: what the STOMP bridge needs.
     :param journal: gets what happens to messages on links.
     :param decisions: makes the rows of a bridge's decision log; None has it in a file.
+    :param admit: says whether a JMS bridge may be used as it is configured.
     :raises StartRefused: the environment asks for a crash point that does not exist.
     """
-    settings = configuration.settings
-    names = (
-        settings[settings_general.BRIDGE_ACTIVELIST]
-        if settings[settings_general.BRIDGE_ENABLED]
-        else ()
-    )
-    try:
-        crashpoints.arm_as_asked(crashpoints.LINK_VARIABLE)
-    except ValueError as error:
-        raise StartRefused([str(error)]) from error
-    bridges = [
-        _made(reactor, name, configuration, logs, provider, stomp, journal, decisions)
-        for name in names
-    ]
-    # One that cannot be made says why when it is started.
-    automatic = {
-        bridge.name
-        for bridge in bridges
-        if isinstance(bridge, UnusableBridge)
-        or settings.named(settings_general.BRIDGE_AUTOSTART, bridge.name)
-    }
-    return BridgeServiceManager(reactor, bridges, automatic)
 
+    def __init__(
+        self,
+        reactor: Any,
+        configuration: Configuration,
+        logs: Logs,
+        provider: Provider,
+        stomp: StompParts,
+        journal: Journal | None = None,
+        decisions: Callable[[str], DecisionRows] | None = None,
+        admit: Admit | None = None,
+    ) -> None:
+        self._reactor: Final = reactor
+        self._configuration: Final = configuration
+        self._settings: Final = configuration.settings
+        self._logs: Final = logs
+        self._provider: Final = provider
+        self._parts: Final = stomp
+        self._journal: Final = journal
+        self._decisions: Final = decisions
+        self._admit: Final = admit
+        try:
+            crashpoints.arm_as_asked(crashpoints.LINK_VARIABLE)
+        except ValueError as error:
+            raise StartRefused([str(error)]) from error
 
-def _made(
-    reactor: Any,
-    name: str,
-    configuration: Configuration,
-    logs: Logs,
-    provider: Provider,
-    stomp: StompParts,
-    journal: Journal | None,
-    decisions: Callable[[str], DecisionRows] | None,
-) -> Bridge:
-    settings = configuration.settings
-    kind = ""
-    try:
-        if name != settings_general.STOMP and not settings.is_given(
-            settings_general.BRIDGE_TYPE, name
-        ):
+    def load_all(self, names: Iterable[str]) -> BridgeServiceManager:
+        """Make these, in this order, for their manager."""
+        manager = BridgeServiceManager(self._reactor)
+        for name in names:
+            bridge = self.load(name)
+            manager.add(bridge, automatic=self.is_automatic(bridge))
+        return manager
+
+    def is_automatic(self, bridge: Bridge) -> bool:
+        """Whether it starts with the instance.
+
+        One that cannot be made says why when it is started.
+        """
+        return isinstance(bridge, UnusableBridge) or self._settings.named(
+            settings_general.BRIDGE_AUTOSTART, bridge.name
+        )
+
+    def load(self, name: str) -> Bridge:
+        """Make the bridge of that name.
+
+        It is an :class:`UnusableBridge` where that cannot be.
+        """
+        settings = self._settings
+        kind = ""
+        try:
+            if name != settings_general.STOMP and not settings.is_given(
+                settings_general.BRIDGE_TYPE, name
+            ):
+                return UnusableBridge(
+                    name,
+                    kind,
+                    f"{settings_general.BRIDGE_TYPE.full_name(name)} is missing: expected JMS",
+                )
+            kind = settings_general.bridge_type(settings, name)
+            if kind == "JMS":
+                wrong = [str(problem) for problem in settings.bridge_problems(name)]
+                if wrong:
+                    return UnusableBridge(name, kind, "\n".join(wrong))
+                return self._jms(name)
+            if self._configuration.stomp is None:
+                return UnusableBridge(name, kind, "\n".join(self._configuration.stomp_problems))
+            return self._stomp(self._configuration.stomp)
+        except SettingsError as error:
+            return UnusableBridge(name, kind, str(error))
+        except OSError as error:
             return UnusableBridge(
-                name,
-                kind,
-                f"{settings_general.BRIDGE_TYPE.full_name(name)} is missing: expected JMS",
+                name, kind, f"its log {error.filename} cannot be opened: {error.strerror or error}"
             )
-        kind = settings_general.bridge_type(settings, name)
-        if kind == "JMS":
-            wrong = [str(problem) for problem in settings.bridge_problems(name)]
-            if wrong:
-                return UnusableBridge(name, kind, "\n".join(wrong))
-            return _jms(reactor, name, configuration, logs, provider, journal, decisions)
-        if configuration.stomp is None:
-            return UnusableBridge(name, kind, "\n".join(configuration.stomp_problems))
-        return _stomp(reactor, configuration, configuration.stomp, logs, provider, stomp)
-    except SettingsError as error:
-        return UnusableBridge(name, kind, str(error))
-    except OSError as error:
-        return UnusableBridge(
-            name, kind, f"its log {error.filename} cannot be opened: {error.strerror or error}"
+
+    def unload(self, name: str) -> None:
+        """Close the log of a bridge that is stopped and used no more."""
+        self._logs.close_bridge(name)
+
+    def _stomp(self, options: StompOptions) -> Bridge:
+        parts = self._parts
+        detail = open_bridge_log(
+            self._logs, self._settings, settings_general.STOMP, ["gateway.stomp"]
+        )
+        stomp = StompService(
+            self._reactor,
+            parts.turn,
+            self._provider,
+            options,
+            parts.tls,
+            parts.transformer,
+            parts.register_port,
+            Logger(namespace="gateway.stomp"),
+            os.urandom,
+            detail,
+            parts.memory,
+        )
+        return StompBridge(self._reactor, stomp, options.hostname)
+
+    def _jms(self, name: str) -> Bridge:
+        from bridge.jms_bridge import JMSBridge
+        from bridge.link.journal import BridgeLines
+
+        layout = self._configuration.layout
+        log = open_bridge_log(self._logs, self._settings, name)
+
+        logger = log.logger_for(f"bridge.{name}")
+        in_database: DatabaseLog | None = None
+        if self._decisions is not None and self._configuration.jdbc is not None:
+            from gateway.transaction_log import DatabaseLog
+
+            in_database = DatabaseLog(
+                partial(self._decisions, name), layout, self._configuration.jdbc.broker, name
+            )
+        return JMSBridge(
+            self._reactor,
+            name,
+            partial(settings_now, self._configuration),
+            layout.etc,
+            self._provider,
+            partial(load_transformer, folder=layout.lib_ext),
+            partial(_coordination, self._reactor, name, layout, logger, in_database),
+            logger,
+            self._logs.redaction,
+            BridgeLines(self._journal),
+            self._admit,
         )
 
 
-def _stomp(
-    reactor: Any,
-    configuration: Configuration,
-    options: StompOptions,
-    logs: Logs,
-    provider: Provider,
-    parts: StompParts,
-) -> Bridge:
-    detail = open_bridge_log(
-        logs, configuration.settings, settings_general.STOMP, ["gateway.stomp"]
-    )
-    stomp = StompService(
-        reactor,
-        parts.turn,
-        provider,
-        options,
-        parts.tls,
-        parts.transformer,
-        parts.register_port,
-        Logger(namespace="gateway.stomp"),
-        os.urandom,
-        detail,
-        parts.memory,
-    )
-    return StompBridge(reactor, stomp, options.hostname)
+def listed(settings: Settings) -> tuple[str, ...]:
+    """Return the bridges of ``imq.bridge.activelist``.
 
-
-def _jms(
-    reactor: Any,
-    name: str,
-    configuration: Configuration,
-    logs: Logs,
-    provider: Provider,
-    journal: Journal | None,
-    decisions: Callable[[str], DecisionRows] | None,
-) -> Bridge:
-    from bridge.jms_bridge import JMSBridge
-    from bridge.link.journal import BridgeLines
-
-    layout = configuration.layout
-    log = open_bridge_log(logs, configuration.settings, name)
-
-    logger = log.logger_for(f"bridge.{name}")
-    in_database: DatabaseLog | None = None
-    if decisions is not None and configuration.jdbc is not None:
-        from gateway.transaction_log import DatabaseLog
-
-        in_database = DatabaseLog(partial(decisions, name), layout, configuration.jdbc.broker, name)
-    return JMSBridge(
-        reactor,
-        name,
-        partial(settings_now, configuration),
-        layout.etc,
-        provider,
-        partial(load_transformer, folder=layout.lib_ext),
-        partial(_coordination, reactor, name, layout, logger, in_database),
-        logger,
-        logs.redaction,
-        BridgeLines(journal),
-    )
+    Empty where bridges are switched off.
+    """
+    if not settings[settings_general.BRIDGE_ENABLED]:
+        return ()
+    return settings[settings_general.BRIDGE_ACTIVELIST]
 
 
 def _coordination(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
@@ -32,6 +33,10 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
+
+from gateway.instance import settings_general
+from gateway.instance.layout import Layout
+from gateway.instance.settings import Settings
 
 PROTOCOL_VERSION = "101"
 LONGEST_REQUEST = 128
@@ -251,3 +256,19 @@ class _Connection(Protocol):
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
+
+
+def port_mapper(reactor: Any, layout: Layout, settings: Settings, version: str) -> PortMapper:
+    """Make the port mapper of an instance, as its settings say.
+
+    :param version: the gateway's.
+    """
+    least = settings[settings_general.PORTMAPPER_LEAST_INFO]
+    return PortMapper(
+        reactor,
+        layout.instance,
+        version,
+        {} if least else {"imqvarhome": str(layout.varhome)},
+        timeout=settings[settings_general.PORTMAPPER_SOTIMEOUT],
+        connections=settings[settings_general.PORTMAPPER_BACKLOG],
+    )

@@ -81,7 +81,9 @@ class Fixture:
     def __init__(self, *bridges: Simple, automatic: Sequence[str] = ()) -> None:
         self.clock = Clock()
         self.bridges = {bridge.name: bridge for bridge in bridges}
-        self.manager = BridgeServiceManager(self.clock, bridges, automatic)
+        self.manager = BridgeServiceManager(self.clock)
+        for bridge in bridges:
+            self.manager.add(bridge, automatic=bridge.name in automatic)
 
 
 def result(done: Deferred[Any] | Coroutine[Any, Any, Any]) -> Any:

@@ -16,12 +16,13 @@ from bridge.link.status import BridgeState, WrongState
 from bridge.manager import BridgeServiceManager, NotReloadable, Outcome
 from gateway.bridges import (
     BridgeFailed,
+    BridgeLoader,
     StompBridge,
     StompParts,
     UnusableBridge,
     announcements,
     idle_because,
-    load_bridges,
+    listed,
     refusals,
     unlisted,
 )
@@ -50,13 +51,14 @@ class Instance:
         self.logs = open_logs(self.configuration.layout, self.configuration.settings)
         self.registered: list[str] = []
         provider: Any = EmbeddedMemory()
-        self.manager: BridgeServiceManager = load_bridges(
+        loader = BridgeLoader(
             clock,
             self.configuration,
             self.logs,
             provider,
             StompParts(Turn(clock), None, None, self._register),
         )
+        self.manager: BridgeServiceManager = loader.load_all(listed(self.configuration.settings))
 
     def bridge(self, name: str) -> Any:
         return self.manager.find(name)
