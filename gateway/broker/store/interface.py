@@ -332,7 +332,7 @@ class Store(Protocol):
     #: no caller has asked for it.
     on_damaged: Callable[[StoreDamaged], None] | None
     #: Called once on the reactor thread when the store has failed for good, after the callback of a
-    #: batch that it failed with, if any.
+    #: batch that it failed with, if any. Batches that were waiting then are answered after it.
     on_failed: Callable[[StoreFailed], None] | None
 
     @property

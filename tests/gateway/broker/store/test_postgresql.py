@@ -180,23 +180,31 @@ def test_the_server_hangs_and_goes_on(postgresql_cluster: Cluster, reactor: Queu
     stream.account(database_at(url))
 
 
+@pytest.mark.parametrize("noticed_by", ["either", "a sign of life"])
 def test_a_server_that_stays_away_is_a_failure(
-    postgresql_cluster: Cluster, reactor: QueueReactor
+    noticed_by: str, postgresql_cluster: Cluster, reactor: QueueReactor
 ) -> None:
+    """Answer a batch with the failure, also one that it is not of.
+
+    Such a batch was submitted after the loss was noticed: the failure is told first.
+    """
     database = database_at(postgresql_cluster.database())
     create_tables(database)
     stream = streaming(database, reactor, 4, reconnect_seconds=1.0)
     failed: list[StoreFailed] = []
     stream.store.on_failed = failed.append
     stream.run(5)
-    postgresql_cluster.kill()
     began = time.monotonic()
+    postgresql_cluster.kill()
+    if noticed_by == "a sign of life":
+        reactor.until(lambda: stream.reachable == [False])
     stream.submit()
-    reactor.until(lambda: bool(failed))
+    reactor.until(lambda: bool(failed and stream.errors))
     assert time.monotonic() - began >= 1.0
     assert [type(error) for error in stream.errors] == [StoreFailed]
     assert "could not be reached for" in str(failed[0])
     assert isinstance(reactor.commit(stream.store, Batch(99)), StoreFailed)
+    assert len(failed) == 1
     reactor.close(stream.store)
 
 
