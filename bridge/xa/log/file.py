@@ -17,15 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from bridge.xa.decision_log import Change, Entry, Presumed, Presumptions, Removed
+from bridge.xa.decision_log import Change, Entry, Presumed
 from bridge.xa.errors import LogDamaged, LogFailed, NotWritten
-from bridge.xa.log.records import (
-    Header,
-    frame,
-    header,
-    read_changes,
-    read_header,
-)
+from bridge.xa.log.contents import LogContents, decoded
+from bridge.xa.log.records import COPY, Header, frame
 from bridge.xa.xids import IDENTITY_OCTETS, Run
 from gateway.instance.layout import PRIVATE_FILE, sync_directory
 
@@ -233,8 +228,7 @@ class LogFile:
         self.failed: LogFailed | None = None
         #: Octets of a torn tail that was cut at opening.
         self.cut = 0
-        self._live: dict[bytes, Entry] = {}
-        self._presumed: Final = Presumptions()
+        self._contents = LogContents()
         self._length = 0
         self._synced = 0
         self._rewrite_at = 0
@@ -247,7 +241,9 @@ class LogFile:
             )
             former = before.former
             #: Whether the log was written at another place before.
-            self.moved = bool(place and before.place) and place != before.place
+            self.moved = before.place == COPY or (
+                bool(place and before.place) and place != before.place
+            )
             if self.moved:
                 former = (*[run.identity for run in runs], *former)
                 runs = ()
@@ -256,7 +252,7 @@ class LogFile:
                 random_bytes(IDENTITY_OCTETS),
                 before.generation + 1,
                 name,
-                place or before.place,
+                place or ("" if self.moved else before.place),
                 former[:_MOST_RUNS],
                 runs[:_MOST_RUNS],
             )
@@ -274,11 +270,11 @@ class LogFile:
 
     def entries(self) -> Sequence[Entry]:
         """What the log holds, in the order in which it came."""
-        return tuple(self._live.values())
+        return self._contents.entries
 
     def presumed(self) -> Sequence[Presumed]:
         """The branches taken for committed, in the order in which they came."""
-        return tuple(self._presumed)
+        return self._contents.presumed
 
     def write(self, changes: Sequence[Change], sync: bool) -> None:
         """Append changes, all or none.
@@ -292,7 +288,7 @@ class LogFile:
         data = frame(changes, self.header, self._length, self._synced)
         self._append(data)
         for change in changes:
-            self._apply(change)
+            self._contents.apply(change)
         if self._storage.whole:
             self._synced = self._length
         elif sync and self._sync:
@@ -316,7 +312,7 @@ class LogFile:
         :param place: where the copy is, see the class.
         :raises OSError: it cannot be written.
         """
-        storage.replace(self._contents(replace(self.header, place=place)))
+        storage.replace(self._contents.encoded(replace(self.header, place=place)))
 
     def hurry(self) -> None:
         """The log is to be closed. May be called from any thread."""
@@ -330,18 +326,7 @@ class LogFile:
         data = self._storage.read()
         if data is None:
             return Header(b"", 0, name)
-        try:
-            before, end = read_header(data, self._storage.name)
-            changes, good = read_changes(data, before, end, self._storage.name)
-        except (ValueError, KeyError, TypeError) as strange:
-            raise LogDamaged(
-                self._storage.name, 0, f"it holds what this gateway does not write: {strange}"
-            ) from strange
-        self.cut = len(data) - good
-        if self.cut and self._storage.whole:
-            raise LogDamaged(self._storage.name, good, "what is there is not what was written")
-        for change in changes:
-            self._apply(change)
+        before, self._contents, self.cut = decoded(data, self._storage.name, self._storage.whole)
         return before
 
     def _append(self, data: bytes) -> None:
@@ -366,28 +351,12 @@ class LogFile:
             # The log is as it was, and goes on growing for a while; the disk may have room then.
             self._rewrite_at = self._length + self._size
 
-    def _contents(self, of: Header) -> bytes:
-        data = header(of)
-        kept: list[Change] = [*self._presumed, *self._live.values()]
-        if kept:
-            data += frame(kept, of, len(data), 0)
-            data += frame((), of, len(data), len(data))
-        return data
-
     def _rewrite(self) -> None:
-        data = self._contents(self.header)
+        data = self._contents.encoded(self.header)
         self._storage.replace(data)
         self._length = self._synced = len(data)
         # Where what is not complete fills it, to write it anew each time would not make it smaller.
         self._rewrite_at = max(self._size, 2 * self._length)
-
-    def _apply(self, change: Change) -> None:
-        if isinstance(change, Removed):
-            self._live.pop(change.gtrid, None)
-        elif isinstance(change, Presumed):
-            self._presumed.add(change)
-        else:
-            self._live[change.gtrid] = change
 
     def _fail(self, failed: OSError) -> LogFailed:
         self.failed = LogFailed(

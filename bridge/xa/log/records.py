@@ -27,6 +27,8 @@ from bridge.xa.status import BranchState
 from bridge.xa.xids import IDENTITY_OCTETS, Run
 
 MAGIC: Final = b"SGtxlog1"
+#: The place in the header of a copy of a log that was in use, wherever the copy is.
+COPY: Final = "copy"
 _MAGIC_OF_ANY_VERSION: Final = MAGIC[:-1]
 _MARK: Final = b"\xa7\xf4"
 _HEAD: Final = struct.Struct(">2sIQI")
@@ -39,7 +41,7 @@ class Header:
 
     :param identity: of the run that began when it was opened last.
     :param generation: how often it was opened.
-    :param place: where that was; "" where it is not known.
+    :param place: where that was; "" where it is not known; :data:`COPY`.
     :param former: identities that it had at other places, the last one first.
     :param earlier: the runs before at this place, likewise.
     """
