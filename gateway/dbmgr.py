@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bridge.xa.errors import LogDamaged
+from bridge.xa.log.contents import LogCopy
 from gateway.broker.properties.jdbc import jdbc_options
 from gateway.broker.store.integrity import inspection, salvage
 from gateway.broker.store.integrity.opening import EMPTY_STORE
@@ -38,6 +40,17 @@ if TYPE_CHECKING:
     from gateway.broker.operator.tables import Tables
 
 PROGRAM: Final = "imqdbmgr"
+
+
+def log_copy(data: bytes, name: str, whole: bool) -> LogCopy:
+    """Read a decision log, as an operator's command does.
+
+    :raises StoreError: it is damaged.
+    """
+    try:
+        return LogCopy(data, name, whole)
+    except LogDamaged as damaged:
+        raise StoreError(str(damaged)) from damaged
 
 
 class Chosen:
@@ -63,7 +76,7 @@ class Chosen:
             # Only here, as it needs psycopg.
             from gateway.broker.operator.tables import Tables
 
-            self.tables = Tables(options)
+            self.tables = Tables(options, log_copy)
 
     def in_database(self, instead: str) -> Tables:
         """Return the tables.
@@ -157,7 +170,7 @@ def create(chosen: Chosen) -> None:
 def delete(chosen: Chosen, force: bool) -> None:
     """Remove the tables of a broker, with all its messages."""
     tables = chosen.in_database("'imqdbmgr recreate' begins an empty one")
-    click.echo(tables.delete(_confirm(force)))
+    click.echo(tables.delete(_confirm(force), force))
 
 
 @command.command()

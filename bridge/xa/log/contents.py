@@ -16,7 +16,7 @@ from bridge.xa.log.records import COPY, Header, frame, header, read_changes, rea
 
 
 class LogContents:
-    """Each transaction's last entry until it is over, and the presumed branches."""
+    """The transactions that are not over, and the presumed branches."""
 
     def __init__(self) -> None:
         self._live: Final[dict[bytes, Entry]] = {}
@@ -55,7 +55,7 @@ def decoded(data: bytes, name: str, whole: bool) -> tuple[Header, LogContents, i
     """Read the octets of a log.
 
     :param name: the log's, for errors.
-    :param whole: a torn tail is damage, as where it was written there are none.
+    :param whole: a torn tail is damage, because writing there cannot leave one.
     :returns: its header, what it holds, and the length of a torn tail.
     :raises LogDamaged: with the place.
     """
@@ -95,6 +95,11 @@ class LogCopy:
         They are decided and not committed everywhere, or ended heuristically.
         """
         return len(self._contents.entries)
+
+    @property
+    def octets(self) -> bytes:
+        """Its octets, without a torn tail and what is over."""
+        return self._contents.encoded(self._header)
 
     def is_copy_of(self, other: LogCopy) -> bool:
         """Whether both are of one run, and have the same transactions."""

@@ -6,12 +6,14 @@ changed, is :mod:`gateway.broker.store.postgresql`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 
+from gateway.broker.operator import logs
+from gateway.broker.operator.logs import LogState, TransactionLogs, listed
 from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.store.integrity import copying as files
 from gateway.broker.store.integrity.inspection import Work
@@ -31,14 +33,17 @@ Confirm = Callable[[str], None]
 class Tables:
     """The tables of one broker.
 
+    :param read: reads the octets of a decision log, whose encoding is the bridges'.
+
     Every method raises StoreError when the database cannot be used, or when a process owns the
     broker where that is not allowed.
     """
 
-    def __init__(self, options: JdbcOptions) -> None:
+    def __init__(self, options: JdbcOptions, read: logs.Read) -> None:
         self._database = database_of(options)
         #: Where they are.
         self.described = f"the database {options.described}, schema {options.schema}"
+        self._logs = TransactionLogs(read, self.described)
 
     def create(self) -> str:
         """Make empty tables. Returns what was done."""
@@ -46,23 +51,37 @@ class Tables:
             administration.create(self._database)
         return f"{self._where} is an empty store."
 
-    def delete(self, confirm: Confirm) -> str:
+    def delete(self, confirm: Confirm, force: bool) -> str:
         """Remove the tables. Returns what was done.
 
-        :raises StoreError: there are no tables.
+        :param force: also with transactions of bridges that are not finished.
+        :raises StoreError: there are no tables, or there are such transactions.
         """
         with self._reached(), administration.held(self._database) as held:
-            confirm(f"Remove {self.described}, with all messages?")
+            states = self._logs.states(held.logs())
+            unfinished = [state for state in states if not state.over]
+            if unfinished and not force:
+                raise StoreError(
+                    f"{self.described}, has transaction logs with unfinished transactions: {listed(unfinished)}. "
+                    "Have the bridges finish them, or keep the logs with 'imqdbmgr backup'; "
+                    "with -f the logs are removed, and their branches must be ended by hand"
+                )
+            named = f" and the transaction logs of the bridges {listed(states)}" if states else ""
+            confirm(f"Remove {self.described}, with all messages{named}?")
             held.delete()
-        return f"{self._where} is removed."
+        gone = f"\nWith it went the transaction logs of the bridges: {listed(states)}."
+        return f"{self._where} is removed.{gone if states else ''}"
 
     def recreate(self, confirm: Confirm) -> str:
-        """Replace the tables by empty ones. Returns what was done."""
+        """Replace the tables by empty ones. Returns what was done.
+
+        Transaction logs of bridges stay.
+        """
         with self._reached(), administration.held(self._database) as held:
             if held.exists:
                 confirm(f"Begin an empty store in {self.described}? All messages there are lost.")
-            held.recreate()
-        return f"{self._where} is an empty store."
+            kept = self._logs.states(held.recreate())
+        return f"{self._where} is an empty store.{_stay(kept)}"
 
     def upgrade(self) -> str:
         """Upgrade tables of an earlier version. Returns what was done."""
@@ -84,10 +103,17 @@ class Tables:
             "",
             f"{'Rows of':<14}{'Number':>14}{'Bytes':>18}{'Tables':>10}",
         ]
-        return lines + [
+        lines += [
             f"{size.kind:<14}{size.rows:>14}{size.octets:>18}{size.count:>10}"
             for size in found.tables
         ]
+        if found.logs:
+            lines += ["", f"{'Transaction log':<22}{'Unfinished':>14}{'Bytes':>18}"]
+        for size in found.logs:
+            state = self._logs.state(size.log)
+            unfinished = "damaged" if state.problem else state.unfinished
+            lines.append(f"{state.bridge:<22}{unfinished:>14}{size.octets:>18}")
+        return lines
 
     def check(self, work: Work) -> tuple[int, list[str]]:
         """Read all rows. A process may own the broker.
@@ -95,12 +121,14 @@ class Tables:
         :returns: the number of problems; and what was found, in lines.
         """
         with self._reached():
-            report = inspection.inspect(self._database, work)
-        if report.problems:
-            end = f"{self._where} is damaged: {len(report.problems)} problems. Of its messages {report.messages} were looked at."
+            report, found = inspection.inspect(self._database, work)
+        states = self._logs.states(found)
+        problems = [*report.problems, *(state.problem for state in states if state.problem)]
+        if problems:
+            end = f"{self._where} is damaged: {len(problems)} problems. Of its messages {report.messages} were looked at."
         else:
             end = f"{self._where} is whole: {report.messages} messages."
-        return len(report.problems), [*report.problems, end]
+        return len(problems), [*problems, end]
 
     def backup(self, folder: Path) -> str:
         """Copy everything to a store's file in ``folder``.
@@ -133,9 +161,10 @@ class Tables:
                 confirm(f"Replace all that is in {self.described}, by what {path} has?")
             with files.read(str(path), work) as contents:
                 count = held.restore(contents)
+                kept = self._logs.states(held.logs())
         return (
             f"{self._where} has all that {path} has: {count} messages. "
-            f"If {path} was in use, move it away: from now on it is out of date."
+            f"If {path} was in use, move it away: from now on it is out of date.{_stay(kept)}"
         )
 
     @property
@@ -148,6 +177,12 @@ class Tables:
             yield
         except psycopg.Error as error:
             raise self._database.unusable(error) from error
+
+
+def _stay(kept: Sequence[LogState]) -> str:
+    return (
+        f"\nThe transaction logs of the bridges are as they were: {listed(kept)}." if kept else ""
+    )
 
 
 def _owner(owner: Owner) -> str:

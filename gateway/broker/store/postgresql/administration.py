@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -17,8 +17,9 @@ from psycopg.sql import SQL, Identifier
 
 from gateway.broker.store.contents import Contents
 from gateway.broker.store.interface import StoreError
-from gateway.broker.store.postgresql import copying, ownership
+from gateway.broker.store.postgresql import copying, decision_tables, ownership
 from gateway.broker.store.postgresql.connecting import NAME, Database, Session
+from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.ownership import Owner
 from gateway.broker.store.postgresql.segments import SHIFT
 
@@ -43,11 +44,23 @@ class TableSize:
 
 
 @dataclass(frozen=True)
+class LogSize:
+    """A decision log of a bridge.
+
+    :param octets: on the database's disk, with indexes.
+    """
+
+    log: StoredLog
+    octets: int
+
+
+@dataclass(frozen=True)
 class Description:
     """What there is in the schema of a broker.
 
     :param next_seq: the first seq never used.
     :param clean: whether its last owner closed it in order.
+    :param logs: the decision logs of bridges.
     """
 
     version: str
@@ -56,6 +69,7 @@ class Description:
     clean: bool
     owner: Owner
     tables: tuple[TableSize, ...]
+    logs: tuple[LogSize, ...]
 
 
 def describe(database: Database) -> Description:
@@ -78,6 +92,10 @@ def describe(database: Database) -> Description:
             clean=snapshot.meta["clean"] == "1",
             owner=owner,
             tables=tuple(sizes),
+            logs=tuple(
+                LogSize(log, decision_tables.octets_on_disk(session, log.bridge))
+                for log in snapshot.logs()
+            ),
         )
 
 
@@ -104,6 +122,7 @@ class Held:
         self._database = database
         self._session = session
         self._epoch = _epoch(owner)
+        self._owned = owner is not None
         found = session.execute(
             "SELECT 1 FROM pg_namespace WHERE nspname = %b", (database.schema,)
         ).fetchall()
@@ -122,31 +141,60 @@ class Held:
         with self._session.transaction():
             self._drop()
 
-    def recreate(self) -> None:
-        """Replace the tables by empty ones, completely or not at all.
+    def logs(self) -> list[StoredLog]:
+        """Return the decision logs of bridges by the names of those.
 
         :raises psycopg.Error: as the database does.
         """
-        with self._session.transaction():
-            self._drop()
-            ownership.create(self._database, self._session, new_id(), self._epoch)
+        return decision_tables.stored(self._session) if self.exists else []
 
-    def restore(self, contents: Contents, shift: int = SHIFT) -> int:
+    def recreate(self) -> list[StoredLog]:
+        """Replace the tables by empty ones, completely or not at all.
+
+        Decision logs stay as they are: what was decided must be done elsewhere.
+
+        :returns: the decision logs.
+        :raises psycopg.Error: as the database does.
+        """
+        with self._session.transaction():
+            logs = self._drop()
+            ownership.create(self._database, self._session, new_id(), self._epoch)
+            for log in logs:
+                decision_tables.put(self._session, log)
+        return logs
+
+    def restore(
+        self,
+        contents: Contents,
+        shift: int = SHIFT,
+        choose: Callable[[list[StoredLog]], list[StoredLog]] = lambda logs: logs,
+    ) -> int:
         """Put a copy in the place of what there is, completely or not at all.
 
         :param shift: seqs of a segment, as bits.
+        :param choose: is given the decision logs that there are, and returns those that are to be;
+            without it they stay.
         :returns: how many messages it has.
-        :raises StoreError: whatever ``contents`` raises.
+        :raises StoreError: whatever ``contents`` or ``choose`` raises.
         :raises psycopg.Error: as the database does.
         """
         with self._session.transaction():
-            self._drop()
-            return copying.write(self._database, self._session, contents, self._epoch, shift)
+            logs = choose(self._drop())
+            count = copying.write(self._database, self._session, contents, self._epoch, shift)
+            for log in logs:
+                decision_tables.put(self._session, log)
+        return count
 
-    def _drop(self) -> None:
+    def _drop(self) -> list[StoredLog]:
+        """Drop the schema. Returns the decision logs that it had."""
+        if self._owned:
+            # An owner that has lost its session, and comes back, writes to no log from here on.
+            self._session.execute("UPDATE owner SET epoch = epoch + 1")
+        logs = self.logs()
         self._session.execute(
             SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self._database.schema))
         )
+        return logs
 
 
 def create(database: Database) -> None:

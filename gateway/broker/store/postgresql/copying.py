@@ -27,8 +27,9 @@ from gateway.broker.store.interface import (
     StoreError,
     SubscriptionRow,
 )
-from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql import decision_tables, ownership
 from gateway.broker.store.postgresql.connecting import NAME, Database, Session
+from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.reading import Reader
 from gateway.broker.store.postgresql.rows import (
     branch_values,
@@ -118,12 +119,16 @@ class Snapshot:
         self.next_seq = max(int(self.meta["next_seq"]), self._last() + 1)
 
     def others(self) -> list[str]:
-        """The names of tables of which a copy has no rows."""
+        """The names of unknown tables, of which a copy has no rows."""
         segments = {
             each.table(place) for each in self.tables.all for place in (None, *each.places())
         }
         known = {*ROWS, *_OF_THE_OWNER, *segments}
-        return [name for name in _listed(self.session) if name not in known]
+        return [
+            name
+            for name in _listed(self.session)
+            if name not in known and not decision_tables.is_name(name)
+        ]
 
     def check_complete(self) -> None:
         """Make sure that a copy has everything.
@@ -138,6 +143,10 @@ class Snapshot:
                 raise StoreError(
                     f"{self.described}: table {name} has rows, which a file has no place for"
                 )
+
+    def logs(self) -> list[StoredLog]:
+        """Return the decision logs of bridges by the names of those."""
+        return decision_tables.stored(self.session)
 
     def _last(self) -> int:
         messages, last = self.tables.messages, 0
@@ -222,7 +231,11 @@ def _lock(session: Session, names: Sequence[str]) -> bool:
 
 
 def write(
-    database: Database, session: Session, contents: Contents, epoch: int = 0, shift: int = SHIFT
+    database: Database,
+    session: Session,
+    contents: Contents,
+    epoch: int = 0,
+    shift: int = SHIFT,
 ) -> int:
     """Make a broker's tables with these contents, in an open transaction.
 

@@ -3,8 +3,8 @@
 A log has a session of its own under the name of the owner's, so that a takeover ends it, too. Every
 transaction proves that the owner is still one.
 
-Owns the tables of such logs, and what is done when the database cannot be reached. Knows nothing of
-what the octets of a log mean. All of it blocks, and is called from one thread at a time.
+Owns how such logs are written, and what is done when the database cannot be reached. Knows nothing
+of what the octets of a log mean. All of it blocks, and is called from one thread at a time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 
 import psycopg
 
-from gateway.broker.store.interface import StoreError, StoreFailed, StoreFull
-from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.interface import StoreFailed, StoreFull
+from gateway.broker.store.postgresql import decision_tables, ownership
 from gateway.broker.store.postgresql.connecting import (
     Database,
     Meaning,
@@ -137,14 +137,7 @@ class DecisionRows:
             ).fetchall()
         except psycopg.Error as error:
             raise self._owner.database.unusable(error) from error
-        data = bytearray()
-        for at, octets in rows:
-            if at != len(data):
-                raise StoreError(
-                    f"the transaction log {self.name} lacks octets {len(data)} to {at}"
-                )
-            data += octets
-        return bytes(data)
+        return decision_tables.joined(rows, self.name)
 
     def append(self, data: bytes) -> None:
         """Append, completely or not at all.
@@ -175,7 +168,7 @@ class DecisionRows:
             with session.transaction():
                 session.execute("SELECT prove(%b)", (self._owner.epoch,))
                 if not turn:
-                    self._make(session)
+                    self._id = decision_tables.make(session, self._bridge)
                 table = self._table(turn)
                 try:
                     with session.transaction():
@@ -201,17 +194,9 @@ class DecisionRows:
         if session is not None:
             session.close()
 
-    def _make(self, session: Session) -> None:
-        row = session.execute(
-            "INSERT INTO decision_log (bridge, turn) VALUES (%b, 0) RETURNING id", (self._key,)
-        ).fetchone()
-        assert row is not None, "an insert returns its row"
-        self._id = row[0]
-        for turn in (0, 1):
-            session.execute(f"CREATE TABLE {self._table(turn)} (LIKE decision INCLUDING ALL)")
-
     def _table(self, turn: int) -> str:
-        return f"decision_{self._id}_{turn % 2}"
+        assert self._id is not None, "the log was looked for"
+        return decision_tables.name(self._id, turn)
 
     def _look(self, session: Session) -> _State:
         rows = session.execute(

@@ -18,6 +18,7 @@ from gateway.broker.store.interface import StoreDamaged
 from gateway.broker.store.postgresql import copying
 from gateway.broker.store.postgresql.connecting import Database, words
 from gateway.broker.store.postgresql.copying import Snapshot
+from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.segments import SHIFT, Segments
 
 #: Problems of one kind that are told; what follows from one that is lost can be many.
@@ -26,14 +27,15 @@ _MOST: Final = 100
 _PLANS: Final = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
 
-def inspect(database: Database, work: Work, shift: int = SHIFT) -> Report:
+def inspect(database: Database, work: Work, shift: int = SHIFT) -> tuple[Report, list[StoredLog]]:
     """Check all rows of the broker's schema.
 
     Messages that are not persistent are not looked at.
 
     :param work: reads branches, whose encoding is the broker's.
     :param shift: seqs of a segment, as bits.
-    :returns: ``clean`` is whether no process owns the broker, and the last closed it in order.
+    :returns: what was found, where ``clean`` is whether no process owns the broker, and the last
+        closed it in order; and the decision logs, which are read and not looked at.
     :raises StoreError: there are no tables of this broker.
     :raises psycopg.Error: it cannot be read, for a reason that is not damage.
     """
@@ -43,7 +45,8 @@ def inspect(database: Database, work: Work, shift: int = SHIFT) -> Report:
             inspection.run()
         except (psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted) as error:
             inspection.add("an unknown page", words(error))
-        return Report(inspection.problems, inspection.count, snapshot.meta["clean"] == "1")
+        clean = snapshot.meta["clean"] == "1"
+        return Report(inspection.problems, inspection.count, clean), snapshot.logs()
 
 
 class _Inspection:

@@ -71,7 +71,7 @@ def work(row: BranchRow) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 def test_sound_tables_that_are_in_use(database: Database) -> None:
-    report = inspection.inspect(database, work, SHIFT)
+    report, _ = inspection.inspect(database, work, SHIFT)
     assert (report.problems, report.messages, report.clean) == ([], 100, False)
 
 
@@ -145,7 +145,7 @@ def test_sound_tables_that_are_in_use(database: Database) -> None:
 def test_damage_is_listed(database: Database, damage: str, found: list[str], total: int) -> None:
     with database.connect("the test") as session:
         session.execute(damage)
-    report = inspection.inspect(database, work, SHIFT)
+    report, _ = inspection.inspect(database, work, SHIFT)
     said = [
         problem.removeprefix("the database the test's, schema mq is damaged at ")
         for problem in report.problems
