@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from bridge.jms_bridge import Admit
     from bridge.link.delivery.background_recovery import BackgroundRecovery
     from gateway.broker.store.postgresql.decisions import DecisionRows
-    from gateway.instance.layout import Layout
     from gateway.journal.journal import Journal
-    from gateway.transaction_log import DatabaseLog
+    from gateway.transaction_log import DatabaseLog, PlainLog
 
 _log: Final = Logger(namespace="gateway.bridges")
 
@@ -320,16 +319,15 @@ class BridgeLoader:
     def _jms(self, name: str) -> Bridge:
         from bridge.jms_bridge import JMSBridge
         from bridge.link.journal import BridgeLines
+        from gateway.transaction_log import DatabaseLog, PlainLog
 
         layout = self._configuration.layout
         log = open_bridge_log(self._logs, self._settings, name)
 
         logger = log.logger_for(f"bridge.{name}")
-        in_database: DatabaseLog | None = None
+        decisions: DatabaseLog | PlainLog = PlainLog(layout, name)
         if self._decisions is not None and self._configuration.jdbc is not None:
-            from gateway.transaction_log import DatabaseLog
-
-            in_database = DatabaseLog(
+            decisions = DatabaseLog(
                 partial(self._decisions, name), layout, self._configuration.jdbc.broker, name
             )
         return JMSBridge(
@@ -339,7 +337,7 @@ class BridgeLoader:
             layout.etc,
             self._provider,
             partial(load_transformer, folder=layout.lib_ext),
-            partial(_coordination, self._reactor, name, layout, logger, in_database),
+            partial(_coordination, self._reactor, name, logger, decisions),
             logger,
             self._logs.redaction,
             BridgeLines(self._journal),
@@ -360,32 +358,19 @@ def listed(settings: Settings) -> tuple[str, ...]:
 def _coordination(
     reactor: Any,
     name: str,
-    layout: Layout,
     log: Logger,
-    in_database: DatabaseLog | None,
+    decisions: DatabaseLog | PlainLog,
     settings: Settings,
 ) -> BackgroundRecovery:
     """Make what coordinates the transactions of a JMS bridge."""
     from bridge.link.delivery.background_recovery import BackgroundRecovery
-    from bridge.xa.log.opening import TransactionProperties, open_coordinator
+    from bridge.xa.log.opening import TransactionProperties
 
     properties, warnings = TransactionProperties.read(settings, name)
     for warning in warnings:
         log.warn("{warning}", warning=str(warning))
-    if in_database is not None:
-        opened = partial(in_database.open, reactor, properties, log, os.urandom)
-        return BackgroundRecovery(reactor, opened, in_database.exists, log)
-    opened = partial(
-        open_coordinator,
-        reactor,
-        layout.bridge(name),
-        name,
-        layout.instance,
-        properties,
-        log,
-        os.urandom,
-    )
-    return BackgroundRecovery(reactor, opened, layout.transaction_log(name).exists, log)
+    opened = partial(decisions.open, reactor, properties, log, os.urandom)
+    return BackgroundRecovery(reactor, opened, decisions.exists, log)
 
 
 def announcements(bridge: Bridge) -> list[str]:

@@ -1,6 +1,6 @@
-"""The decision log of a bridge's coordinator in the store's database.
+"""The place of a bridge's decision log: a file, or the store's database.
 
-Part of the composition: it joins :mod:`bridge.xa`, which knows no database, and the store, which
+Owns how a log goes on elsewhere after the store was exchanged for another. Part of the composition: it joins :mod:`bridge.xa`, which knows no database, and the store, which
 knows no transactions of links.
 """
 
@@ -18,16 +18,18 @@ from twisted.logger import Logger
 
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.errors import LogFailed
+from bridge.xa.log.contents import LogCopy
 from bridge.xa.log.file import FileStorage, LogFile, SyncFailed
 from bridge.xa.log.opening import (
     TransactionProperties,
     coordinator_of,
+    open_coordinator,
     open_file,
     tell_opened,
 )
 from bridge.xa.log.records import read_header
 from gateway.broker.store.interface import StoreError, StoreFull
-from gateway.instance.layout import Layout, sync_directory
+from gateway.instance.layout import Layout, make_directory, sync_directory
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.decisions import DecisionRows
@@ -144,7 +146,7 @@ class DatabaseLog:
                 place, there = _digest(rows.place()), rows.exists()
             except StoreError as error:
                 raise LogFailed(rows.name, f"it cannot be opened: {error}") from error
-            if not there and self._file.exists():
+            if self._file.exists() and (not there or self._has_gone_on(storage)):
                 self._move(name, properties, storage, place, log, randomness)
             file = LogFile(
                 storage, name, properties.log_size, properties.log_sync, randomness, place
@@ -156,6 +158,15 @@ class DatabaseLog:
         # From here on a thread calls it, which may wait.
         rows.waits = True
         return coordinator_of(reactor, file, self.bridge, log)
+
+    def _has_gone_on(self, storage: DatabaseStorage) -> bool:
+        """Whether the log of the database went on in the file only.
+
+        :raises LogDamaged: either is damaged.
+        :raises LogFailed: either cannot be read.
+        """
+        there, here = storage.read(), _copy(self._file)
+        return there is not None and here.continues(LogCopy(there, storage.name, storage.whole))
 
     def _move(
         self,
@@ -192,8 +203,9 @@ class DatabaseLog:
             if identity not in {run.identity for run in log_file.header.earlier}:
                 raise LogFailed(
                     old.name,
-                    f"the log {log_file.path} is in use, and this file has a log of its own; "
-                    "go back to the store of that time until nothing waits, and then move the file away",
+                    f"the log {log_file.path} is in use, and this file has a log of its own, of which each may have decided what the other does not know. "
+                    "To go on with the one in the database, move the file away; to go on with the file, remove the other: "
+                    f"'imqdbmgr remove jmsbridge -n {self.bridge}'",
                 )
             aside = self._file.with_name(f"{self._file.name}{IN_DATABASE}")
             self._file.replace(aside)
@@ -205,6 +217,84 @@ class DatabaseLog:
         log.info(
             "{file} goes on in the database, and is called {aside} now", file=old.name, aside=aside
         )
+
+
+@dataclass(frozen=True)
+class PlainLog:
+    """The decision log of a bridge in a file.
+
+    One that ``imqdbmgr backup`` has left beside the messages goes on in its place.
+    """
+
+    layout: Layout
+    bridge: str
+
+    @property
+    def _file(self) -> Path:
+        return self.layout.transaction_log(self.bridge)
+
+    @property
+    def _beside(self) -> Path:
+        return self.layout.store / self._file.name
+
+    def exists(self) -> bool:
+        """Whether an earlier run has left a log."""
+        return self._file.exists() or self._beside.exists()
+
+    def open(
+        self,
+        reactor: Any,
+        properties: TransactionProperties,
+        log: Logger,
+        randomness: Callable[[int], bytes],
+    ) -> Coordinator:
+        """Open the coordinator, with what it decided before. Blocks while it does.
+
+        :param reactor: Twisted's.
+        :param log: for operators.
+        :param randomness: returns that many random bytes.
+        :raises LogDamaged: with file and offset; the log is unchanged.
+        :raises LogFailed: it cannot be read or written; or there are two logs.
+        """
+        if self._beside.exists():
+            self._put_in_place(log)
+        folder, instance = self._file.parent, self.layout.instance
+        return open_coordinator(reactor, folder, self.bridge, instance, properties, log, randomness)
+
+    def _put_in_place(self, log: Logger) -> None:
+        """:raises LogFailed: there is another log in its place."""
+        if self._file.exists():
+            if _copy(self._file).continues(_copy(self._beside)):
+                # It was copied there by hand, and went on.
+                return
+            raise LogFailed(
+                str(self._file),
+                f"there is another log of this bridge, {self._beside}, and each may have decided what the other does not know; move away the one that "
+                "is not to go on",
+            )
+        try:
+            make_directory(self._file.parent)
+            self._beside.rename(self._file)
+            sync_directory(self._file.parent)
+            sync_directory(self._beside.parent)
+        except OSError as error:
+            raise LogFailed(
+                str(self._beside), f"it cannot be moved to {self._file}: {error.strerror}"
+            ) from error
+        log.info("{beside} goes on as {file}", beside=str(self._beside), file=str(self._file))
+
+
+def _copy(path: Path) -> LogCopy:
+    """Read the log in a file.
+
+    :raises LogDamaged: with file and offset.
+    :raises LogFailed: it cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LogFailed(str(path), f"it cannot be read: {error.strerror}") from error
+    return LogCopy(data, str(path), False)
 
 
 def _digest(place: str) -> str:

@@ -24,6 +24,9 @@ _BEGINNING = "# The settings of this instance, each a line name=value. The refer
 _NEW_INSTANCE = (("imq.bridge.enabled", "true"), ("imq.bridge.activelist", "stomp"))
 
 
+#: How the name of a file with the decisions of a bridge begins.
+TRANSACTION_LOG = "txlog."
+
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 
@@ -160,7 +163,7 @@ class Layout:
 
         :raises InvalidName: ``bridge`` cannot be a directory's name.
         """
-        return self.bridge(bridge) / f"txlog.{bridge}"
+        return self.bridge(bridge) / transaction_log_name(bridge)
 
     @property
     def exists(self) -> bool:
@@ -293,6 +296,14 @@ class InstanceLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def transaction_log_name(bridge: str) -> str:
+    """Return the name of the file with the decisions of a bridge.
+
+    :raises InvalidName: ``bridge`` cannot be the name of a bridge.
+    """
+    return f"{TRANSACTION_LOG}{_checked('a bridge', bridge)}"
 
 
 def make_directory(directory: Path) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from bridge.xa.decision_log import Change, Entry
+from bridge.xa.decision_log import Change, Entry, Removed
+from bridge.xa.errors import LogFailed
 from bridge.xa.log.file import LogFile
+from bridge.xa.log.opening import TransactionProperties, open_file
 from gateway.broker.store.interface import StoreFailed
 from gateway.instance.layout import Layout
 from gateway.transaction_log import DatabaseStorage
+from tests.crash.waiting import until
 from tests.gateway.broker.store.harness import batch_of, row
-from tests.gateway.decision_logs import entry
+from tests.gateway.decision_logs import entry, presumed
 from tests.gateway.test_dbmgr_tables import QUEUE, Tool
 
 pytestmark = pytest.mark.process
@@ -174,3 +178,189 @@ def test_an_owner_that_was_cut_off_writes_to_no_log_that_was_kept(tool: LogTool)
         rows.append(b"more")
     rows.close()
     assert tool.reactor.commit(store, batch_of(1, row(1), destinations=[QUEUE])) is not None
+
+
+# --- copies
+
+
+def file_of(path: Path) -> LogFile:
+    """Open a log in a file, as its bridge does."""
+    bridge = path.name.removeprefix("txlog.")
+    return open_file(
+        path.parent, bridge, f"one:{bridge}", TransactionProperties(100_000), os.urandom
+    )
+
+
+def test_logs_go_to_files_and_back(tool: LogTool, tmp_path: Path) -> None:
+    tool.fill()
+    run = tool.log("shop", entry(1), entry(2), presumed(3))
+    tool.log("other.one")
+    folder = tmp_path / "copy"
+    code, said, error = tool("backup", "tbl", "-dir", str(folder))
+    assert (code, error) == (0, "")
+    assert said.splitlines()[1:] == [
+        "Beside it are the transaction logs of the bridges: other.one, shop (2 unfinished)."
+    ]
+    assert {path.name for path in folder.iterdir()} == {
+        "messages.db",
+        "txlog.shop",
+        "txlog.other.one",
+    }
+    assert (folder / "txlog.shop").stat().st_mode & 0o777 == 0o600
+    # A database without any.
+    assert tool("delete", "tbl", "-f")[0] == 0
+    code, said, error = tool("restore", "tbl", "-dir", str(folder))
+    assert (code, error) == (0, "")
+    assert said.splitlines()[1:] == [
+        f"The transaction logs of these bridges in {folder} go on there: other.one, shop (2 unfinished)."
+    ]
+    again = tool.log("shop", place="elsewhere")
+    assert not again.moved
+    assert (again.entries(), again.presumed()) == ((entry(1), entry(2)), (presumed(3),))
+    assert [each.identity for each in again.header.earlier] == [run.header.identity]
+    # And a bridge with its log in a file.
+    in_file = file_of(folder / "txlog.shop")
+    assert (in_file.moved, in_file.entries()) == (False, (entry(1), entry(2)))
+    in_file.close()
+
+
+def test_what_went_on_in_a_file_replaces_what_the_database_has_of_it(
+    tool: LogTool, tmp_path: Path
+) -> None:
+    tool.fill()
+    tool.log("shop", entry(1), entry(2))
+    assert tool("backup", "tbl", "-dir", str(tmp_path))[0] == 0
+    file = file_of(tmp_path / "txlog.shop")
+    file.write([Removed(entry(1).gtrid), entry(3)], sync=True)
+    file.close()
+    code, said, error = tool("restore", "tbl", "-f", "-dir", str(tmp_path))
+    assert (code, error) == (0, "")
+    assert "go on there: shop (2 unfinished)." in said
+    assert tool.known("shop")[0] == (entry(2), entry(3))
+
+
+def test_a_copy_is_not_put_over_a_log_that_went_on(tool: LogTool, tmp_path: Path) -> None:
+    tool.fill()
+    tool.log("shop", entry(1))
+    assert tool("backup", "tbl", "-dir", str(tmp_path))[0] == 0
+    # Nothing has happened meanwhile.
+    code, said, _ = tool("restore", "tbl", "-f", "-dir", str(tmp_path))
+    assert code == 0
+    assert "are as they were: shop (1 unfinished)." in said
+    tool.log("shop", entry(2))
+    for _ in range(2):
+        code, said, error = tool("restore", "tbl", "-f", "-dir", str(tmp_path))
+        assert (code, said) == (1, "")
+        assert error.startswith(
+            f"imqdbmgr: bridge shop has two transaction logs, and each may have decided what the other does not know: {tmp_path / 'txlog.shop'}, "
+            f"and that in {tool.where}. "
+        )
+        # The file goes on, too.
+        file_of(tmp_path / "txlog.shop").close()
+    assert tool.known("shop")[0] == (entry(1), entry(2))
+    (tmp_path / "txlog.shop").unlink()
+    assert tool("restore", "tbl", "-f", "-dir", str(tmp_path))[0] == 0
+    assert tool.known("shop")[0] == (entry(1), entry(2))
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_copy_of_a_log_in_use_never_goes_on_as_the_same(
+    tool: LogTool, tmp_path: Path, opened: bool
+) -> None:
+    """The owner decides more in the same run, of which the copy does not know."""
+    tool.fill()
+    store = tool.store()
+    rows = store.decisions("shop")
+    log = LogFile(DatabaseStorage(rows), "one:shop", 100_000, True, os.urandom, "here")
+    log.write([entry(1)], sync=True)
+    code, said, error = tool("backup", "tbl", "-dir", str(tmp_path))
+    assert (code, error) == (0, "")
+    assert "A process owned the broker meanwhile" in said
+    log.write([entry(2)], sync=True)
+    log.close()
+    tool.reactor.close(store)
+    if opened:
+        file = file_of(tmp_path / "txlog.shop")
+        assert file.moved
+        assert file.header.earlier == ()
+        assert file.header.former == (log.header.identity,)
+        file.close()
+        again = file_of(tmp_path / "txlog.shop")
+        assert not again.moved
+        again.close()
+    code, _, error = tool("restore", "tbl", "-f", "-dir", str(tmp_path))
+    assert code == 1
+    assert "bridge shop has two transaction logs" in error
+    assert tool("delete", "tbl", "-f")[0] == 0
+    assert tool("restore", "tbl", "-dir", str(tmp_path))[0] == 0
+    # Also where a database does not say which it is.
+    assert tool.log("shop", place="").moved is not opened
+
+
+def test_an_owner_that_lost_its_session_is_left_alone_by_a_backup(
+    tool: LogTool, tmp_path: Path
+) -> None:
+    tool.fill()
+    store = tool.store()
+    rows = store.decisions("shop")
+    rows.waits = True
+    log = LogFile(DatabaseStorage(rows), "one:shop", 100_000, True, os.urandom, "here")
+    with tool.database.connect("the test") as session:
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity, owner WHERE application_name = owner.session"
+        )
+        backing_up = Thread(target=tool.run, args=("backup", "tbl", "-dir", str(tmp_path)))
+        backing_up.start()
+        # The log is not the session that says that its owner lives.
+        log.write([entry(1)], sync=True)
+        until(lambda: (tmp_path / "txlog.shop").exists(), "no copy was made")
+        # From here on it was ended, as it gave no sign of life for long.
+        with pytest.raises(LogFailed, match="another process owns this broker"):
+            log.write([entry(2)], sync=True)
+        backing_up.join()
+    log.close()
+    file = file_of(tmp_path / "txlog.shop")
+    assert (file.moved, file.entries()) == (False, (entry(1),))
+    file.close()
+    assert tool.reactor.commit(store, batch_of(1, row(1), destinations=[QUEUE])) is not None
+
+
+def test_nothing_is_left_of_a_copy_that_fails(tool: LogTool, tmp_path: Path) -> None:
+    tool.fill()
+    tool.log("shop", entry(1))
+    (tmp_path / "messages.db").touch()
+    assert tool("backup", "tbl", "-dir", str(tmp_path))[0] == 1
+    assert [path.name for path in tmp_path.glob("*txlog*")] == []
+    (tmp_path / "messages.db").unlink()
+    (tmp_path / "txlog.shop").write_bytes(b"of another")
+    code, _, error = tool("backup", "tbl", "-dir", str(tmp_path))
+    assert code == 1
+    assert error == (
+        f"imqdbmgr: {tmp_path / 'txlog.shop'} is there already: move it away, or give another folder\n"
+    )
+    assert (tmp_path / "txlog.shop").read_bytes() == b"of another"
+    assert not (tmp_path / "messages.db").exists()
+    assert [path.name for path in tmp_path.glob(".txlog*")] == []
+
+
+def test_a_damaged_log_is_not_copied(tool: LogTool, tmp_path: Path) -> None:
+    tool.fill()
+    tool.log("shop", entry(1))
+    copy, damaged = tmp_path / "copy", tmp_path / "damaged"
+    assert tool("backup", "tbl", "-dir", str(copy))[0] == 0
+    with tool.database.connect("the test") as session:
+        session.execute("UPDATE decision_1_0 SET octets = 'else' WHERE at = 0")
+    code, _, error = tool("backup", "tbl", "-dir", str(damaged))
+    assert code == 1
+    assert "the transaction log of shop in the database" in error
+    assert list(damaged.iterdir()) == []
+    assert tool("recreate", "-f")[0] == 0
+    (copy / "txlog.shop").write_bytes(b"else")
+    code, _, error = tool("restore", "tbl", "-f", "-dir", str(copy))
+    assert code == 1
+    assert f"the transaction log {copy / 'txlog.shop'} is damaged at octet 0" in error
+    (copy / "txlog.shop").rename(copy / "txlog...")
+    assert (
+        "'..' cannot be the name of a bridge" in tool("restore", "tbl", "-f", "-dir", str(copy))[2]
+    )
+    assert tool.messages() == []

@@ -57,11 +57,14 @@ class Tool:
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Exit code, standard output, standard error."""
-        code = dbmgr.run(
-            [*arguments, "-varhome", str(self.layout.varhome), "-i", self.layout.instance]
-        )
+        code = self.run(*arguments)
         captured = self._capsys.readouterr()
         return code, captured.out, captured.err
+
+    def run(self, *arguments: str) -> int:
+        """The exit code."""
+        place = ("-varhome", str(self.layout.varhome), "-i", self.layout.instance)
+        return dbmgr.run([*arguments, *place])
 
     def store(self) -> PostgresqlStore:
         """The store of a process that owns the broker."""

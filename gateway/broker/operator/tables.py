@@ -18,8 +18,9 @@ from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.store.integrity import copying as files
 from gateway.broker.store.integrity.inspection import Work
 from gateway.broker.store.interface import StoreError
-from gateway.broker.store.postgresql import administration, copying, inspection
+from gateway.broker.store.postgresql import administration, inspection
 from gateway.broker.store.postgresql.connecting import database_of
+from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.ownership import Owner
 from gateway.instance.layout import make_directory
 
@@ -44,6 +45,7 @@ class Tables:
         #: Where they are.
         self.described = f"the database {options.described}, schema {options.schema}"
         self._logs = TransactionLogs(read, self.described)
+        self._lease_seconds = options.lease_seconds
 
     def create(self) -> str:
         """Make empty tables. Returns what was done."""
@@ -131,27 +133,45 @@ class Tables:
         return len(problems), [*problems, end]
 
     def backup(self, folder: Path) -> str:
-        """Copy everything to a store's file in ``folder``.
+        """Copy everything to a store's file and files of logs in ``folder``.
 
         A process may own the broker. Returns what was done.
 
-        :raises StoreError: the folder has such a file, a row is damaged, or there are rows that a
-            file has no place for.
-        :raises OSError: the folder cannot be made.
+        :raises StoreError: the folder has such a file, a row or a log is damaged, or there are rows
+            that a file has no place for.
+        :raises OSError: the folder or the file of a log cannot be made.
         """
         make_directory(folder)
         path = folder / _FILE
-        with self._reached(), copying.read(self._database) as snapshot:
+        with (
+            self._reached(),
+            administration.copied(self._database, self._lease_seconds) as (
+                snapshot,
+                ended,
+            ),
+        ):
             snapshot.check_complete()
-            count = files.write(str(path), snapshot)
-        return f"{path} has all that {self.described}, had: {count} messages."
+            stored = snapshot.logs()
+            with self._logs.written(folder, stored, ended):
+                count = files.write(str(path), snapshot)
+        said = [f"{path} has all that {self.described}, had: {count} messages."]
+        if stored:
+            said.append(
+                f"Beside it are the transaction logs of the bridges: {listed(self._logs.states(stored))}."
+            )
+            if not ended:
+                said.append(
+                    "A process owned the broker meanwhile: where these logs go on, they leave alone what it prepares, and do not know to be decided."
+                )
+        return "\n".join(said)
 
     def restore(self, folder: Path, work: Work, confirm: Confirm) -> str:
         """Replace the tables by the contents of a store's file, or make them.
 
-        Returns what was done.
+        Logs in files beside it go on in the database; others stay. Returns what was done.
 
-        :raises StoreError: the file is not whole, or a process has it open.
+        :raises StoreError: a file is not whole, or a process has it open; or a log in the database
+            may have gone on since its copy was made.
         """
         path = folder / _FILE
         if not path.exists():
@@ -159,12 +179,22 @@ class Tables:
         with self._reached(), administration.held(self._database) as held:
             if held.exists:
                 confirm(f"Replace all that is in {self.described}, by what {path} has?")
+            found = self._logs.read(folder)
+            kept: list[StoredLog] = []
+
+            def choose(there: list[StoredLog]) -> list[StoredLog]:
+                kept[:] = self._logs.kept(there, found)
+                names = {log.bridge for log in kept}
+                return [*kept, *(log.stored for log in found if log.bridge not in names)]
+
             with files.read(str(path), work) as contents:
-                count = held.restore(contents)
-                kept = self._logs.states(held.logs())
+                count = held.restore(contents, choose=choose)
+        names = {log.bridge for log in kept}
+        come = self._logs.states([log.stored for log in found if log.bridge not in names])
         return (
             f"{self._where} has all that {path} has: {count} messages. "
-            f"If {path} was in use, move it away: from now on it is out of date.{_stay(kept)}"
+            f"If {path} was in use, move it away: from now on it is out of date."
+            f"{_come(folder, come)}{_stay(self._logs.states(kept))}"
         )
 
     @property
@@ -177,6 +207,14 @@ class Tables:
             yield
         except psycopg.Error as error:
             raise self._database.unusable(error) from error
+
+
+def _come(folder: Path, come: Sequence[LogState]) -> str:
+    return (
+        f"\nThe transaction logs of these bridges in {folder} go on there: {listed(come)}."
+        if come
+        else ""
+    )
 
 
 def _stay(kept: Sequence[LogState]) -> str:

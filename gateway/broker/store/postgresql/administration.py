@@ -19,12 +19,15 @@ from gateway.broker.store.contents import Contents
 from gateway.broker.store.interface import StoreError
 from gateway.broker.store.postgresql import copying, decision_tables, ownership
 from gateway.broker.store.postgresql.connecting import NAME, Database, Session
+from gateway.broker.store.postgresql.copying import Snapshot
 from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.ownership import Owner
 from gateway.broker.store.postgresql.segments import SHIFT
 
 #: Seconds for which the session of a process that has just ended may go on.
 _HOLDING_SECONDS: Final = 3.0
+#: Seconds for which the session of an owner may go on that a copy is made of.
+_ENDING_SECONDS: Final = 1.0
 #: Bytes of a store's id.
 _ID_BYTES: Final = 8
 
@@ -220,6 +223,28 @@ def held(database: Database, seconds: float = _HOLDING_SECONDS) -> Iterator[Held
         session.answer_seconds = copying.WORKING_SECONDS
         session.execute("SET idle_in_transaction_session_timeout = '1h'")
         yield Held(database, session, ownership.hold(database, session, seconds))
+
+
+@contextmanager
+def copied(
+    database: Database, lease_seconds: float, seconds: float = _ENDING_SECONDS
+) -> Iterator[tuple[Snapshot, bool]]:
+    """Read the schema as it is now. A process may own the broker.
+
+    Gives what there is, and whether the last owner has ended: then it writes nothing more.
+
+    :param lease_seconds: after so long without a sign of life an owner may be replaced.
+    :param seconds: for so long an owner is waited for.
+    :raises StoreError: as for :func:`copying.read`.
+    :raises psycopg.Error: as the database does.
+    """
+    with database.connect(f"{NAME} imqdbmgr") as session:
+        ownership.check_version(database, session)
+        ended = ownership.end_for_good(database, session, seconds, lease_seconds)
+        with copying.read(database) as snapshot:
+            # The next owner need not wait for the copy, which does not see what it does.
+            session.close()
+            yield snapshot, ended
 
 
 def upgrade(database: Database) -> bool:

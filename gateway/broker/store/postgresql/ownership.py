@@ -157,6 +157,33 @@ def hold(database: Database, session: Session, seconds: float) -> Owner | None:
     return owner
 
 
+def end_for_good(
+    database: Database, session: Session, seconds: float, lease_seconds: float
+) -> bool:
+    """Keep the last owner from going on, if it is certain to have ended.
+
+    An owner that did not give the broker up may only have lost its session, and is waited for until
+    it could have been replaced. While this session lives after that, no process becomes the owner.
+
+    :param seconds: for so long an owner is waited for.
+    :param lease_seconds: after so long without a sign of life an owner may be replaced.
+    :returns: whether the last owner has ended; False for one that may be alive, which is left
+        alone.
+    :raises psycopg.Error: as the database does.
+    """
+    while _lock(database, session, seconds):
+        owner = look(session)
+        if owner.released:
+            return True
+        if owner.silent >= lease_seconds:
+            session.execute("UPDATE owner SET epoch = epoch + 1")
+            end(session, owner.session)
+            return True
+        session.execute("SELECT pg_advisory_unlock_all()")
+        sleep(_POLL_SECONDS)
+    return False
+
+
 def _lock(database: Database, session: Session, seconds: float) -> bool:
     until = monotonic() + seconds
     text = f"SELECT pg_try_advisory_lock({_LOCK_OF})"
