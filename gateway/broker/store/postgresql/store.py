@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 
 import psycopg
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from gateway.broker.store.interface import (
@@ -28,7 +27,6 @@ from gateway.broker.store.interface import (
     Recovered,
     RedeliveryRow,
     Row,
-    StoreDamaged,
     StoreError,
     StoreFailed,
     StoreFull,
@@ -44,6 +42,7 @@ from gateway.broker.store.postgresql.connecting import (
 )
 from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
 from gateway.broker.store.postgresql.reading import Reader
+from gateway.broker.store.postgresql.reports import Reports
 from gateway.broker.store.postgresql.segments import SHIFT, Tables
 from gateway.broker.store.postgresql.upkeep import RESERVE_OCTETS, Upkeep
 from gateway.broker.store.postgresql.vacuum import Vacuum
@@ -92,7 +91,7 @@ class _Sessions:
         self.upkeep = upkeep
 
 
-class PostgresqlStore:
+class PostgresqlStore(Reports):
     """Keeps rows in a schema of a PostgreSQL database.
 
     Implements :class:`~gateway.broker.store.interface.Store`.
@@ -129,7 +128,6 @@ class PostgresqlStore:
     """
 
     largest: Final = _LARGEST
-    _log = Logger()
 
     def __init__(
         self,
@@ -146,20 +144,13 @@ class PostgresqlStore:
         shift: int = SHIFT,
         reserve_octets: int = RESERVE_OCTETS,
     ) -> None:
-        self.on_damaged: Callable[[StoreDamaged], None] | None = None
-        self.on_failed: Callable[[StoreFailed], None] | None = None
-        self.on_full: Callable[[bool], None] | None = None
-        self.on_reachable: Callable[[bool], None] | None = None
-        self.on_owned: Callable[[float], None] | None = None
-        #: Called once on the reactor thread with the node that wants to be the owner.
-        self.on_wanted: Callable[[str], None] | None = None
+        super().__init__(database.described, lease_seconds * _ANSWERING)
         self._database = database
         self._node = node
         self._reactor = reactor
         self._reconnect_seconds = reconnect_seconds
         self._idle_seconds = idle_seconds
         self._beat_seconds = beat_seconds
-        self._answers_seconds = lease_seconds * _ANSWERING
         self._taking_seconds = taking_seconds
         self._shift = shift
         self._reserve_octets = reserve_octets
@@ -414,7 +405,7 @@ class PostgresqlStore:
         """
         if self._lost_at is None:
             self._lost_at, self._pause = monotonic(), 0.0
-            self._reactor.callFromThread(self._reachable_changed, False, words(error))
+            self._reactor.callFromThread(self._lost, words(error), self._reconnect_seconds)
         transactions = self._used.transactions
         durable, lost = transactions.durable, transactions.begun
         self._used.session.close()
@@ -454,7 +445,7 @@ class PostgresqlStore:
     def _is_reached(self) -> None:
         if self._lost_at is not None:
             seconds, self._lost_at = monotonic() - self._lost_at, None
-            self._reactor.callFromThread(self._reachable_changed, True, f"{seconds:.1f}")
+            self._reactor.callFromThread(self._reached, seconds)
 
     def _over(self, session: Session, transactions: Transactions) -> _Sessions:
         tables, vacuum = self._tables, self._vacuum
@@ -547,48 +538,6 @@ class PostgresqlStore:
         self._owned(owned_at)
         committed(error)
         crashpoints.hit("broker.after-receipts")
-
-    def _reachable_changed(self, reachable: bool, what: str) -> None:
-        where = self._database.described
-        if reachable:
-            self._log.info(
-                "the database {where} is reached again, after {seconds} seconds",
-                where=where,
-                seconds=what,
-            )
-        else:
-            self._log.error(
-                "the database {where} cannot be reached: {why}; it is tried for {seconds} seconds",
-                where=where,
-                why=what,
-                seconds=round(self._reconnect_seconds),
-            )
-        if self.on_reachable is not None:
-            self.on_reachable(reachable)
-
-    def _owned(self, owned_at: float) -> None:
-        if self.on_owned is not None:
-            self.on_owned(owned_at + self._answers_seconds - monotonic())
-
-    def _is_wanted(self, node: str) -> None:
-        if self.on_wanted is not None:
-            self.on_wanted(node)
-
-    def _full_changed(self, full: bool, why: str) -> None:
-        if full:
-            self._log.error(
-                "the database {where} has no room: persistent messages wait until it has ({why}); acknowledgements are taken",
-                where=self._database.described,
-                why=why,
-            )
-        else:
-            self._log.info("the database has room again: persistent messages are stored")
-        if self.on_full is not None:
-            self.on_full(full)
-
-    def _failed(self, failure: StoreFailed) -> None:
-        if self.on_failed is not None:
-            self.on_failed(failure)
 
     def _closed(self, closed: Callable[[], None]) -> None:
         self._open = self._thread = None
