@@ -89,10 +89,10 @@ def describe(database: Database) -> Description:
             sizes.append(_size(session, segments.kind, names))
         sizes += [_size(session, kind, [kind]) for kind in (*copying.ROWS, *snapshot.others())]
         return Description(
-            version=snapshot.meta["version"],
+            version=snapshot.meta.version,
             store_id=snapshot.store_id,
             next_seq=snapshot.next_seq,
-            clean=snapshot.meta["clean"] == "1",
+            clean=snapshot.meta.clean,
             owner=owner,
             tables=tuple(sizes),
             logs=tuple(

@@ -1,6 +1,6 @@
-"""What the store in PostgreSQL says by itself, to the broker and in the log.
+"""What the store in PostgreSQL says by itself.
 
-Owns the callbacks that no call waits for. All of it is on the reactor's thread. Knows nothing of
+Owns the callbacks that no call waits for, and their lines in the log. All of it is on the reactor's thread. Knows nothing of
 the database.
 """
 
@@ -15,7 +15,9 @@ from gateway.broker.store.interface import StoreDamaged, StoreFailed
 
 
 class Reports:
-    """The callbacks of :class:`~gateway.broker.store.interface.Store`, and their log lines.
+    """Callbacks of a store, and their log lines.
+
+    Those of :class:`~gateway.broker.store.interface.Store`, and ``on_wanted``.
 
     :param described: where the database is.
     :param answers_seconds: for so long after a sign of life the owner may answer.

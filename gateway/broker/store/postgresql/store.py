@@ -31,7 +31,8 @@ from gateway.broker.store.interface import (
     StoreFailed,
     StoreFull,
 )
-from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql import meta, ownership
+from gateway.broker.store.postgresql.checking import Check
 from gateway.broker.store.postgresql.connecting import (
     NAME,
     Database,
@@ -68,6 +69,8 @@ _OPENING_SECONDS: Final = 600.0
 _ANSWERING: Final = 0.75
 #: Seconds between two looks whether another process wants to be the owner, while nothing is written.
 _ASKED_SECONDS: Final = 0.2
+#: Seconds between two steps of the check of messages while there are commits.
+_CHECK_SECONDS: Final = 0.05
 
 _Result = TypeVar("_Result")
 _Block = TypeVar("_Block")
@@ -165,6 +168,9 @@ class PostgresqlStore(Reports):
         self._failure_told = False
         self._full = False
         self._looked = 0.0
+        #: The check of what was stored before; None when it is done.
+        self._check: Check | None = None
+        self._checked_at = 0.0
         #: Something failed since the tables were loaded.
         self._stale = False
         #: When it was looked last whether another node wants to be the owner; and that it was told.
@@ -207,7 +213,7 @@ class PostgresqlStore(Reports):
             self._tables.load(session)
             transactions = Transactions(session, epoch)
             opened = self._over(session, transactions)
-            values: dict[str, str] = dict(session.execute("SELECT key, value FROM meta").fetchall())
+            known = meta.read(session, self._tables, self._database.described)
             transactions.run(self._begin)
             destinations = opened.reader.destinations()
             subscriptions = opened.reader.subscriptions()
@@ -224,15 +230,20 @@ class PostgresqlStore(Reports):
         self._full = bool(full)
         self._stale = False
         self._lost_at = None
+        self._check = Check(self._tables, known.next_seq)
         self._hurry.clear()
         crashpoints.hit("broker.opened")
         return Recovered(
-            store_id=values["id"],
-            next_seq=int(values["next_seq"]),
-            clean=values["clean"] == "1",
+            store_id=known.store_id,
+            next_seq=known.next_seq,
+            clean=known.clean,
             destinations=destinations,
             subscriptions=subscriptions,
-            notes=[],
+            notes=[
+                f"the table meta of the database: {known.wrong}; the next message is number {known.next_seq}"
+            ]
+            if known.wrong
+            else [],
             path=self._database.described,
             full=full and f"the database {self._database.described} has no room ({full})",
             log="the database has all that was confirmed",
@@ -244,7 +255,7 @@ class PostgresqlStore(Reports):
         delete_passing(session, self._tables)
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
-        return self._scanned(lambda reader: reader.scan())
+        return self._scanned(lambda reader: map(reader.sound, reader.scan()))
 
     def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
         return self._scanned(lambda reader: reader.scan_owed())
@@ -330,6 +341,8 @@ class PostgresqlStore(Reports):
         # The callback has left; what follows keeps only the next batch waiting.
         if error is None and not self._full:
             self._guarded(lambda opened: opened.upkeep.busy())
+        if monotonic() - self._checked_at >= _CHECK_SECONDS:
+            self._check_some()
         self._look_for_room()
         self._tell_failure()
 
@@ -476,6 +489,7 @@ class PostgresqlStore(Reports):
         more = False
         if not self._full:
             more = bool(self._guarded(lambda opened: opened.upkeep.step()))
+        more = self._check_some() or more
         if monotonic() - self._used.transactions.owned_at >= self._beat_seconds:
             self._beat()
         elif monotonic() - self._asked_at >= _ASKED_SECONDS:
@@ -495,6 +509,23 @@ class PostgresqlStore(Reports):
         if wanted and not self._wanted_told:
             self._wanted_told = True
             self._reactor.callFromThread(self._is_wanted, wanted)
+
+    def _check_some(self) -> bool:
+        """Check some messages. Returns whether there may be more."""
+        check = self._check
+        if check is None or self._failure is not None:
+            return False
+        self._checked_at = monotonic()
+        try:
+            found = self._persisted(lambda opened: check.step(opened.reader))
+        except StoreError:
+            return False
+        if found is None:
+            self._check = None
+            return False
+        for error in found:
+            self._reactor.callFromThread(self._is_damaged, error)
+        return True
 
     def _look_for_room(self) -> None:
         if self._full and monotonic() - self._looked >= _FULL_SECONDS:
