@@ -49,12 +49,14 @@ TM_PROPS: Final = Setting(
     Text(),
     "",
     "Properties of the transaction coordinators of all bridges: KEY=VALUE, separated by commas",
+    shared=True,
 )
 BRIDGE_TM_PROPS: Final = Setting(
     "imq.bridge.NAME.tm.props",
     Text(),
     "",
     "Properties of the transaction coordinator of the bridge: KEY=VALUE, separated by commas; they win over those of imq.bridge.tm.props",
+    shared=True,
 )
 
 #: Every one of them, in the order of the reference.

@@ -24,7 +24,7 @@ BRIDGES = "imq.bridge."
 _LIKENESS = 0.6
 _PLACEHOLDER = re.compile(rf"(?<![^.]){PLACEHOLDER}(?![^.])")
 
-RESERVED_BRIDGE_NAMES = frozenset({"admin", "tm", "jms", "config"})
+RESERVED_BRIDGE_NAMES = frozenset({"admin", "tm", "jms", "config", "takeover"})
 """Words that stand where a bridge's name stands in ``imq.bridge.*`` and so cannot be one, in any
 case. The name ``stomp`` is reserved too: for the bridge of that type.
 """
@@ -241,6 +241,7 @@ class Setting(Generic[T]):
     :param unit: the unit of the value, in the plural, where the type does not say it.
     :param reloadable: whether a change takes effect without a restart, when the file is read again.
     :param secret: whether the value must never be shown.
+    :param shared: whether it must be the same at all brokers of a cluster.
     """
 
     name: str
@@ -250,6 +251,7 @@ class Setting(Generic[T]):
     unit: str = ""
     reloadable: bool = False
     secret: bool = False
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if len(_PLACEHOLDER.findall(self.name)) > 1:
@@ -361,6 +363,10 @@ class Catalogue:
     def secret_names(self) -> list[str]:
         """The names of the settings that are secret."""
         return [setting.name for setting in self._settings if setting.secret]
+
+    def shared(self) -> list[Setting[Any]]:
+        """The settings of one name that brokers have in common."""
+        return [each for each in self._settings if each.shared and not each.is_named]
 
     def nearest(self, full_name: str) -> str:
         """The name that resembles ``full_name`` most; empty where none does."""

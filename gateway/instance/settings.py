@@ -312,6 +312,20 @@ class Settings:
             hidden = match is not None and match[0].secret
             yield full_name, HIDDEN if hidden else given.text, given.source
 
+    def shared(self) -> dict[str, str]:
+        """Return what must be the same at all brokers of a cluster, by full name.
+
+        Of settings with a placeholder these are the values that are not the default.
+        """
+        found = {setting.name: _text(self[setting]) for setting in self._declared.shared()}
+        for full_name in self._given:
+            match = self._declared.find(full_name)
+            if match is None or not match[0].shared or not match[0].is_named:
+                continue
+            if self.named(*match) != match[0].default:
+                found[full_name] = _text(self.named(*match))
+        return found
+
     def secret_names(self) -> list[str]:
         """The names of the declared settings that are secret."""
         return self._declared.secret_names()
@@ -474,6 +488,11 @@ def _judged(declared: Catalogue, given: Mapping[str, _Given]) -> tuple[Settings,
             else:
                 problems.append(problem)
     return Settings(declared, given, values, bad), problems
+
+
+def _text(value: object) -> str:
+    """A value, however it was spelled."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _visible(declared: Catalogue, entries: Iterable[str]) -> list[Problem]:

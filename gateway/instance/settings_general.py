@@ -216,12 +216,25 @@ BRIDGE_ENABLED = Setting(
     Boolean(),
     False,
     "Whether bridges run, STOMP among them. The gateway.properties of a new instance has true.",
+    shared=True,
 )
 BRIDGE_ACTIVELIST = Setting(
     "imq.bridge.activelist",
     BridgeNames(),
     (),
     "Names of the bridges that are loaded at start. The gateway.properties of a new instance has stomp.",
+)
+BRIDGE_STANDBYLIST = Setting(
+    "imq.bridge.standbylist",
+    BridgeNames(),
+    (),
+    "Names of the JMS bridges of the cluster that this broker takes when their broker has been dead for imq.bridge.takeover.after.",
+)
+BRIDGE_TAKEOVER_AFTER = Setting(
+    "imq.bridge.takeover.after",
+    Duration("seconds", 0, 86_400),
+    0,
+    "How long nothing must have been seen of a broker before its bridges in imq.bridge.standbylist are taken; 0 is never.",
 )
 BRIDGE_ADMIN_USER = Setting(
     "imq.bridge.admin.user",
@@ -242,12 +255,14 @@ BRIDGE_TYPE = Setting(
     Choice("JMS", "STOMP"),
     "",
     "Type of the bridge; STOMP is that of the bridge named stomp, and only of it.",
+    shared=True,
 )
 BRIDGE_AUTOSTART = Setting(
     "imq.bridge.NAME.autostart",
     Boolean(),
     True,
     "Whether the bridge is started when the instance is; imqbridgemgr can start it later.",
+    shared=True,
 )
 BRIDGE_LEVEL = Setting(
     "imq.bridge.NAME.level",
@@ -294,6 +309,8 @@ SETTINGS: tuple[Setting[Any], ...] = (
     MEMORY_PATIENCE,
     BRIDGE_ENABLED,
     BRIDGE_ACTIVELIST,
+    BRIDGE_STANDBYLIST,
+    BRIDGE_TAKEOVER_AFTER,
     BRIDGE_ADMIN_USER,
     BRIDGE_ADMIN_PASSWORD,
     BRIDGE_TYPE,

@@ -97,6 +97,7 @@ HIGH_AVAILABILITY: Final = Setting(
     Boolean(),
     False,
     "Whether a process that finds its broker owned by another one stands by and takes over when that one ends. Needs the store jdbc.",
+    shared=True,
 )
 NODE: Final = Setting(
     "imq.cluster.nodename",
@@ -109,12 +110,14 @@ HEARTBEAT_INTERVAL: Final = Setting(
     Duration("seconds", 1, 3600),
     2,
     "An owner without work gives a sign of life in the database this often.",
+    shared=True,
 )
 HEARTBEAT_THRESHOLD: Final = Setting(
     "imq.cluster.heartbeat.threshold",
     Integer(2, 1000),
     3,
     "Signs of life that may be missing before the owner is replaced. An owner that cannot give one stops answering before that.",
+    shared=True,
 )
 
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
@@ -140,6 +143,7 @@ class JdbcOptions:
     :param conninfo: libpq's keywords and their values, with the password.
     :param described: where the database is, without secrets.
     :param schema: this broker's.
+    :param cluster_schema: the one that the brokers of its cluster share, "" without a cluster.
     :param broker: its id.
     :param cluster: the id of its cluster, "" for none.
     :param node: this process, where owners are shown.
@@ -152,6 +156,7 @@ class JdbcOptions:
     conninfo: Mapping[str, str] = field(repr=False)
     described: str
     schema: str
+    cluster_schema: str
     broker: str
     cluster: str
     node: str
@@ -205,6 +210,8 @@ def jdbc_options(settings: Settings, instance: str) -> JdbcOptions | None:
         conninfo=conninfo,
         described=where,
         schema=schema,
+        # No broker's schema can have this name.
+        cluster_schema=f"mqcluster_{cluster}" if cluster else "",
         broker=broker,
         cluster=cluster,
         node=settings[NODE] or socket.gethostname(),

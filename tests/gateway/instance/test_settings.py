@@ -427,3 +427,16 @@ def test_a_secret_on_the_command_line_is_warned_of_and_not_repeated(file: Path) 
         "-D: imq.keystore.password=********: expected a line of the passfile"
     )
     assert read_text(file, "imq.keystore.password=hunter2\n")[1] == []
+
+
+def test_what_brokers_of_a_cluster_have_in_common(file: Path) -> None:
+    common = Setting("imq.cluster.common", Boolean(), True, "The same everywhere.", shared=True)
+    named = Setting("imq.bridge.NAME.common", Integer(), 3, "The same everywhere.", shared=True)
+    file.write_text(
+        "imq.bridge.a.common=4\nimq.bridge.b.common=3\nimq.bridge.a.autostart=false\n"
+        "imq.cluster.common=TRUE\n"
+    )
+    values, _ = read([*ALL, common, named], file)
+    assert values.shared() == {"imq.cluster.common": "true", "imq.bridge.a.common": "4"}
+    values, _ = read([*ALL, common, named], None)
+    assert values.shared() == {"imq.cluster.common": "true"}

@@ -74,7 +74,7 @@ def test_names_that_no_bridge_can_have(name: str) -> None:
         read(general.SETTINGS, None, [f"imq.bridge.activelist=stomp,{name}"])
     [problem] = error.value.problems
     assert problem.severity is Severity.ERROR
-    assert "reserved admin, config, jms, tm" in problem.expected
+    assert "reserved admin, config, jms, takeover, tm" in problem.expected
 
 
 @pytest.mark.parametrize(
