@@ -23,11 +23,19 @@ from tests.gateway.broker.store.databases import SCHEMA, create_tables, database
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.connecting import Database
     from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
+    from gateway.broker.store.postgresql.store import PostgresqlStore
 
 BRIDGE: Final = "bridge"
 NAME: Final = f"here:{BRIDGE}"
 #: Of these numbers the decisions stay.
 STAYS: Final = 5
+
+
+def rows_of(store: PostgresqlStore, bridge: str) -> DecisionRows:
+    """The rows of a bridge's log in the database of an open store."""
+    from gateway.broker.store.postgresql.decisions import DecisionRows
+
+    return DecisionRows(store.identity, bridge, reconnect_seconds=60.0)
 
 
 def entry(number: int) -> Entry:

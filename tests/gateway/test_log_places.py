@@ -22,7 +22,7 @@ from gateway.instance.layout import Layout
 from gateway.transaction_log import DatabaseLog, PlainLog
 from tests.bridge.xa.resource_managers import Session
 from tests.bridge.xa.test_opening import World
-from tests.gateway.decision_logs import BRIDGE
+from tests.gateway.decision_logs import BRIDGE, rows_of
 from tests.gateway.test_dbmgr_tables import Tool
 
 pytestmark = pytest.mark.process
@@ -48,7 +48,7 @@ class Instance:
     async def in_database(self) -> AsyncIterator[Coordinator]:
         store = self.tool.store()
         try:
-            log = DatabaseLog(lambda: store.decisions(BRIDGE), self.tool.layout, "one", BRIDGE)
+            log = DatabaseLog(lambda: rows_of(store, BRIDGE), self.tool.layout, "one", BRIDGE)
             coordinator = log.open(reactor, TransactionProperties(), self.world.log, os.urandom)
             yield coordinator
             await coordinator.close()

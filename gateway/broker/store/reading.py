@@ -197,9 +197,7 @@ def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[
         for *columns, crc in found:
             row = DuplicateRow._make(columns)
             if not _is_whole(duplicate_crc, row, crc):
-                raise StoreDamaged(
-                    path, f"duplicate id {row.seq}", "its checksum is wrong", seq=row.seq
-                )
+                raise StoreDamaged(path, f"duplicate id {row.seq}", "its checksum is wrong")
             rows.append(row)
         yield rows
 

@@ -42,6 +42,7 @@ class Database:
         hosts are tried in turn.
     :param described: where it is, for logs and errors; without secrets.
     :param schema: this broker's.
+    :param cluster: the schema that brokers of a cluster share, "" without one.
     :param answer_seconds: after so long without an answer a session is taken for lost.
     :param connect_seconds: the same for each host while a session is made.
     """
@@ -51,6 +52,7 @@ class Database:
     schema: str
     answer_seconds: float = 10.0
     connect_seconds: int = 3
+    cluster: str = ""
 
     def connect(self, session: str) -> Session:
         """Make a session.
@@ -96,7 +98,9 @@ class Database:
 
 def database_of(options: JdbcOptions) -> Database:
     """Return the database that the settings mean."""
-    return Database(options.conninfo, options.described, options.schema)
+    return Database(
+        options.conninfo, options.described, options.schema, cluster=options.cluster_schema
+    )
 
 
 #: Of every session. Statements are few and known, and want the index always: tables that were

@@ -104,7 +104,10 @@ class DecisionRows:
             raise self._owner.database.unusable(error) from error
 
     def place(self) -> str:
-        """What tells this database and schema from a copy.
+        """What tells this log from a copy.
+
+        It is where the log is; in a cluster of brokers, which has a bridge once, the cluster is the
+        place, so that a bridge that goes from one broker to another stays there.
 
         It is "" where the server does not say.
 
@@ -114,7 +117,8 @@ class DecisionRows:
             found = self._connected().execute(
                 "SELECT system_identifier::text, current_database()::text FROM pg_control_system()"
             )
-            return " ".join((*found.fetchall()[0], self._owner.database.schema))
+            database = self._owner.database
+            return " ".join((*found.fetchall()[0], database.cluster or database.schema))
         except psycopg.errors.InsufficientPrivilege:
             return ""
         except psycopg.Error as error:

@@ -96,9 +96,7 @@ def look(session: Session) -> Owner:
         f"""
         SELECT epoch, node, session, date_trunc('second', since)::text, released, wanted,
             extract(epoch FROM clock_timestamp() - coalesce(at, since))::float8, concat_ws(' ', epoch, number),
-            EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                AND (classid::bigint << 32 | objid::bigint) = {_LOCK})
+            {is_locked("current_schema")}
         FROM owner LEFT JOIN LATERAL (
             SELECT number, at FROM commits_0 WHERE epoch = owner.epoch UNION ALL
             SELECT number, at FROM commits_1 WHERE epoch = owner.epoch ORDER BY number DESC LIMIT 1) AS last ON true
@@ -182,6 +180,31 @@ def end_for_good(
         session.execute("SELECT pg_advisory_unlock_all()")
         sleep(_POLL_SECONDS)
     return False
+
+
+def keep(session: Session, schema: str) -> bool:
+    """Let no process become a broker's owner before the transaction ends.
+
+    :param schema: the broker's.
+    :returns: False where one is.
+    :raises psycopg.Error: as the database does.
+    """
+    rows = session.execute(f"SELECT pg_try_advisory_xact_lock({_LOCK_OF})", (schema,)).fetchall()
+    free: bool = rows[0][0]
+    return free
+
+
+def is_locked(schema: str) -> str:
+    """Return SQL that says whether a process owns the broker of a schema.
+
+    :param schema: an expression of SQL for its name.
+    """
+    key = f"hashtextextended('stomp-gateway ' || {schema}, 0)"
+    return (
+        "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted "
+        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+        f"AND (classid::bigint << 32 | objid::bigint) = {key})"
+    )
 
 
 def _lock(database: Database, session: Session, seconds: float) -> bool:

@@ -1,0 +1,445 @@
+"""What the brokers of a cluster share: who owns which JMS bridge.
+
+The rows of each broker are in a schema of its own; these are in one of the cluster. A change of
+them is made by the owner of a broker alone, and proves in its transaction that it still is.
+
+Owns these tables, and the move of a bridge's decision log from one broker's schema to another's: so
+a bridge takes its decisions along in the transaction that gives it another owner, and the former
+owner can decide no more. Knows nothing of bridges' files. All of it blocks, and is called from one
+thread at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final, TypeVar
+
+import psycopg
+from psycopg.sql import SQL, Composed, Identifier
+
+from gateway.broker.store.interface import StoreError, StoreFailed, StoreVersionUnknown
+from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql.connecting import Database, Meaning, Session, meaning, words
+from gateway.broker.store.postgresql.decisions import OwnerIdentity
+
+CLUSTER_VERSION: Final = 1
+
+#: So long a move waits for somebody who reads the decision log, such as a backup.
+_LOCK_WAIT: Final = "5s"
+#: Those who make the cluster's tables at the same time take turns.
+_MAKING: Final = "hashtextextended('stomp-gateway cluster ' || %b, 0)"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class OwnedBridge:
+    """A bridge of the cluster.
+
+    :param broker: the id of its owner.
+    :param since: when that became the owner, as the database writes a time.
+    :param state: what its owner said of it last; "" where that has not begun to run it.
+    :param problem: why it could not be started, "" if it could.
+    :param wanted: the state in which its owner is to have it, "" for that of a start.
+    """
+
+    name: str
+    broker: str
+    since: str
+    state: str
+    problem: str
+    wanted: str
+
+
+@dataclass(frozen=True)
+class OtherBroker:
+    """Another broker of the cluster.
+
+    :param owned: whether a process owns it now.
+    :param node: that process, or the last.
+    :param sign: its last sign of life, which differs from all earlier ones.
+    :param settings: those that may not differ between brokers.
+    """
+
+    id: str
+    schema: str
+    owned: bool
+    node: str
+    sign: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class View:
+    """The cluster as it is now.
+
+    :param bridges: all, by name.
+    :param brokers: those besides this one, by id.
+    :param reading: the number of the last call to read configurations again.
+    """
+
+    bridges: Mapping[str, OwnedBridge]
+    brokers: Mapping[str, OtherBroker]
+    reading: int
+
+
+@dataclass(frozen=True)
+class Described:
+    """How another broker, which a process owns now, has a bridge configured.
+
+    :param values: what there is to say, by what it is called.
+    :param reading: the number of the call to read configurations that it has heard last.
+    """
+
+    broker: str
+    values: Mapping[str, str]
+    reading: int
+
+
+class ClusterRows:
+    """What the brokers of a cluster share, as the owner of one has it.
+
+    Every method raises StoreError where the database cannot be reached; whether something was
+    changed, :meth:`look` tells. It raises StoreFailed where that would not help: another process
+    owns this broker now, or the user of the database may not do it.
+
+    :param owner: of this broker.
+    :param broker: its id.
+    :param cluster: the cluster's id.
+    """
+
+    def __init__(self, owner: OwnerIdentity, broker: str, cluster: str) -> None:
+        self._owner: Final = owner
+        self._database: Final = owner.database
+        self._broker: Final = broker
+        self._cluster: Final = cluster
+        self._session: Session | None = None
+        self._pid: int | None = None
+        self._entered = False
+
+    def enter(self, settings: Mapping[str, str], listed: Collection[str]) -> View:
+        """Tell the cluster of this broker and its bridges.
+
+        A bridge of ``listed`` that has no owner is this broker's from now on. What this broker said
+        of bridges' configurations before is forgotten.
+
+        :param settings: those that may not differ between brokers.
+        """
+
+        def enter(session: Session) -> None:
+            session.execute(
+                self._sql(
+                    "INSERT INTO {}.broker VALUES (%b, %b, %b) ON CONFLICT (id) DO UPDATE SET schema = excluded.schema, settings = excluded.settings"
+                ),
+                (self._broker, self._database.schema, _json(settings)),
+            )
+            session.execute(
+                self._sql("DELETE FROM {}.configuration WHERE broker = %b"), (self._broker,)
+            )
+            for name in sorted(listed):
+                session.execute(
+                    self._sql(
+                        "INSERT INTO {}.bridge VALUES (%b, %b, clock_timestamp(), '', '', '') ON CONFLICT DO NOTHING"
+                    ),
+                    (name, self._broker),
+                )
+
+        self._changed(enter)
+        return self.look()
+
+    def look(self) -> View:
+        """Return the cluster as it is now."""
+        return self._asked(self._look)
+
+    def describe(self, bridge: str, values: Mapping[str, str], reading: int) -> None:
+        """Tell the others how this broker has a bridge configured.
+
+        :param values: what there is to say, by what it is called.
+        :param reading: the call to read configurations that was heard before it was read.
+        """
+        self._changed(
+            lambda session: session.execute(
+                self._sql(
+                    "INSERT INTO {}.configuration VALUES (%b, %b, %b, %b) "
+                    "ON CONFLICT (bridge, broker) DO UPDATE SET described = excluded.described, reading = excluded.reading"
+                ),
+                (bridge, self._broker, _json(values), reading),
+            )
+        )
+
+    def call_to_read(self) -> int:
+        """Have the others read their configurations again.
+
+        :returns: the number of this call.
+        """
+
+        def call(session: Session) -> int:
+            found = session.execute(
+                self._sql("UPDATE {}.reading SET number = number + 1 RETURNING number")
+            ).fetchall()
+            number: int = found[0][0]
+            return number
+
+        return self._changed(call)
+
+    def descriptions(self, bridge: str) -> list[Described]:
+        """Return how others, which processes own now, have a bridge configured."""
+
+        def read(session: Session) -> list[Described]:
+            rows = session.execute(
+                self._sql(
+                    "SELECT broker, described, reading FROM {0}.configuration JOIN {0}.broker ON id = broker "
+                    f"WHERE bridge = %b AND broker <> %b AND {ownership.is_locked('schema')} ORDER BY broker"
+                ),
+                (bridge, self._broker),
+            ).fetchall()
+            return [Described(broker, json.loads(text), number) for broker, text, number in rows]
+
+        return self._asked(read)
+
+    def told(self, bridge: str, state: str, problem: str) -> None:
+        """Say what a bridge of this broker is now.
+
+        :param problem: why it could not be started, "" if it could.
+        """
+        self._changed(
+            lambda session: session.execute(
+                self._sql(
+                    "UPDATE {}.bridge SET state = %b, problem = %b, wanted = '' WHERE name = %b AND broker = %b"
+                ),
+                (state, problem, bridge, self._broker),
+            )
+        )
+
+    def give(self, bridge: str, to: str, wanted: str) -> None:
+        """Give a bridge of this broker, with its decision log, to another broker.
+
+        Nothing of it may run here, and its log must be closed.
+
+        :param wanted: the state in which that is to have it, "" for that of a start.
+        """
+
+        def give(session: Session) -> None:
+            row = self._locked_row(session, bridge)
+            if row[0] != self._broker:
+                raise StoreError(f"broker {row[0]} owns bridge {bridge}")
+            found = session.execute(
+                self._sql("SELECT schema FROM {}.broker WHERE id = %b"), (to,)
+            ).fetchall()
+            if not found:
+                raise StoreError(f"there is no broker {to} in cluster {self._cluster}")
+            self._move(session, bridge, self._database.schema, found[0][0])
+            self._set_owner(session, bridge, to, wanted)
+
+        self._changed(give)
+
+    def take(self, bridge: str, other: OtherBroker) -> bool:
+        """Take a bridge, with its decision log, from a broker that is dead.
+
+        What is left of that broker's sessions is ended first, and no process becomes its owner
+        meanwhile.
+
+        :param other: as it was seen dead.
+        :returns: False where it lives, or the bridge is another's by now.
+        """
+
+        def take(session: Session) -> bool:
+            row = self._locked_row(session, bridge)
+            if row[0] != other.id:
+                return False
+            look = SQL("SET LOCAL search_path = {}")
+            session.execute(look.format(Identifier(other.schema)))
+            owner = ownership.look(session)
+            if owner.sign != other.sign:
+                return False
+            ownership.end(session, owner.session)
+            if not ownership.keep(session, other.schema):
+                return False
+            session.execute(look.format(Identifier(self._database.schema)))
+            self._move(session, bridge, other.schema, self._database.schema)
+            self._set_owner(session, bridge, self._broker, "")
+            return True
+
+        return self._changed(take)
+
+    def close(self) -> None:
+        """End the session. Idempotent; never fails."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    # --- steps, each within a transaction
+
+    def _look(self, session: Session) -> View:
+        rows = session.execute(
+            self._sql(
+                "SELECT name, broker, date_trunc('second', since)::text, state, problem, wanted FROM {}.bridge ORDER BY name"
+            )
+        ).fetchall()
+        bridges = {row[0]: OwnedBridge(*row) for row in rows}
+        reading: int = session.execute(self._sql("SELECT number FROM {}.reading")).fetchall()[0][0]
+        brokers = {}
+        for id, schema, settings in session.execute(
+            self._sql("SELECT id, schema, settings FROM {}.broker WHERE id <> %b"),
+            (self._broker,),
+        ).fetchall():
+            session.execute(SQL("SET LOCAL search_path = {}").format(Identifier(schema)))
+            if session.execute("SELECT to_regclass('owner')").fetchall()[0][0] is None:
+                # Its tables were deleted.
+                brokers[id] = OtherBroker(id, schema, False, "", "", json.loads(settings))
+                continue
+            owner = ownership.look(session)
+            brokers[id] = OtherBroker(
+                id, schema, owner.locked, owner.node, owner.sign, json.loads(settings)
+            )
+        session.execute(SQL("SET LOCAL search_path = {}").format(Identifier(self._database.schema)))
+        return View(bridges, brokers, reading)
+
+    def _locked_row(self, session: Session, bridge: str) -> tuple[str]:
+        rows = session.execute(
+            self._sql("SELECT broker FROM {}.bridge WHERE name = %b FOR UPDATE"), (bridge,)
+        ).fetchall()
+        if not rows:
+            raise StoreError(f"there is no bridge {bridge} in cluster {self._cluster}")
+        return (rows[0][0],)
+
+    def _set_owner(self, session: Session, bridge: str, broker: str, wanted: str) -> None:
+        session.execute(
+            self._sql(
+                "UPDATE {}.bridge SET broker = %b, since = clock_timestamp(), state = '', problem = '', wanted = %b WHERE name = %b"
+            ),
+            (broker, wanted, bridge),
+        )
+
+    def _move(self, session: Session, bridge: str, source: str, target: str) -> None:
+        """Have the bridge's decision log in ``target``, and no more in ``source``."""
+        name = bridge.encode()
+        session.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
+        _drop_log(session, target, name)
+        found = session.execute(
+            SQL("SELECT id, turn FROM {}.decision_log WHERE bridge = %b").format(
+                Identifier(source)
+            ),
+            (name,),
+        ).fetchall()
+        for id, turn in found:
+            ((made,),) = session.execute(
+                SQL(
+                    "INSERT INTO {}.decision_log (bridge, turn) VALUES (%b, %b) RETURNING id"
+                ).format(Identifier(target)),
+                (name, turn),
+            ).fetchall()
+            for parity in (0, 1):
+                session.execute(
+                    SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(
+                        Identifier(target, f"decision_{made}_{parity}"),
+                        Identifier(target, "decision"),
+                    )
+                )
+            session.execute(
+                SQL("INSERT INTO {} SELECT * FROM {} WHERE turn = %b").format(
+                    Identifier(target, f"decision_{made}_{turn % 2}"),
+                    Identifier(source, f"decision_{id}_{turn % 2}"),
+                ),
+                (turn,),
+            )
+        _drop_log(session, source, name)
+
+    # --- the session
+
+    def _sql(self, text: str) -> Composed:
+        return SQL(text).format(Identifier(self._database.cluster))
+
+    def _changed(self, change: Callable[[Session], _T]) -> _T:
+        """Do it in a transaction that proves that this process owns the broker."""
+
+        def proven(session: Session) -> _T:
+            session.execute("SELECT prove(%b)", (self._owner.epoch,))
+            return change(session)
+
+        return self._asked(proven)
+
+    def _asked(self, ask: Callable[[Session], _T]) -> _T:
+        try:
+            session = self._connected()
+            with session.transaction():
+                return ask(session)
+        except psycopg.Error as error:
+            self.close()
+            told = f"cluster {self._cluster} in the database {self._database.described}: {words(error)}"
+            final = meaning(error) in (Meaning.REFUSED, Meaning.OVER)
+            raise StoreFailed(told) if final else StoreError(told) from error
+
+    def _connected(self) -> Session:
+        if self._session is not None and self._session.closed:
+            self._session = None
+        if self._session is None:
+            session = self._database.connect(self._owner.session)
+            try:
+                if self._pid is not None:
+                    # Of what it has been sent, nothing is done after this.
+                    ownership.end(session, self._owner.session, self._pid)
+                if not self._entered:
+                    ensure(self._database, session, self._cluster)
+                    self._entered = True
+            except BaseException:
+                session.close()
+                raise
+            self._session, self._pid = session, session.info.backend_pid
+        return self._session
+
+
+def ensure(database: Database, session: Session, cluster: str) -> None:
+    """Make the cluster's tables if they are missing.
+
+    :raises StoreVersionUnknown: they are of another version.
+    :raises StoreFailed: the database's user may not make a schema.
+    :raises psycopg.Error: as the database does.
+    """
+    schema = Identifier(database.cluster)
+    place = f"the database {database.described}, schema {database.cluster}"
+    text = resources.files("gateway.broker.store").joinpath(f"schema/cluster-{CLUSTER_VERSION}.sql")
+    with session.transaction():
+        session.execute(f"SELECT pg_advisory_xact_lock({_MAKING})", (cluster,))
+        if not _has_tables(session, database.cluster):
+            try:
+                session.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise StoreFailed(
+                    f"{place}, is missing, and this user may not make it: have one made that this user owns"
+                ) from error
+            session.execute(SQL("SET LOCAL search_path = {}").format(schema))
+            session.execute(text.read_text("utf-8"))
+            session.execute("INSERT INTO meta VALUES ('version', %b)", (str(CLUSTER_VERSION),))
+            session.execute(SQL("SET LOCAL search_path = {}").format(Identifier(database.schema)))
+    version = session.execute(
+        SQL("SELECT value FROM {}.meta WHERE key = 'version'").format(schema)
+    ).fetchall()
+    if version != [(str(CLUSTER_VERSION),)]:
+        raise StoreVersionUnknown(place, version[0][0] if version else "none", CLUSTER_VERSION)
+
+
+def _has_tables(session: Session, schema: str) -> bool:
+    found = session.execute("SELECT to_regclass(quote_ident(%b) || '.meta')", (schema,)).fetchall()
+    return found[0][0] is not None
+
+
+def _drop_log(session: Session, schema: str, bridge: bytes) -> None:
+    for (id,) in session.execute(
+        SQL("DELETE FROM {}.decision_log WHERE bridge = %b RETURNING id").format(
+            Identifier(schema)
+        ),
+        (bridge,),
+    ).fetchall():
+        for parity in (0, 1):
+            session.execute(
+                SQL("DROP TABLE {}").format(Identifier(schema, f"decision_{id}_{parity}"))
+            )
+
+
+def _json(values: Mapping[str, str]) -> str:
+    # A NUL is no text of the database.
+    return json.dumps({key: value.replace("\0", "�") for key, value in values.items()})

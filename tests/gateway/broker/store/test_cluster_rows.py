@@ -1,0 +1,204 @@
+"""The table of bridges' owners: who may change it, and what moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from gateway.broker.store.interface import StoreError, StoreFailed
+from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql.cluster import ClusterRows
+from gateway.broker.store.postgresql.connecting import Database
+from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
+from tests.gateway.broker.store.databases import create_tables, database_at, looking
+
+pytestmark = pytest.mark.process
+
+BRIDGE = "over"
+
+
+class Broker:
+    """A broker of the cluster that a session owns."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        self.database = replace(
+            database_at(url, cluster="mqcluster_test"), schema=f"mqc_test_{name}"
+        )
+        create_tables(self.database)
+        self.own()
+
+    def own(self) -> None:
+        self._session = self.database.connect(f"owner {self.name}")
+        epoch = ownership.take(self.database, self._session, self.name, f"owner {self.name}", 5.0)
+        self.owner = OwnerIdentity(self.database, epoch, f"owner {self.name}")
+        self.cluster = ClusterRows(self.owner, self.name, "test")
+
+    def log(self) -> DecisionRows:
+        return DecisionRows(self.owner, BRIDGE, 0.0)
+
+    def die(self) -> None:
+        self.close()
+        self._session.close()
+
+    def close(self) -> None:
+        self.cluster.close()
+
+
+@pytest.fixture
+def broker(postgresql_database: str) -> Iterator[Callable[[str], Broker]]:
+    made: list[Broker] = []
+
+    def make(name: str) -> Broker:
+        made.append(Broker(postgresql_database, name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.die()
+
+
+def owners(broker: Broker) -> dict[str, str]:
+    return {name: owned.broker for name, owned in broker.cluster.look().bridges.items()}
+
+
+def tables_of_logs(database: Database) -> int:
+    with looking(database) as session:
+        rows = session.execute(
+            "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema AND tablename LIKE 'decision\\__%%' "
+            "AND tablename <> 'decision_log'",
+            (),
+        ).fetchall()
+    count: int = rows[0][0]
+    return count
+
+
+def test_the_first_that_lists_a_bridge_owns_it(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({"a": "1"}, ["one"])
+    view = west.cluster.enter({"a": "2"}, ["one", "two"])
+    assert {name: owned.broker for name, owned in view.bridges.items()} == {
+        "one": "east",
+        "two": "west",
+    }
+    [other] = view.brokers.values()
+    assert (other.id, other.owned, other.settings) == ("east", True, {"a": "1"})
+    # Again, as after a restart: nothing changes hands.
+    east.cluster.enter({}, ["two"])
+    assert owners(east) == {"one": "east", "two": "west"}
+
+
+def test_a_bridge_takes_its_log_along(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    log = east.log()
+    log.replace(b"header ")
+    log.append(b"decision")
+    place = log.place()
+    # West has an older one of that name, such as of a copy.
+    stale = west.log()
+    stale.replace(b"stale")
+    stale.close()
+    log.close()
+    east.cluster.give(BRIDGE, "west", "STARTED")
+    assert owners(west) == {BRIDGE: "west"}
+    assert west.cluster.look().bridges[BRIDGE].wanted == "STARTED"
+    moved = west.log()
+    assert (moved.read(), moved.place()) == (b"header decision", place)
+    moved.append(b" more")
+    assert (tables_of_logs(east.database), tables_of_logs(west.database)) == (0, 2)
+    # And the former owner can decide no more.
+    with pytest.raises(StoreFailed):
+        log.append(b"too late")
+    moved.close()
+
+
+def test_only_its_owner_gives_a_bridge_away(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    with pytest.raises(StoreError, match="broker east owns bridge over"):
+        west.cluster.give(BRIDGE, "west", "")
+    with pytest.raises(StoreError, match="there is no broker north in cluster test"):
+        east.cluster.give(BRIDGE, "north", "")
+    with pytest.raises(StoreError, match="there is no bridge other in cluster test"):
+        east.cluster.give("other", "west", "")
+    assert owners(east) == {BRIDGE: "east"}
+
+
+def test_one_that_is_no_longer_the_owner_changes_nothing(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    with looking(east.database) as session:
+        session.execute("UPDATE owner SET epoch = epoch + 1")
+    for change in (
+        lambda: east.cluster.give(BRIDGE, "west", ""),
+        lambda: east.cluster.told(BRIDGE, "STARTED", ""),
+        lambda: east.cluster.describe(BRIDGE, {}, 0),
+        lambda: east.cluster.enter({}, ["more"]),
+    ):
+        with pytest.raises(StoreFailed, match="is over"):
+            change()
+    assert owners(west) == {BRIDGE: "east"}
+
+
+def test_a_bridge_is_taken_from_a_dead_broker_only(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    log = east.log()
+    log.replace(b"decisions")
+    seen = west.cluster.look().brokers["east"]
+    log.close()
+    with looking(east.database) as session:
+        session.execute("INSERT INTO commits_0 SELECT epoch, 1, clock_timestamp() FROM owner")
+    # It has given a sign of life since.
+    assert not west.cluster.take(BRIDGE, seen)
+    assert owners(west) == {BRIDGE: "east"}
+    # It holds its lock, and hangs: its sessions are ended.
+    assert west.cluster.take(BRIDGE, west.cluster.look().brokers["east"])
+    assert owners(west) == {BRIDGE: "west"}
+    moved = west.log()
+    assert moved.read() == b"decisions"
+    moved.close()
+    # It comes back, is the owner of its broker still, and has no bridge.
+    east.own()
+    assert owners(east) == {BRIDGE: "west"}
+    assert east.log().read() is None
+
+
+def test_others_are_asked_to_read_their_configurations_again(
+    broker: Callable[[str], Broker],
+) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    west.cluster.describe(BRIDGE, {"link": "a\0b"}, 0)
+    [described] = east.cluster.descriptions(BRIDGE)
+    assert (described.broker, described.values, described.reading) == ("west", {"link": "a�b"}, 0)
+    number = east.cluster.call_to_read()
+    assert west.cluster.look().reading == number == 1
+    west.cluster.describe(BRIDGE, {"link": "b"}, number)
+    assert east.cluster.descriptions(BRIDGE)[0].reading == number
+    # What a broker without an owner has configured does not count.
+    west.die()
+    assert east.cluster.descriptions(BRIDGE) == []
+    west.own()
+
+
+def test_tables_of_another_version_are_refused(
+    postgresql_database: str, broker: Callable[[str], Broker]
+) -> None:
+    east = broker("east")
+    east.cluster.enter({}, [])
+    with looking(east.database) as session:
+        session.execute("UPDATE mqcluster_test.meta SET value = '2'")
+    east.close()
+    fresh = ClusterRows(east.owner, "east", "test")
+    with pytest.raises(StoreError, match="version 2"):
+        fresh.look()
+    fresh.close()
