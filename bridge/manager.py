@@ -224,12 +224,18 @@ class BridgeServiceManager:
             raise OtherType(name, bridge.type, wanted)
         return [bridge]
 
-    async def autostart(self) -> list[Outcome]:
+    async def autostart(self, name: str | None = None) -> list[Outcome]:
         """Start those that are to start with the instance.
 
         The failure of one does not stop the others, and is the caller's to report.
+
+        :param name: only this one, if it is one of them.
         """
-        chosen = [bridge for bridge in self.bridges if bridge.name in self._automatic]
+        chosen = [
+            bridge
+            for bridge in self.bridges
+            if bridge.name in self._automatic and name in (None, bridge.name)
+        ]
         return await self._each("start", chosen, _ASK["start"])
 
     async def operate(

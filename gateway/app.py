@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -50,7 +49,7 @@ from gateway.broker.store.interface import (
     StoreVersionUnknown,
 )
 from gateway.configuration import Configuration, reread
-from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused
+from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused, exit_with
 from gateway.instance import settings_general
 from gateway.instance.health import Health, HealthService
 from gateway.instance.layout import InstanceLock, LayoutError
@@ -73,6 +72,9 @@ from gateway.reactor.polls import serve_at_once
 from gateway.stomp import settings as stomp_settings
 from gateway.tls import server_contexts
 from gateway.transformer_loading import ExtensionError, load_transformer
+
+if TYPE_CHECKING:
+    from gateway.cluster import ClusterBridges
 
 #: Seconds that bridges may take to stop before what is left of them is cut off; the store is closed
 #: in order all the same.
@@ -129,6 +131,8 @@ class Gateway(Service):
         self._logs: Logs | None = None
         self._opened: OpenedBroker | None = None
         self._stopping: Deferred[None] | None = None
+        #: Which JMS bridges are this broker's, in a cluster; None without one.
+        self._cluster: ClusterBridges | None = None
         #: While another process owns the broker.
         self._standing_by: StandingBy | None = None
         #: Clients can be served, unless the database says otherwise.
@@ -256,6 +260,7 @@ class Gateway(Service):
         stomp = StompParts(
             opened.turn, self._tls, self._transformer, self.port_mapper.register, memory
         )
+        self._cluster = cluster = opened.cluster_bridges(configuration, self._say)
         loader = BridgeLoader(
             self._reactor,
             configuration,
@@ -264,8 +269,11 @@ class Gateway(Service):
             stomp,
             opened.journal,
             opened.decisions,
+            None if cluster is None else cluster.admit,
         )
-        self.bridges = loader.load_all(listed(configuration.settings))
+        self.bridges = loader.load_all(listed(configuration))
+        if cluster is not None:
+            cluster.use(self.bridges, loader)
         self.admin = admin_service(
             self._reactor,
             configuration,
@@ -279,6 +287,7 @@ class Gateway(Service):
             opened.journal,
             memory,
             Owning(self._reactor, configuration, self._stop_reactor),
+            cluster,
         )
 
     def _stand_by(self, options: JdbcOptions, own: Callable[[], None]) -> None:
@@ -371,7 +380,9 @@ class Gateway(Service):
             raise RuntimeError("nothing is open")
         # Before the bridges, whose start may be watched.
         await self._start_admin()
-        for line in unlisted(settings):
+        if self._cluster is not None:
+            await self._cluster.begin()
+        for line in unlisted(configuration):
             self.log.warn("{line}", line=line, announced=self.announce is not None)
             if self.announce is not None:
                 self.announce(f"warning: {line}", error=True)
@@ -438,7 +449,7 @@ class Gateway(Service):
         self.exit_code = exit_code
         # twistd has no way to be told a code: registered now, this runs after all its own clearing
         # up.
-        atexit.register(_exit_with, exit_code)
+        atexit.register(exit_with, exit_code)
         if self._reactor.running:
             self._reactor.callLater(0, self._stop_reactor)
         else:
@@ -499,6 +510,8 @@ class Gateway(Service):
                     what=what,
                     done="reopened" if what == "log files" else "read again",
                 )
+        if self._cluster is not None:
+            self._cluster.read_again()
         if self._opened is not None:
             self._opened.provider.readmit()
         if self.bridges is not None and self._tls is not None:
@@ -549,6 +562,8 @@ class Gateway(Service):
         )
         if self._standing_by is not None:
             self._standing_by.stop()
+        if self._cluster is not None:
+            closing["cluster"] = Deferred.fromCoroutine(self._cluster.stop())
         if self.bridges is not None:
             hurry_clients(self._reactor, self.configuration.jdbc, self.bridges)
             await self.bridges.shut_down(STOP_SECONDS)
@@ -581,9 +596,3 @@ class Gateway(Service):
 
 def _cannot_listen(what: str, error: CannotListenError) -> str:
     return f"the {what} cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
-
-
-def _exit_with(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

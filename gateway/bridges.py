@@ -327,8 +327,10 @@ class BridgeLoader:
         logger = log.logger_for(f"bridge.{name}")
         decisions: DatabaseLog | PlainLog = PlainLog(layout, name)
         if self._decisions is not None and self._configuration.jdbc is not None:
+            # A cluster has a bridge once, and its coordinator keeps its name where it goes.
+            jdbc = self._configuration.jdbc
             decisions = DatabaseLog(
-                partial(self._decisions, name), layout, self._configuration.jdbc.broker, name
+                partial(self._decisions, name), layout, jdbc.cluster or jdbc.broker, name
             )
         return JMSBridge(
             self._reactor,
@@ -345,14 +347,19 @@ class BridgeLoader:
         )
 
 
-def listed(settings: Settings) -> tuple[str, ...]:
+def listed(configuration: Configuration) -> tuple[str, ...]:
     """Return the bridges of ``imq.bridge.activelist``.
 
-    Empty where bridges are switched off.
+    Empty where bridges are switched off. In a cluster of brokers only that of STOMP, which each
+    has; which of the others are this broker's, the cluster says.
     """
+    settings = configuration.settings
     if not settings[settings_general.BRIDGE_ENABLED]:
         return ()
-    return settings[settings_general.BRIDGE_ACTIVELIST]
+    names = settings[settings_general.BRIDGE_ACTIVELIST]
+    if configuration.is_clustered:
+        return tuple(name for name in names if name == settings_general.STOMP)
+    return names
 
 
 def _coordination(
@@ -406,15 +413,16 @@ def refusals(outcome: Outcome) -> list[str]:
     return lines
 
 
-def unlisted(settings: Settings) -> list[str]:
+def unlisted(configuration: Configuration) -> list[str]:
     """Return a warning for each bridge whose settings have no effect.
 
     Such a bridge is not in ``imq.bridge.activelist``.
 
     None for the STOMP bridge, as a new instance has settings for it, and none where bridges are
-    switched off altogether.
+    switched off altogether, nor in a cluster, where each broker has the settings of all bridges.
     """
-    if not settings[settings_general.BRIDGE_ENABLED]:
+    settings = configuration.settings
+    if configuration.is_clustered or not settings[settings_general.BRIDGE_ENABLED]:
         return []
     listed = settings[settings_general.BRIDGE_ACTIVELIST]
     first: dict[str, tuple[str, str]] = {}

@@ -72,6 +72,11 @@ class Configuration:
     overrides: tuple[str, ...]
     passfile: Path | None = None
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether there may be other brokers that share its JMS bridges."""
+        return self.jdbc is not None and bool(self.jdbc.cluster)
+
 
 def configure(
     varhome: Path, instance: str, passfile_path: Path | None, overrides: Sequence[str]

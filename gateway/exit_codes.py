@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,3 +26,10 @@ class StartRefused(Exception):
     def shown(self) -> None:
         """Note that the lines have been shown; from now on ``str`` refers to them."""
         self.args = ("not started, for the reason above",)
+
+
+def exit_with(code: int) -> None:
+    """End the process at once, when all that was printed is out."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

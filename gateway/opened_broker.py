@@ -36,8 +36,10 @@ from gateway.reactor.clocks import wall_clock
 from gateway.reactor.turn import Turn
 
 if TYPE_CHECKING:
-    from gateway.broker.store.postgresql.decisions import DecisionRows
+    from gateway.broker.store.postgresql.cluster import ClusterRows
+    from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
     from gateway.broker.store.postgresql.store import PostgresqlStore
+    from gateway.cluster import ClusterBridges
 
 
 class OpenedBroker:
@@ -62,17 +64,18 @@ class OpenedBroker:
         wanted: Callable[[str], None],
     ) -> None:
         layout, settings = configuration.layout, configuration.settings
+        self._reactor: Final = reactor
         # First, because a broker that is open must be closed.
         make_directory(layout.journal)
         in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
         store: Store
         #: Makes the rows of a bridge's decision log; None where such a log is a file.
         self.decisions: Callable[[str], DecisionRows] | None = None
+        self._cluster: ClusterRows | None = None
         if in_memory:
             store = MemoryStore(reactor)
         elif configuration.jdbc is not None:
             store = opened = _postgresql_store(reactor, configuration.jdbc, wanted)
-            self.decisions = opened.decisions
         else:
             store = _durable_store(reactor, layout)
         window = Memory.within(memory.limits[State.WAITING])
@@ -87,6 +90,7 @@ class OpenedBroker:
             memory=window,
         )
         if configuration.jdbc is not None:
+            self._share(opened.identity, configuration.jdbc)
             # The first job starts the store's thread, which gives signs of life from then on.
             store.fetch([], lambda found: None)
         wall = wall_clock(reactor)
@@ -103,6 +107,19 @@ class OpenedBroker:
         self.provider: Final = EmbeddedProvider(self._broker, users, rules, os.urandom)
         self._count_into(memory, window)
 
+    def _share(self, owner: OwnerIdentity, options: JdbcOptions) -> None:
+        """Have what bridges keep in the database, beside the broker's rows."""
+        # psycopg is an extra.
+        from gateway.broker.store.postgresql.cluster import ClusterRows
+        from gateway.broker.store.postgresql.decisions import DecisionRows
+
+        def decisions(bridge: str) -> DecisionRows:
+            return DecisionRows(owner, bridge, options.reconnect_seconds)
+
+        self.decisions = decisions
+        if options.cluster:
+            self._cluster = ClusterRows(owner, options.broker, options.cluster)
+
     def _count_into(self, memory: MemoryBudget, window: Memory) -> None:
         broker = self._broker
         memory.waiting_messages = broker.waiting_octets
@@ -111,6 +128,22 @@ class OpenedBroker:
         memory.consumers_held_back = lambda: len(broker.unacknowledged.held_back)
         window.octets_left = lambda: memory.left(State.UNACKNOWLEDGED)
         window.report_excess = memory.press
+
+    def cluster_bridges(
+        self, configuration: Configuration, say: Callable[[str], None]
+    ) -> ClusterBridges | None:
+        """Make what says which JMS bridges are this broker's.
+
+        It is None without a cluster.
+
+        :param say: tells the operator something.
+        """
+        if self._cluster is None or configuration.jdbc is None:
+            return None
+        # Its modules take long to import.
+        from gateway.cluster import ClusterBridges
+
+        return ClusterBridges(self._reactor, configuration, configuration.jdbc, self._cluster, say)
 
     def set_journal_level(self, settings: Settings) -> None:
         """Apply the level that the settings ask for now.

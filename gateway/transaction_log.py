@@ -98,12 +98,12 @@ class DatabaseLog:
     A log that an earlier run left in a file goes on in the database.
 
     :param rows: makes the rows of the log.
-    :param broker: the id of the broker, of which the coordinator has its name.
+    :param whose: the id of the broker, or of its cluster, of which the coordinator has its name.
     """
 
     rows: Callable[[], DecisionRows]
     layout: Layout
-    broker: str
+    whose: str
     bridge: str
 
     @property
@@ -140,7 +140,7 @@ class DatabaseLog:
         """
         rows = self.rows()
         storage = DatabaseStorage(rows)
-        name = f"{self.broker}:{self.bridge}"
+        name = f"{self.whose}:{self.bridge}"
         try:
             try:
                 place, there = _digest(rows.place()), rows.exists()
@@ -239,11 +239,7 @@ class PlainLog:
 
     def exists(self) -> bool:
         """Whether an earlier run has left a log."""
-        return bool(self.files())
-
-    def files(self) -> list[Path]:
-        """Return the files of the log that exist."""
-        return [path for path in (self._file, self._beside) if path.exists()]
+        return self._file.exists() or self._beside.exists()
 
     def open(
         self,

@@ -61,6 +61,7 @@ COMPOSITION_MODULES = (
     "gateway.admin.assembly",
     "gateway.app",
     "gateway.bridges",
+    "gateway.cluster",
     "gateway.tap",
     "gateway.command",
     "gateway.configuration",

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory, ServerFiles
-from gateway.admin.service.bridge_resources import BridgeResources, as_jms
+from gateway.admin.service.bridge_resources import BridgeOwnership, BridgeResources, as_jms
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
 from gateway.admin.service.guard import Authenticate
@@ -96,10 +96,12 @@ def admin_service(
     journal: Journal,
     memory: MemoryBudget,
     ownership: Ownership,
+    cluster: BridgeOwnership | None,
 ) -> AdminService:
     """Make the owner's admin service; it is not started.
 
     :param tls: as :func:`admin_contexts` gives it.
+    :param cluster: of its bridges; None without one.
     """
     settings = configuration.settings
     log = Logger(namespace="gateway.admin")
@@ -114,7 +116,7 @@ def admin_service(
         reactor,
         AdminOptions.read(settings),
         [
-            BridgeResources(bridges, logs.bridge, log, partial(wall_ms, reactor)),
+            BridgeResources(bridges, logs.bridge, log, partial(wall_ms, reactor), cluster),
             DeadMessageResources(dead, bridges),
             _metrics(reactor, bridges, broker, journal, memory, settings),
             BrokerResources(

@@ -58,7 +58,7 @@ class Instance:
             provider,
             StompParts(Turn(clock), None, None, self._register),
         )
-        self.manager: BridgeServiceManager = loader.load_all(listed(self.configuration.settings))
+        self.manager: BridgeServiceManager = loader.load_all(listed(self.configuration))
 
     def bridge(self, name: str) -> Any:
         return self.manager.find(name)
@@ -248,7 +248,7 @@ def test_settings_of_a_bridge_that_is_not_listed_are_told_once_a_bridge(tmp_path
     def told(number: int, *given: str) -> list[str]:
         instance = Instance(tmp_path / str(number), *more, *given)
         instance.close()
-        return unlisted(instance.configuration.settings)
+        return unlisted(instance.configuration)
 
     has = "imq.bridge.activelist has no"
     assert told(1, "imq.bridge.activelist=stomp,shop") == [

@@ -29,6 +29,7 @@ class Machine(GatewayProcess):
     :param url: of the database, with its password.
     :param settings: more of them.
     :param environment: in the place of this process's.
+    :param broker: its id.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Machine(GatewayProcess):
         url: str,
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        broker: str = BROKER,
     ) -> None:
         self.health_port = free_port()
         self.name = name
@@ -62,7 +64,7 @@ class Machine(GatewayProcess):
                 "imq.passfile.enabled": "true",
                 "imq.passfile.dirpath": str(folder),
                 "imq.passfile.name": self._passfile.name,
-                "imq.brokerid": BROKER,
+                "imq.brokerid": broker,
                 "imq.cluster.ha": "true",
                 "imq.cluster.nodename": name,
                 "imq.health.port": str(self.health_port),

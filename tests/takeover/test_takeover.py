@@ -37,9 +37,9 @@ ASKED: Final = 1.0
 STARVED: Final = 30.0
 
 
-def create_tables(url: str) -> None:
+def create_tables(url: str, schema: str = f"mq_{BROKER}") -> None:
     keywords = {key: str(value) for key, value in conninfo_to_dict(url).items()}
-    database = Database(keywords, "the test's", f"mq_{BROKER}")
+    database = Database(keywords, "the test's", schema)
     session = database.connect("the test")
     ownership.create(database, session, "store")
     session.close()

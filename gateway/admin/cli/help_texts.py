@@ -20,6 +20,7 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   pause   bridge -bn NAME or -t TYPE, pause link -bn NAME -ln NAME
   resume  bridge -bn NAME or -t TYPE, resume link -bn NAME -ln NAME
   reload  bridge -bn NAME
+  transfer bridge -bn NAME -to BROKERID
   level   bridge -bn NAME [-level LEVEL]
   list    dead   [-bn NAME -dmq NAME] [-selector SELECTOR] [-limit N]
   replay  dead   [-bn NAME -dmq NAME] [-selector SELECTOR] [-to queue:NAME] [-limit N] [-dry-run]

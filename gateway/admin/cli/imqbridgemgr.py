@@ -393,6 +393,17 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         done="Successfully reloaded the bridge.",
         needs=("-bn",),
     ),
+    ("transfer", "bridge"): Command(
+        title="Transferring the bridge:",
+        subject=_given(bridge="Bridge Name", to="To Broker"),
+        question=lambda options: Question(
+            "Are you sure you want to transfer this bridge?", "The bridge was not transferred."
+        ),
+        ask=request("POST", f"{_BRIDGE}/transfer", "to"),
+        render=lambda options, answer: render.bridges([answer]),
+        done="Successfully transferred the bridge.",
+        needs=("-bn", "-to"),
+    ),
     ("level", "bridge"): Command(ask=_level, render=_shown_level, needs=("-bn",), may=("-level",)),
     ("replay", "dead"): replace(_DEAD, may=(*_DEAD.may, "-to")),
     ("purge", "dead"): _DEAD,
@@ -435,6 +446,7 @@ _FLAGS: Final = {"-debug": "debug", "-n -dry-run --dry-run": "dry_run"}
 _MISSING: Final = {
     "-bn": ("bridge", "the name of the bridge is missing: give -bn for {}", "BA3000"),
     "-ln": ("link", "the name of the link is missing: give -ln for {}", "BA3001"),
+    "-to": ("to", "the broker is missing: give -to for {}", ""),
     "-tid": (
         "transaction",
         "the transaction is missing: give -tid for {}; list transactions has the ids",

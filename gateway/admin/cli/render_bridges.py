@@ -47,6 +47,17 @@ bridges_table = partial(
     (("Bridge Name", "name"), ("Bridge Type", "type"), ("Bridge State", "state")),
     gap=4,
 )
+#: Table A with who owns each bridge, in a cluster of brokers; Open MQ does not show it.
+owned_bridges_table = partial(
+    table_of,
+    (
+        ("Bridge Name", "name"),
+        ("Bridge Type", "type"),
+        ("Bridge State", lambda each: each["state"] or "unknown"),
+        ("Owner", "owner"),
+    ),
+    gap=4,
+)
 #: Table B: a bridge of type JMS, with how many of its links are enabled.
 jms_bridge_table = partial(
     table_of,
@@ -142,7 +153,8 @@ _DEAD: Final = (
 
 def bridges(found: Sequence[Json]) -> Iterator[str]:
     """Render all bridges."""
-    yield bridges_table(found)
+    clustered = any("owner" in each for each in found)
+    yield owned_bridges_table(found) if clustered else bridges_table(found)
     yield from _news(found)
 
 
@@ -157,6 +169,8 @@ def bridge(answer: Json, debug: bool) -> Iterator[str]:
         yield from _links(answer, links_table(answer["links"]))
     else:
         yield bridges_table([answer])
+    if "owner" in answer:
+        yield f"Owner: broker {answer['owner']}"
     if debug:
         for name, form in (("pools", pools_table), ("shared", shared_table), ("dmqs", dmqs_table)):
             if answer.get(name):

@@ -4,10 +4,11 @@ Owns their form in JSON, and the rules of Open MQ's ``imqbridgemgr`` with the co
 What an operation does, the bridges know; what an order about a transaction does, its coordinator.
 
 ==========================================================  ==================================================================
-``GET /v1/bridges?type=T``                                  all, or those of a type
+``GET /v1/bridges?type=T``                                  all, or those of a type, also those that other brokers own
 ``GET /v1/bridges/BRIDGE``                                  one, with its links, pools, shared connections and dead message queues
 ``POST /v1/bridges`` ``{"operation", "type"}``              start, stop, pause, resume all of a type; start and stop without one: all
 ``POST /v1/bridges/BRIDGE/OPERATION`` ``{"type"}``          start, stop, pause, resume one; a type must be its own
+``POST /v1/bridges/BRIDGE/transfer`` ``{"to"}``             have another broker of the cluster own it, and wait until that runs it
 ``POST /v1/bridges/BRIDGE/reload``                          read its file again; the answer says what changed, and warnings
 ``GET /v1/bridges/BRIDGE/level``, ``PUT`` ``{"level"}``     the level of its log
 ``GET /v1/links/BRIDGE``, ``GET /v1/links/BRIDGE/LINK``     links with counters, rates, last error, next attempt
@@ -28,8 +29,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from twisted.internet.defer import gatherResults
 from twisted.logger import Logger
@@ -42,6 +44,7 @@ from bridge.manager import (
     BridgeServiceManager,
     NotInTime,
     Outcome,
+    UnknownBridge,
     error_lines,
 )
 from bridge.xa.errors import LogFailed, UnknownTransaction
@@ -86,9 +89,43 @@ async def looked(links: Sequence[BridgeLink]) -> None:
     await gatherResults([link.look() for link in links])
 
 
+@dataclass(frozen=True)
+class ElsewhereOwned:
+    """A JMS bridge that another broker of the cluster owns.
+
+    :param broker: that broker's id.
+    :param state: what it said of the bridge last; "" where it has not begun to run it.
+    :param problem: why it could not start it, "" if it could.
+    """
+
+    name: str
+    broker: str
+    state: str
+    problem: str
+
+
+class BridgeOwnership(Protocol):
+    """Who owns which JMS bridge, in a cluster of brokers."""
+
+    @property
+    def broker(self) -> str:
+        """The id of the broker that was asked."""
+
+    def elsewhere(self) -> Sequence[ElsewhereOwned]:
+        """Return the bridges that other brokers own, as they were seen last."""
+
+    async def transfer(self, name: str, to: str) -> ElsewhereOwned:
+        """Give a bridge to another broker, and wait until that runs it.
+
+        :param to: its id.
+        :raises Refused: it cannot be given, and why.
+        """
+
+
 class BridgeResources:
     """Bridges, their links and their transactions as resources.
 
+    :param ownership: of bridges in a cluster; None without one.
     :param log_of: finds the log of a bridge by its name; None where it is not open.
     :param log: gets defects.
     :param now_ms: the time, in epoch milliseconds.
@@ -100,8 +137,10 @@ class BridgeResources:
         log_of: Callable[[str], Log | None],
         log: Logger,
         now_ms: Callable[[], int],
+        ownership: BridgeOwnership | None = None,
     ) -> None:
         self._bridges = bridges
+        self._ownership = ownership
         self._now_ms = now_ms
         self._log_of = log_of
         self._log = log
@@ -116,6 +155,7 @@ class BridgeResources:
             ("GET", "/v1/bridges/<path:name>/level", self._level),
             ("PUT", "/v1/bridges/<path:name>/level", self._set_level),
             ("POST", "/v1/bridges/<path:name>/reload", self._reload),
+            ("POST", "/v1/bridges/<path:name>/transfer", self._transfer),
             (
                 "POST",
                 "/v1/bridges/<path:name>/<any(start, stop, pause, resume):operation>",
@@ -141,13 +181,22 @@ class BridgeResources:
     # --- bridges
 
     def _list(self, request: AdminRequest) -> dict[str, object]:
-        matching = self._matching(None, request.text("type"))
-        return {"bridges": [_bridge_json(bridge) for bridge in matching]}
+        kind = request.text("type")
+        found = [self._owned_json(bridge) for bridge in self._matching(None, kind)]
+        if self._ownership is not None and kind.upper() in ("", "JMS"):
+            found += [_elsewhere_json(owned) for owned in self._ownership.elsewhere()]
+        return {"bridges": found}
+
+    def _owned_json(self, bridge: Bridge) -> dict[str, object]:
+        shown = _bridge_json(bridge)
+        if self._ownership is not None:
+            shown["owner"] = self._ownership.broker
+        return shown
 
     async def _one(self, request: AdminRequest, name: str) -> dict[str, object]:
         [bridge] = self._matching(name, request.text("type"))
         await looked(bridge.links())
-        shown = _with_links(bridge, bridge.links())
+        shown = self._owned_json(bridge) | _with_links(bridge, bridge.links())
         if bridge.type == "JMS":
             jms = as_jms(bridge)
             shown["pools"] = () if jms is None else jms.pools()
@@ -220,8 +269,28 @@ class BridgeResources:
             "warnings": [str(warning) for warning in cast("JMSBridge", bridge).warnings],
         }
 
+    async def _transfer(self, request: AdminRequest, name: str) -> dict[str, object]:
+        to = request.needed("to")
+        if self._ownership is None:
+            raise Refused(
+                "this broker is in no cluster: imq.cluster.clusterid and imq.persist.store=jdbc make it a part of one",
+                "wrong_state",
+                HTTPStatus.CONFLICT,
+            )
+        return _elsewhere_json(await self._ownership.transfer(name, to))
+
     def _matching(self, name: str | None, kind: str) -> list[Bridge]:
-        return self._bridges.matching(name, kind or None)
+        try:
+            return self._bridges.matching(name, kind or None)
+        except UnknownBridge:
+            for owned in () if self._ownership is None else self._ownership.elsewhere():
+                if owned.name == name:
+                    raise Refused(
+                        f"broker {owned.broker} owns bridge {name}: ask it there",
+                        "wrong_state",
+                        HTTPStatus.CONFLICT,
+                    ) from None
+            raise
 
     # --- logs
 
@@ -391,6 +460,23 @@ def _bridge_json(bridge: Bridge) -> dict[str, object]:
         "not_started_links": [link.name for link in _not_started(bridge)],
         "transactions": _counted(transactions_of(bridge)),
         "problem": bridge.problem,
+    }
+
+
+def _elsewhere_json(owned: ElsewhereOwned) -> dict[str, object]:
+    """Return a bridge of another broker in JSON.
+
+    Of its links nothing is known here.
+    """
+    return {
+        "name": owned.name,
+        "type": "JMS",
+        "state": owned.state,
+        "enabled_links": 0,
+        "not_started_links": [],
+        "transactions": _counted(()),
+        "problem": owned.problem,
+        "owner": owned.broker,
     }
 
 

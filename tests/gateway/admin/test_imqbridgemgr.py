@@ -478,7 +478,10 @@ def test_a_name_that_no_bridge_can_have_is_an_unknown_bridge(
         (["list", "bridge", "-rtm", "-2"], "-rtm -2: expected a whole number, -1 or more"),
         (["list", "bridge", "-rtr", "1.5"], "-rtr 1.5: expected a whole number, -1 or more"),
         (["list", "bridge", "-selector", "a"], "-selector is not for list bridge"),
-        (["list", "dead", "-to", "queue:a"], "-to is not for list dead, but for replay dead"),
+        (
+            ["list", "dead", "-to", "queue:a"],
+            "-to is not for list dead, but for transfer bridge, replay dead",
+        ),
         (["list", "dead", "-limit", "0"], "-limit 0: expected a whole number, 1 or more"),
         (
             ["list", "dead", "-bn", "x"],

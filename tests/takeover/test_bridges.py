@@ -1,0 +1,375 @@
+"""JMS bridges of a cluster: each has one owner, and can get another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.admin.cli.client import AdminClient, AdminError, find
+from gateway.admin.cli.imqbridgemgr import run as imqbridgemgr
+from gateway.instance.crashpoints import LINK_VARIABLE
+from tests.crash.client import PATIENCE
+from tests.crash.once_account import ActiveMQsDoubt
+from tests.crash.once_pair import xa_activemq
+from tests.crash.waiting import until
+from tests.faults.links import BRIDGE, HERE, Link, stomp, written
+from tests.faults.traffic import drain, produce
+from tests.gateway_process import HOST, GatewayProcess
+from tests.servers import ActiveMQ
+from tests.takeover.machines import Machine
+from tests.takeover.test_takeover import create_tables
+
+CLUSTER: Final = "prod"
+SETTINGS: Final = {
+    "imq.cluster.clusterid": CLUSTER,
+    "imq.cluster.heartbeat.interval": "1",
+    "imq.bridge.admin.user": "guest",
+}
+#: Of brokers that take the bridge when its own is dead.
+STANDBY: Final = {"imq.bridge.standbylist": BRIDGE, "imq.bridge.takeover.after": "2"}
+
+
+class Broker(Machine):
+    """A broker of the cluster, of one process.
+
+    :param listed: its bridges, besides stomp; each has the same file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        url: str,
+        file: Path,
+        *listed: str,
+        bridges: tuple[str, ...] = (BRIDGE,),
+        environment: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        settings = {**SETTINGS, "imq.bridge.activelist": ",".join(("stomp", *listed))}
+        for bridge in bridges:
+            settings[f"imq.bridge.{bridge}.type"] = "jms"
+            settings[f"imq.bridge.{bridge}.xmlurl"] = str(file.with_name(f"{bridge}.xml"))
+        super().__init__(folder, name, url, settings | dict(more or {}), environment, broker=name)
+
+    def until_said(self, text: str) -> None:
+        until(
+            lambda: text in self.said, lambda: f"{text!r} was never said:\n{self.said}\n{self.log}"
+        )
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        return (
+            self._admin().ask(method, path, body) if body is not None else self._admin().get(path)
+        )
+
+    def transfer(self, to: str, bridge: str = BRIDGE) -> Any:
+        return self.ask("POST", f"/v1/bridges/{bridge}/transfer", {"to": to})
+
+    @property
+    def bridges(self) -> dict[str, tuple[str, str]]:
+        """Owner and state of each bridge, as this broker shows them."""
+        found = self.ask("GET", "/v1/bridges")["bridges"]
+        return {each["name"]: (each["owner"], each["state"]) for each in found}
+
+    def until_bridge(self, owner: str, state: str, bridge: str = BRIDGE) -> None:
+        until(
+            lambda: self.bridges.get(bridge) == (owner, state),
+            lambda: f"{bridge} is {self.bridges.get(bridge)}\n{self.said}\n{self.log}",
+        )
+
+    def _admin(self) -> AdminClient:
+        address = find(HOST, self.port_mapper_port)
+        return AdminClient(address, "admin", self.password, timeout_s=60.0)
+
+    @property
+    def password(self) -> str:
+        """The administrator's."""
+        lines = (self.directory / "etc" / "passfile").read_text().splitlines()
+        return dict(line.partition("=")[::2] for line in lines)["imq.bridge.admin.password"]
+
+
+def write(file: Path, *links: Link) -> Path:
+    file.touch(mode=0o600)
+    file.write_text(written(links).replace(f'name="{BRIDGE}"', f'name="{file.stem}"'))
+    return file
+
+
+@pytest.fixture
+def ending() -> Iterator[ExitStack]:
+    with ExitStack() as ending:
+        yield ending
+
+
+@pytest.fixture
+def url(postgresql_database: str) -> str:
+    for broker in ("east", "west"):
+        create_tables(postgresql_database, f"mqc_{CLUSTER}_{broker}")
+    return postgresql_database
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, ending: ExitStack) -> Link:
+    """A link between two brokers of others."""
+    there = [GatewayProcess(tmp_path / name) for name in ("source", "target")]
+    for server in there:
+        ending.callback(server.kill)
+        server.start()
+    source, target = (stomp(server.varhome.name, server.port) for server in there)
+    return Link("over", source, target)
+
+
+class Pair:
+    """Two ActiveMQs, and a transacted link from the first to the second."""
+
+    def __init__(self, folder: Path, ending: ExitStack) -> None:
+        self.servers = [ActiveMQ(folder / name) for name in ("source", "target")]
+        self._doubts: list[ActiveMQsDoubt] = []
+        for server in self.servers:
+            server.start()
+            ending.callback(server.kill)
+        for server in self.servers:
+            doubt = ActiveMQsDoubt(server.openwire_port)
+            ending.callback(doubt.close)
+            self._doubts.append(doubt)
+        source, target = (
+            xa_activemq(name, server.openwire_port)
+            for name, server in zip("ab", self.servers, strict=True)
+        )
+        self.link = Link("over", source, target, 5, "ONCE_AND_ONLY_ONCE")
+
+    def produce(self, first: int, last: int) -> None:
+        produce(self.servers[0].port, self.link.source_queue, first, last)
+
+    def drain(self, last: int) -> list[int]:
+        return drain(self.servers[1].port, self.link.target_queue, last)
+
+    @property
+    def in_doubt(self) -> list[str]:
+        return [branch for doubt in self._doubts for branch in doubt.ask()]
+
+
+def begun(ending: ExitStack, *brokers: Broker) -> None:
+    for broker in brokers:
+        ending.callback(broker.kill)
+        broker.launch()
+    for broker in brokers:
+        broker.until_said("is ready")
+
+
+# --- the table of owners, and the list of a broker
+
+
+def test_the_table_of_owners_changes_the_list_at_start(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    names = ("one", "two")
+    for name in names:
+        file = write(tmp_path / f"{name}.xml", foreign)
+    east = Broker(tmp_path, "east", url, file, "one", bridges=names)
+    begun(ending, east)
+    east.until_bridge("east", "STARTED", "one")
+    # It is not in the table: it is added as this broker's. One that is another's is removed.
+    west = Broker(tmp_path, "west", url, file, "one", "two", bridges=names)
+    begun(ending, west)
+    west.until_said(
+        "bridge one is removed from imq.bridge.activelist: broker east owns it in cluster prod since"
+    )
+    owned = {"one": ("east", "STARTED"), "two": ("west", "STARTED")}
+    for broker in (east, west):
+        for name, (owner, state) in owned.items():
+            broker.until_bridge(owner, state, name)
+    with pytest.raises(AdminError, match="broker west owns bridge two: ask it there"):
+        east.ask("POST", "/v1/bridges/two/stop", {})
+    # It is in the table as this broker's: it is added to the list.
+    assert east.terminate() == 0
+    east.settings["imq.bridge.activelist"] = "stomp"
+    begun(ending, east)
+    east.until_said(
+        "bridge one is added to imq.bridge.activelist: this broker, east, owns it in cluster prod"
+    )
+    east.until_bridge("east", "STARTED", "one")
+
+
+def test_a_bridge_that_is_configured_otherwise_elsewhere_is_refused(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    (tmp_path / "here").mkdir()
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign)
+    other = write(tmp_path / "here" / f"{BRIDGE}.xml", foreign)
+    east = Broker(tmp_path, "east", url, file)
+    begun(ending, east)
+    other.write_text(file.read_text().replace('max-batch-size="1"', 'max-batch-size="7"'))
+    west = Broker(tmp_path, "west", url, other, BRIDGE)
+    begun(ending, west)
+    told = (
+        f"expected what broker east of cluster {CLUSTER} has for bridge {BRIDGE}: "
+        "link \"over\", max-batch-size is '7' here and '1' there"
+    )
+    west.until_said(told)
+    assert west.bridges[BRIDGE] == ("west", "STOPPED")
+    # Also one that only a setting makes different, and once the others' file is read again.
+    file.write_text(other.read_text())
+    west.ask("POST", f"/v1/bridges/{BRIDGE}/start", {})
+    west.until_bridge("west", "STARTED")
+
+
+def test_a_setting_that_may_not_differ_ends_the_start(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign)
+    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    begun(ending, east)
+    west = Broker(tmp_path, "west", url, file, more={"imq.bridge.enabled": "false"})
+    ending.callback(west.kill)
+    west.launch()
+    assert west.wait() == 2
+    assert (
+        f"imq.bridge.enabled is false here, and true at broker east of cluster {CLUSTER}"
+        in west.said
+    )
+
+
+# --- another owner
+
+
+def test_a_bridge_goes_to_another_broker_without_a_message_lost_or_doubled(
+    url: str, tmp_path: Path, ending: ExitStack
+) -> None:
+    pair = Pair(tmp_path, ending)
+    file = write(tmp_path / f"{BRIDGE}.xml", pair.link)
+    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    west = Broker(tmp_path, "west", url, file)
+    begun(ending, east, west)
+    messages, goes = 3000, threading.Event()
+    numbers: list[int] = []
+
+    def take() -> None:
+        numbers.extend(pair.drain(messages))
+
+    pair.produce(1, 2000)
+    taking = threading.Thread(target=take)
+    taking.start()
+    owner, other, moves = east, west, 0
+    until(lambda: _moved(owner) > 50, "nothing moves")
+    while taking.is_alive() and moves < 6:
+        assert owner.transfer(other.name)["owner"] == other.name
+        moves += 1
+        owner, other = other, owner
+        owner.until_bridge(owner.name, "STARTED")
+        if moves == 3:
+            pair.produce(2001, messages)
+            goes.set()
+    taking.join(PATIENCE)
+    assert not taking.is_alive()
+    assert numbers == list(range(1, messages))
+    assert goes.is_set()
+    assert moves >= 4
+    until(lambda: not pair.in_doubt, lambda: f"in doubt: {pair.in_doubt}")
+
+
+def _moved(broker: Broker) -> int:
+    [link] = broker.ask("GET", f"/v1/links/{BRIDGE}")["links"]
+    moved: int = link["counters"]["sent"]
+    return moved
+
+
+def test_a_bridge_with_a_side_in_the_broker_stays(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    file = write(tmp_path / f"{BRIDGE}.xml", Link("in", foreign.source, HERE))
+    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    west = Broker(tmp_path, "west", url, file)
+    begun(ending, east, west)
+    east.until_bridge("east", "STARTED")
+    for to, words in (
+        ("west", "stays here: the target of link in is in this broker, east"),
+        ("east", "this broker, east, owns bridge"),
+        ("north", "there is no broker north in the cluster; the others that have been here: west"),
+    ):
+        with pytest.raises(AdminError, match=words):
+            east.transfer(to)
+    with pytest.raises(AdminError, match="broker east owns bridge"):
+        west.transfer("west")
+    assert east.bridges[BRIDGE] == ("east", "STARTED")
+
+
+def test_a_bridge_of_a_dead_broker_is_taken_with_what_is_in_doubt(
+    url: str, tmp_path: Path, ending: ExitStack
+) -> None:
+    pair = Pair(tmp_path, ending)
+    file = write(tmp_path / f"{BRIDGE}.xml", pair.link)
+    west = Broker(tmp_path, "west", url, file, more=STANDBY)
+    begun(ending, west)
+    pair.produce(1, 100)
+    east = Broker(
+        tmp_path,
+        "east",
+        url,
+        file,
+        BRIDGE,
+        environment={**os.environ, LINK_VARIABLE: "xa.after-decision:4"},
+        more=STANDBY,
+    )
+    ending.callback(east.kill)
+    east.launch()
+    assert east.wait(PATIENCE) == -signal.SIGKILL, east.said
+    began = time.monotonic()
+    west.until_said(f"bridge {BRIDGE} was taken from broker east")
+    assert time.monotonic() - began >= 1.5
+    assert pair.drain(100) == list(range(1, 100))
+    until(lambda: not pair.in_doubt, lambda: f"in doubt: {pair.in_doubt}\n{west.log}")
+    # It comes back, and does not have it.
+    east = Broker(tmp_path, "east", url, file, BRIDGE, more=STANDBY)
+    begun(ending, east)
+    east.until_said("is removed from imq.bridge.activelist: broker west owns it")
+    assert east.bridges[BRIDGE] == ("west", "STARTED")
+
+
+def test_one_that_was_taken_for_dead_lets_its_bridge_go(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign)
+    east = Broker(tmp_path, "east", url, file, BRIDGE, more=STANDBY)
+    west = Broker(tmp_path, "west", url, file, more=STANDBY)
+    begun(ending, east, west)
+    east.until_bridge("east", "STARTED")
+    east.signal(signal.SIGSTOP)
+    west.until_bridge("west", "STARTED")
+    east.signal(signal.SIGCONT)
+    east.until_said(f"bridge {BRIDGE} is broker west's now, and was stopped here")
+    assert east.ready
+    assert east.bridges[BRIDGE] == ("west", "STARTED")
+
+
+def test_the_command_shows_owners_and_transfers(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign)
+    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    west = Broker(tmp_path, "west", url, file)
+    begun(ending, east, west)
+    west.until_bridge("east", "STARTED")
+    passfile = tmp_path / "command.passfile"
+    passfile.touch(mode=0o600)
+
+    def command(broker: Broker, *words: str) -> str:
+        passfile.write_text(f"imq.imqbridgemgr.password={broker.password}\n")
+        where = f"-b {HOST}:{broker.port_mapper_port} -u admin -passfile {passfile}".split()
+        assert imqbridgemgr([*words, "-f", *where]) == 0, capsys.readouterr()
+        return capsys.readouterr().out
+
+    assert [
+        line.split() for line in command(west, "list", "bridge").splitlines() if BRIDGE in line
+    ] == [[BRIDGE, "JMS", "STARTED", "east"]]
+    shown = command(east, "transfer", "bridge", "-bn", BRIDGE, "-to", "west")
+    assert "Successfully transferred the bridge." in shown
+    assert [BRIDGE, "JMS", "STARTED", "west"] in [line.split() for line in shown.splitlines()]
+    assert "Owner: broker west" in command(west, "list", "bridge", "-bn", BRIDGE)
