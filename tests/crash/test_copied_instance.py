@@ -1,22 +1,34 @@
-"""An instance that is copied from a file to a database, and back, with real gateways."""
+"""Real instances that are copied from a file to a database and back."""
 
 from __future__ import annotations
 
-from contextlib import redirect_stderr, redirect_stdout
+import os
+import signal
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
+from threading import Thread
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from gateway import dbmgr
+from gateway.admin.cli.client import AdminError
 from gateway.broker.properties.jdbc import PASSWORD
 from gateway.instance import passfile
+from gateway.instance.crashpoints import KILL, LINK_VARIABLE, ORDER
 from gateway.instance.layout import Layout
-from tests.crash.client import Client
+from tests.crash.client import PATIENCE, Client
+from tests.crash.once_account import ActiveMQsDoubt
+from tests.crash.once_pair import xa_activemq
+from tests.crash.waiting import until
+from tests.faults.links import BRIDGE, HERE, BridgedGateway, Link
+from tests.faults.traffic import drain, produce
 from tests.gateway_process import INSTANCE, GatewayProcess
+from tests.servers import ActiveMQ
 
+BATCH: Final = 5
 QUEUE: Final = "/queue/orders"
 SUBSCRIBED: Final = {
     "destination": "/topic/news",
@@ -35,6 +47,20 @@ def imqdbmgr(gateway: GatewayProcess, *words: str) -> str:
         code = dbmgr.run([*words, *place, *override])
     assert (code, err.getvalue()) == (0, "")
     return out.getvalue()
+
+
+def in_database(layout: Layout, url: str) -> dict[str, str]:
+    """Give the instance the password of a database; return the settings that name it."""
+    parts = urlsplit(url)
+    passfile.update(layout.passfile, {PASSWORD.name: unquote(parts.password or "")})
+    return {
+        "imq.persist.store": "jdbc",
+        "imq.persist.jdbc.postgresql.opendburl": f"postgresql://{parts.hostname}:{parts.port}{parts.path}",
+        "imq.persist.jdbc.postgresql.user": parts.username or "",
+        "imq.passfile.enabled": "true",
+        "imq.cluster.heartbeat.interval": "1",
+        "imq.cluster.heartbeat.threshold": "2",
+    }
 
 
 def received(port: int, count: int) -> list[bytes]:
@@ -58,7 +84,6 @@ def news(port: int) -> Client:
 def test_an_instance_moves_to_a_database_and_back(
     postgresql_database: str, tmp_path: Path, killed: bool
 ) -> None:
-    url = urlsplit(postgresql_database)
     gateway = GatewayProcess(tmp_path / "var")
     gateway.start()
     news(gateway.port).close()
@@ -69,15 +94,8 @@ def test_an_instance_moves_to_a_database_and_back(
     (gateway.kill if killed else gateway.terminate)()
 
     layout = Layout(gateway.varhome, INSTANCE)
-    passfile.update(layout.passfile, {PASSWORD.name: unquote(url.password or "")})
     file = gateway.settings
-    gateway.settings = {
-        **file,
-        "imq.persist.store": "jdbc",
-        "imq.persist.jdbc.postgresql.opendburl": f"postgresql://{url.hostname}:{url.port}{url.path}",
-        "imq.persist.jdbc.postgresql.user": url.username or "",
-        "imq.passfile.enabled": "true",
-    }
+    gateway.settings = {**file, **in_database(layout, postgresql_database)}
     said = imqdbmgr(gateway, "restore", "tbl", "-dir", str(layout.store))
     assert ": 31 messages." in said
     layout.store.rename(tmp_path / "former")
@@ -96,3 +114,107 @@ def test_an_instance_moves_to_a_database_and_back(
     with news(gateway.port) as client:
         assert client.message().body == b"headline"
     assert gateway.terminate() == 0
+
+
+# --- with transacted links
+
+
+class Moving:
+    """A gateway with a transacted link to an ActiveMQ.
+
+    :param ending: ends both.
+    """
+
+    def __init__(self, folder: Path, ending: ExitStack) -> None:
+        self.activemq = ActiveMQ(folder / "activemq")
+        self.activemq.start()
+        ending.callback(self.activemq.kill)
+        self._doubt = ActiveMQsDoubt(self.activemq.openwire_port)
+        ending.callback(self._doubt.close)
+        there = xa_activemq("there", self.activemq.openwire_port)
+        self.link = Link("out", HERE, there, BATCH, "ONCE_AND_ONLY_ONCE")
+        self._orders = folder / "orders"
+        self._orders.mkdir()
+        environment = {**os.environ, LINK_VARIABLE: f"@{self._orders}"}
+        self.gateway = BridgedGateway(folder / "gateway", [self.link], environment=environment)
+        ending.callback(self.gateway.kill)
+
+    def die_at(self, point: str, first: int, last: int) -> None:
+        """Have the link move messages, and the gateway killed in the second batch."""
+        gateway, link = self.gateway, self.link
+        gateway.until_moving()
+        gateway.operate("stop", link.name)
+        gateway.until_link(link.name, lambda told: told["state"] == "STOPPED", "STOPPED")
+        produce(gateway.port, link.source_queue, first, last)
+        (self._orders / ORDER).write_text(f"{point}:2 {KILL}")
+
+        def start() -> None:
+            with suppress(AdminError, OSError):  # the gateway that is to answer may be dead by then
+                gateway.operate("start", link.name)
+
+        starting = Thread(target=start)
+        starting.start()
+        assert gateway.wait(PATIENCE) == -signal.SIGKILL, gateway.said
+        starting.join(PATIENCE)
+        (self._orders / ORDER).unlink()
+        assert self._doubt.ask(), "nothing was prepared"
+
+    def until_settled(self) -> None:
+        """Wait until nothing is in doubt any more."""
+        self.gateway.until_moving()
+        until(
+            lambda: not self._doubt.ask() and not self._unfinished(),
+            lambda: (
+                f"something stays in doubt: {self._doubt.ask()}, {self._unfinished()}\n{self.gateway.log[-3000:]}"
+            ),
+        )
+
+    def _unfinished(self) -> list[str]:
+        states = [each["state"] for each in self.gateway.transactions()]
+        # In an ACTIVE one the link waits for messages.
+        return [state for state in states if state != "ACTIVE"]
+
+
+@pytest.mark.parametrize("point", ["xa.after-prepare-2", "xa.after-decision"])
+def test_what_a_link_had_begun_is_completed_at_the_other_store(
+    postgresql_database: str, tmp_path: Path, point: str
+) -> None:
+    with ExitStack() as ending:
+        moving = Moving(tmp_path, ending)
+        gateway, link = moving.gateway, moving.link
+        gateway.start()
+        moving.die_at(point, 1, 20)
+
+        layout = Layout(gateway.varhome, INSTANCE)
+        file = gateway.settings
+        gateway.settings = {**file, **in_database(layout, postgresql_database)}
+        imqdbmgr(gateway, "restore", "tbl", "-dir", str(layout.store))
+        layout.store.rename(tmp_path / "former")
+        gateway.start()
+        moving.until_settled()
+        assert not layout.transaction_log(BRIDGE).exists()
+        moving.die_at(point, 21, 40)
+
+        said = imqdbmgr(gateway, "backup", "tbl", "-dir", str(layout.store))
+        assert f"the transaction logs of the bridges: {BRIDGE}" in said
+        if point == "xa.after-decision":
+            assert f"{BRIDGE} (1 unfinished)" in said
+        gateway.settings = file
+        gateway.start()
+        moving.until_settled()
+        assert layout.transaction_log(BRIDGE).exists()
+        produce(gateway.port, link.source_queue, 41, 41)
+        assert drain(moving.activemq.port, link.target_queue, 41) == [*range(1, 41)]
+        moving.until_settled()
+        assert gateway.terminate() == 0
+
+        # And to the database again, over what that still has.
+        gateway.settings = {**file, **in_database(layout, postgresql_database)}
+        said = imqdbmgr(gateway, "restore", "tbl", "-f", "-dir", str(layout.store))
+        assert f"are as they were: {BRIDGE}" in said
+        gateway.start()
+        moving.until_settled()
+        produce(gateway.port, link.source_queue, 42, 43)
+        assert drain(moving.activemq.port, link.target_queue, 43) == [42]
+        assert not layout.transaction_log(BRIDGE).exists()
+        assert gateway.terminate() == 0
