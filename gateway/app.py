@@ -48,6 +48,7 @@ from gateway.broker.store.interface import (
     StoreHeld,
     StoreVersionUnknown,
 )
+from gateway.central import fetch_before
 from gateway.configuration import Configuration, reread
 from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused, exit_with
 from gateway.instance import settings_general
@@ -199,7 +200,8 @@ class Gateway(Service):
         self._tell_started(None)
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_INTERVAL)
-        self._signals.on_hang_up(self.reload)
+        central = self.configuration.central
+        self._signals.on_hang_up(fetch_before(self._reactor, central, self.reload))
         self._reactor.callWhenRunning(self._signals.end_once)
         listening = Deferred.fromCoroutine(self._listen())
         listening.addErrback(self._not_listening)

@@ -21,6 +21,7 @@ from gateway.broker.properties.jdbc import JdbcOptions, jdbc_options
 from gateway.broker.properties.settings import BrokerOptions, broker_options
 from gateway.broker.security.access import DEFAULT_RULES, AccessError
 from gateway.broker.security.users import UsersError, make_first_users
+from gateway.central import CentralProperties, CentralUnreadable, central_properties
 from gateway.exit_codes import StartRefused
 from gateway.instance import passfile, settings_general
 from gateway.instance.layout import Layout, LayoutError, make_directory, replace
@@ -58,6 +59,7 @@ class Configuration:
     :param overrides: settings of the command line.
     :param passfile: the one that the command line gave; None where the settings say which one there
         is.
+    :param central: the settings that brokers of a cluster have in common; None without.
     """
 
     layout: Layout
@@ -71,6 +73,7 @@ class Configuration:
     made_admin: bool
     overrides: tuple[str, ...]
     passfile: Path | None = None
+    central: CentralProperties | None = None
 
     @property
     def is_clustered(self) -> bool:
@@ -92,7 +95,7 @@ def configure(
             read(DECLARED, None, overrides)
         made_admin = not layout.exists and not layout.users.exists()
         notes, lost = _create(layout)
-        settings, problems = read(DECLARED, layout.settings, overrides)
+        settings, problems, central, kept = read_settings(layout, overrides)
         settings, more = _with_passwords(settings, layout, passfile_path)
         exposed = _exposed(layout)
         oversized = settings_general.memory_warnings(settings, host_memory.memory())
@@ -104,7 +107,14 @@ def configure(
         stomp, stomp_problems = _stomp_options(settings)
     except SettingsError as error:
         raise StartRefused([str(problem) for problem in error.problems]) from error
-    except (LayoutError, PassfileError, UsersError, AccessError, ValueError) as error:
+    except (
+        LayoutError,
+        PassfileError,
+        UsersError,
+        AccessError,
+        CentralUnreadable,
+        ValueError,
+    ) as error:
         raise StartRefused([str(error)]) from error
     except OSError as error:
         raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
@@ -115,12 +125,50 @@ def configure(
         jdbc=database,
         stomp=stomp,
         stomp_problems=stomp_problems,
-        warnings=(*lost, *(str(problem) for problem in [*problems, *more, *oversized]), *exposed),
+        warnings=(
+            *lost,
+            *kept,
+            *(str(problem) for problem in [*problems, *more, *oversized]),
+            *exposed,
+        ),
         notes=notes,
         made_admin=made_admin,
         overrides=tuple(overrides),
         passfile=passfile_path,
+        central=central,
     )
+
+
+def read_settings(
+    layout: Layout, overrides: Sequence[str]
+) -> tuple[Settings, list[Problem], CentralProperties | None, list[str]]:
+    """Read the settings of an instance, with central properties below its own.
+
+    :returns: the settings, their warnings, the central properties, and a warning if they are a copy.
+    :raises SettingsError: with everything that is wrong.
+    :raises CentralUnreadable: the central properties cannot be read.
+    """
+    file = layout.settings if layout.exists else None
+    settings, problems = read(DECLARED, file, overrides)
+    central = central_properties(settings, layout)
+    if central is None:
+        return settings, problems, None, []
+    kept = central.open()
+    settings, problems = read(DECLARED, file, overrides, central.read())
+    return settings, problems, central, [kept] if kept else []
+
+
+def _read_again(configuration: Configuration) -> Settings:
+    """:raises SettingsError:"""
+    central = configuration.central
+    try:
+        common = None if central is None else central.read()
+    except CentralUnreadable as error:
+        raise SettingsError(
+            [configuration.settings.problem(settings_general.CLUSTER_URL, str(error))]
+        ) from error
+    settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides, common)
+    return settings
 
 
 def _stomp_options(settings: Settings) -> tuple[StompOptions | None, tuple[str, ...]]:
@@ -150,7 +198,7 @@ def reread(configuration: Configuration) -> Settings:
     :raises SettingsError: with everything that would be wrong at the next start, settings of the
         STOMP bridge included.
     """
-    settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides)
+    settings = _read_again(configuration)
     problems = settings.bridge_problems(settings_general.STOMP)
     if problems:
         raise SettingsError(problems)
@@ -166,7 +214,7 @@ def settings_now(configuration: Configuration) -> Settings:
         other bridges.
     :raises PassfileError: the passfile cannot be used.
     """
-    settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides)
+    settings = _read_again(configuration)
     path = configuration.passfile or passfile.location(settings, configuration.layout)
     return settings if path is None else passfile.applied(settings, path)
 

@@ -29,12 +29,12 @@ from gateway.broker.store.integrity.salvage import Loss
 from gateway.broker.store.integrity.wal import Finding
 from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import restored
-from gateway.configuration import DECLARED
+from gateway.configuration import read_settings
 from gateway.instance import passfile
 from gateway.instance.command_line import PATH, C, CommandRefused, run_command, with_instance
 from gateway.instance.layout import Layout, make_directory
 from gateway.instance.passfile import PassfileError
-from gateway.instance.settings import SettingsError, read
+from gateway.instance.settings import SettingsError
 
 if TYPE_CHECKING:
     from gateway.broker.operator.tables import Tables
@@ -65,9 +65,7 @@ class Chosen:
     ) -> None:
         self.layout = Layout(varhome.absolute(), instance)
         self.tables: Tables | None = None
-        settings, _ = read(
-            DECLARED, self.layout.settings if self.layout.exists else None, overrides
-        )
+        settings, *_ = read_settings(self.layout, overrides)
         path = passfile_path or passfile.location(settings, self.layout)
         if path is not None:
             settings = passfile.applied(settings, path)

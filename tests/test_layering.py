@@ -61,6 +61,7 @@ COMPOSITION_MODULES = (
     "gateway.admin.assembly",
     "gateway.app",
     "gateway.bridges",
+    "gateway.central",
     "gateway.cluster",
     "gateway.tap",
     "gateway.command",

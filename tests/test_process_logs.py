@@ -324,9 +324,9 @@ def test_a_terminal_is_shown_the_password_of_a_new_instance(tmp_path: Path) -> N
 
 
 def test_what_is_without_effect_or_unknown_or_gone_is_said_at_the_start(tmp_path: Path) -> None:
-    given = {"imq.cluster.url": "file:/c"}
+    given = {"imq.cluster.masterbroker": "c"}
     with GatewayProcess(tmp_path, settings=given) as gateway:
-        line = "-D: imq.cluster.url=file:/c: has no effect in this gateway"
+        line = "-D: imq.cluster.masterbroker=c: has no effect in this gateway"
         assert gateway.said.count(line) == 1, gateway.said
         assert gateway.log.count(line) == 1, gateway.log
         gateway.terminate()

@@ -33,7 +33,7 @@ _KINDS: Final = "a path, a file: URL, or an http: or https: URL"
 _IN_THE_CLEAR: Final = "it came by http:, which everybody on the way can read"
 
 
-class _Refused(Exception):
+class Misplaced(Exception):
     """The text names no place; ``str`` is what was expected."""
 
 
@@ -53,7 +53,7 @@ def locate(settings: Settings, name: str, folder: Path) -> Path | str:
         raise SettingsError(
             [
                 settings.problem(
-                    XML, expected, name, severity=Severity.BRIDGE, value=_without_credentials(xml)
+                    XML, expected, name, severity=Severity.BRIDGE, value=without_credentials(xml)
                 )
             ]
         )
@@ -61,9 +61,9 @@ def locate(settings: Settings, name: str, folder: Path) -> Path | str:
         expected = f"where the XML configuration of the bridge is: {_KINDS}"
         raise SettingsError([settings.problem(XMLURL, expected, name, severity=Severity.BRIDGE)])
     try:
-        return _located(text, folder, remote=settings[CONFIG_REMOTE])
-    except _Refused as refused:
-        shown = _without_credentials(text)
+        return located(text, folder, remote=settings[CONFIG_REMOTE])
+    except Misplaced as refused:
+        shown = without_credentials(text)
         raise SettingsError(
             [settings.problem(setting, str(refused), name, severity=Severity.BRIDGE, value=shown)]
         ) from None
@@ -182,54 +182,61 @@ async def _contents(
         raise ConfigurationError([of_document(str(location), expected)]) from None
 
 
-def _located(text: str, folder: Path, *, remote: bool) -> Path | str:
+def located(text: str, folder: Path, *, remote: bool) -> Path | str:
+    """Return the absolute path, or the URL, that a text names.
+
+    :param folder: what a relative path is relative to.
+    :param remote: whether ``http:`` and ``https:`` URLs are allowed.
+    :raises Misplaced: it names no place, or one that is not allowed.
+    """
     found = _SCHEME.match(text)
     if found is None:
         return folder.absolute() / text
     try:
         parts = urlsplit(text)
     except ValueError as malformed:
-        raise _Refused(f"{_KINDS}: {malformed}") from None
+        raise Misplaced(f"{_KINDS}: {malformed}") from None
     match found[0].lower():
         case "file:":
             return _path(parts, folder)
         case "http:" | "https:" if remote:
             return _remote(parts)
         case "http:" | "https:":
-            raise _Refused(
+            raise Misplaced(
                 f"a path or a file: URL; http: and https: URLs are read only with {CONFIG_REMOTE.name}=true"
             )
-    raise _Refused(_KINDS)
+    raise Misplaced(_KINDS)
 
 
 def _path(parts: SplitResult, folder: Path) -> Path:
     if parts.netloc.lower() not in ("", "localhost"):
-        raise _Refused(
+        raise Misplaced(
             f"a file: URL of this machine, such as file:///PATH, and not of {parts.netloc}"
         )
     if parts.query or parts.fragment:
-        raise _Refused("a file: URL with neither ? nor #, which are written %3F and %23 in it")
+        raise Misplaced("a file: URL with neither ? nor #, which are written %3F and %23 in it")
     if not parts.path or "\0" in unquote(parts.path):
-        raise _Refused("a file: URL with a path")
+        raise Misplaced("a file: URL with a path")
     return folder.absolute() / unquote(parts.path)
 
 
 def _remote(parts: SplitResult) -> str:
     if "@" in parts.netloc:
-        raise _Refused("a URL without user and password")
+        raise Misplaced("a URL without user and password")
     try:
         _ = parts.port
     except ValueError:
-        raise _Refused("a URL whose port is a number from 0 to 65535") from None
+        raise Misplaced("a URL whose port is a number from 0 to 65535") from None
     if not parts.hostname:
-        raise _Refused("a URL with a host")
+        raise Misplaced("a URL with a host")
     url = parts._replace(scheme=parts.scheme.lower(), fragment="").geturl()
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise _Refused(
+        raise Misplaced(
             "a URL in ASCII without blanks; other characters are written as %XX, and in host names as xn--"
         )
     return url
 
 
-def _without_credentials(text: str) -> str:
+def without_credentials(text: str) -> str:
+    """Return the text of a URL with its user and password hidden."""
     return _CREDENTIALS.sub(f"//{HIDDEN}@", text)

@@ -242,6 +242,7 @@ class Setting(Generic[T]):
     :param reloadable: whether a change takes effect without a restart, when the file is read again.
     :param secret: whether the value must never be shown.
     :param shared: whether it must be the same at all brokers of a cluster.
+    :param own: whether it is each broker's own, and so has no place in central properties.
     """
 
     name: str
@@ -252,6 +253,7 @@ class Setting(Generic[T]):
     reloadable: bool = False
     secret: bool = False
     shared: bool = False
+    own: bool = False
 
     def __post_init__(self) -> None:
         if len(_PLACEHOLDER.findall(self.name)) > 1:

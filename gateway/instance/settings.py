@@ -2,22 +2,27 @@
 
 They are checked against the declarations.
 
-Owns values, sources, severities, and the sentence that operators see of a problem. Each package
-declares its own settings beside its code; this module knows none of them, and opens no file but the
+Owns values and sources. Each package declares its own settings beside its code; this module knows none of them, and opens no file but the
 one it is told to read.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from gateway.instance import properties
+from gateway.instance.problems import (
+    COMMAND_LINE,
+    HIDDEN,
+    Problem,
+    SettingsError,
+    Severity,
+    printable,
+    sounds_secret,
+)
 from gateway.instance.setting_types import (
     BRIDGES,
     RESERVED_BRIDGE_NAMES,
@@ -65,102 +70,6 @@ __all__ = [
 T = TypeVar("T")
 
 DEFAULT = "default"
-_SECRETIVE = ("password", "passcode", "passphrase", "passwd", "pwd", "secret")
-
-
-COMMAND_LINE = "-D"
-HIDDEN = "********"
-_LONGEST_SHOWN = 80
-
-
-class Severity(Enum):
-    """What a problem does to the start."""
-
-    ERROR = "error"
-    """Nothing starts; the command ends with exit code 2."""
-    BRIDGE = "bridge failed"
-    """That one bridge does not start; the others do."""
-    WARNING = "warning"
-    """It is said, and nothing else happens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong, on one line.
-
-    :param file: the file of settings it is in; None where ``origin`` says where it came from.
-    :param line: the line in that file, from 1; 0 where none is meant.
-    :param name: the setting's name as it was written; empty where none is meant.
-    :param value: the value as it was written, or :data:`HIDDEN` where it may be a secret.
-    :param expected: what should have been there.
-    :param nearest: the known name that resembles ``name`` most; empty where none does.
-    :param said: what is to be said where nothing else was expected; then ``expected`` is empty.
-    :param origin: where it came from, when not from a file of settings.
-    :param missing: the line is missing from ``origin``, so there is no value to show.
-    """
-
-    file: Path | None
-    line: int
-    name: str
-    value: str
-    expected: str
-    nearest: str = ""
-    severity: Severity = Severity.ERROR
-    said: str = ""
-    origin: str = field(default=COMMAND_LINE, compare=False)
-    missing: bool = False
-
-    @property
-    def where(self) -> str:
-        """``FILE:LINE``, ``FILE``, or another origin, such as ``-D``."""
-        if self.file is None:
-            return self.origin
-        return f"{self.file}:{self.line}" if self.line else str(self.file)
-
-    def __str__(self) -> str:
-        """One line that says where the setting is and what is wrong with it.
-
-        ``WHERE: NAME=VALUE: expected EXPECTED; the nearest known name is NEAREST``, or
-        ``WHERE: NAME=VALUE: SAID``, always one line.
-
-        Where the line is missing: ``WHERE: no line NAME=...: expected EXPECTED``.
-        """
-        if self.missing:
-            return printable(f"{self.where}: no line {self.name}=...: expected {self.expected}")
-        given = f"{self.name}={_shortened(self.value)}: " if self.name or self.value else ""
-        nearest = f"; the nearest known name is {self.nearest}" if self.nearest else ""
-        said = self.said or f"expected {self.expected}"
-        return printable(f"{self.where}: {given}{said}{nearest}")
-
-
-class SettingsError(Exception):
-    """The settings cannot be used.
-
-    ``str`` is one line for each problem, errors before warnings.
-
-    :param problems: all that was found wrong, at least one of it an error or a bridge's failure.
-    """
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = sorted(problems, key=lambda problem: list(Severity).index(problem.severity))
-        super().__init__("\n".join(str(problem) for problem in self.problems))
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with what is not printable written as an escape.
-
-    That could end a line, move a cursor or reverse its direction.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
-
-
-def _shortened(value: str) -> str:
-    return value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,8 +287,22 @@ class Settings:
         return cast(T, self._values.get(full_name, setting.default))
 
 
+@dataclass(frozen=True, slots=True)
+class CommonFile:
+    """A file of settings that several brokers have in common.
+
+    :param origin: its path, or the URL that it came from.
+    """
+
+    origin: Path | str
+    data: bytes = field(repr=False)
+
+
 def read(
-    declared: Sequence[Setting[Any]], file: Path | None, overrides: Sequence[str] = ()
+    declared: Sequence[Setting[Any]],
+    file: Path | None,
+    overrides: Sequence[str] = (),
+    common: CommonFile | None = None,
 ) -> tuple[Settings, list[Problem]]:
     """Read a file of settings and what stands over it.
 
@@ -390,6 +313,8 @@ def read(
     :param declared: all settings there are.
     :param file: a .properties file in UTF-8; None for none.
     :param overrides: what ``-D`` gave, each as ``name=value``.
+    :param common: what stands below the file. It must not have what is each broker's own, nor
+        secrets; and where both have a setting that brokers share, it must be the same.
     :return: the settings, and the warnings.
     :raises SettingsError: with every problem there is, if one of them is an error: an unknown name,
         a bad value, an unreadable file, a line that is not one of a .properties file.
@@ -401,7 +326,11 @@ def read(
     if file is not None:
         given, problems = _from_file(file)
     entries, malformed = _from_command_line(overrides, COMMAND_LINE)
-    settings, found = _judged(known, {**given, **entries})
+    below: dict[str, _Given] = {}
+    if common is not None:
+        below, wrong = _from_common(known, common)
+        problems += wrong + _differing(known, below, given)
+    settings, found = _judged(known, {**below, **given, **entries})
     problems += malformed + found + _visible(known, entries)
     if any(problem.severity is Severity.ERROR for problem in problems):
         raise SettingsError([*problems, *settings._bad.values()])
@@ -413,19 +342,75 @@ def _from_file(file: Path) -> tuple[dict[str, _Given], list[Problem]]:
         data = file.read_bytes()
     except OSError as failed:
         return {}, [Problem(file, 0, "", "", f"a readable file: {failed.strerror or failed}")]
+    return _parsed(data, file)
+
+
+def _parsed(data: bytes, origin: Path | str) -> tuple[dict[str, _Given], list[Problem]]:
+    file = origin if isinstance(origin, Path) else None
+
+    def problem(line: int, name: str, value: str, expected: str, severity: Severity) -> Problem:
+        return Problem(
+            file, line, name, value, expected, severity=severity, origin=f"{origin}:{line}"
+        )
+
     entries, malformed = properties.parse(data)
-    problems = [Problem(file, wrong.line, "", "", wrong.expected) for wrong in malformed]
+    problems = [problem(wrong.line, "", "", wrong.expected, Severity.ERROR) for wrong in malformed]
     given: dict[str, _Given] = {}
     for entry in entries:
         before = given.get(entry.name)
         if before is not None:
             expected = f"each name once: this line replaces line {before.line}"
-            value = HIDDEN if _sounds_secret(entry.name) else entry.value
-            problems.append(
-                Problem(file, entry.line, entry.name, value, expected, severity=Severity.WARNING)
-            )
-        given[entry.name] = _Given(entry.value, file, entry.line, "")
+            value = HIDDEN if sounds_secret(entry.name) else entry.value
+            problems.append(problem(entry.line, entry.name, value, expected, Severity.WARNING))
+        given[entry.name] = _Given(entry.value, file, entry.line, f"{origin}:{entry.line}")
     return given, problems
+
+
+def _from_common(
+    declared: Catalogue, common: CommonFile
+) -> tuple[dict[str, _Given], list[Problem]]:
+    given, problems = _parsed(common.data, common.origin)
+    for full_name, entry in given.items():
+        match = declared.find(full_name)
+        if match is None or not (match[0].own or match[0].secret):
+            continue
+        where = "the passfile" if match[0].secret else "gateway.properties"
+        problems.append(
+            Problem(
+                entry.file,
+                entry.line,
+                full_name,
+                HIDDEN if match[0].secret else entry.text,
+                f"what brokers have in common; this belongs in {where} of each",
+                origin=entry.origin,
+            )
+        )
+    return given, problems
+
+
+def _differing(
+    declared: Catalogue, below: Mapping[str, _Given], given: Mapping[str, _Given]
+) -> list[Problem]:
+    """Problems of settings that an instance has otherwise than its cluster."""
+    problems = []
+    for full_name, entry in given.items():
+        common, match = below.get(full_name), declared.find(full_name)
+        if common is None or match is None or common.text.strip() == entry.text.strip():
+            continue
+        shared = match[0].shared or (match[0].is_named and is_of_a_bridge(full_name))
+        problems.append(
+            Problem(
+                entry.file,
+                entry.line,
+                full_name,
+                HIDDEN if match[0].secret else entry.text,
+                f"{common.text}, as {common.source} has it for all brokers"
+                if shared
+                else f"no other value than {common.source} has for all brokers, {common.text}; this line counts",
+                severity=Severity.ERROR if shared else Severity.WARNING,
+            )
+        )
+    return problems
 
 
 def _from_command_line(
@@ -507,7 +492,7 @@ def _visible(declared: Catalogue, entries: Iterable[str]) -> list[Problem]:
 
 
 def _unknown(declared: Catalogue, full_name: str, entry: _Given) -> Problem:
-    shown = HIDDEN if _sounds_secret(full_name) else entry.text
+    shown = HIDDEN if sounds_secret(full_name) else entry.text
     if is_of_the_original(full_name):
         return Problem(
             entry.file,
@@ -527,15 +512,4 @@ def _unknown(declared: Catalogue, full_name: str, entry: _Given) -> Problem:
         "a known name",
         declared.nearest(full_name),
         origin=entry.origin,
-    )
-
-
-def _sounds_secret(full_name: str) -> bool:
-    """Whether a word of the name is, or was meant to be, one for a secret.
-
-    A misspelled name is unknown, and its value would be shown.
-    """
-    words = re.split(r"[^a-z]+", full_name.lower())
-    return any(
-        word and difflib.get_close_matches(word, _SECRETIVE, n=1, cutoff=0.7) for word in words
     )

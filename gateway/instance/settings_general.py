@@ -211,6 +211,14 @@ MEMORY_PATIENCE = Setting(
     "How long clients wait for memory in vain before the connection that holds most of it is ended.",
 )
 
+CLUSTER_URL = Setting(
+    "imq.cluster.url",
+    Text(),
+    "",
+    "Where the settings are that the brokers of a cluster have in common, a .properties file: a path, which may be relative to the instance's etc directory, "
+    "or a URL. What gateway.properties has counts more.",
+    own=True,
+)
 BRIDGE_ENABLED = Setting(
     "imq.bridge.enabled",
     Boolean(),
@@ -223,12 +231,14 @@ BRIDGE_ACTIVELIST = Setting(
     BridgeNames(),
     (),
     "Names of the bridges that are loaded at start. The gateway.properties of a new instance has stomp.",
+    own=True,
 )
 BRIDGE_STANDBYLIST = Setting(
     "imq.bridge.standbylist",
     BridgeNames(),
     (),
     "Names of the JMS bridges of the cluster that this broker takes when their broker has been dead for imq.bridge.takeover.after.",
+    own=True,
 )
 BRIDGE_TAKEOVER_AFTER = Setting(
     "imq.bridge.takeover.after",
@@ -307,6 +317,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     MEMORY_WAITING,
     MEMORY_UNACKNOWLEDGED,
     MEMORY_PATIENCE,
+    CLUSTER_URL,
     BRIDGE_ENABLED,
     BRIDGE_ACTIVELIST,
     BRIDGE_STANDBYLIST,

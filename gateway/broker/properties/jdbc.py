@@ -85,6 +85,7 @@ BROKER_ID: Final = Setting(
     _Name(),
     "",
     "The broker whose messages, subscriptions and bridges this process has, in a database that several use; none is the name of the instance.",
+    own=True,
 )
 CLUSTER_ID: Final = Setting(
     "imq.cluster.clusterid",
@@ -104,6 +105,7 @@ NODE: Final = Setting(
     Text(),
     "",
     "What this process is called where owners are shown; none is the name of the host.",
+    own=True,
 )
 HEARTBEAT_INTERVAL: Final = Setting(
     "imq.cluster.heartbeat.interval",

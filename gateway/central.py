@@ -1,0 +1,207 @@
+"""Central properties: the settings that brokers have in common.
+
+``imq.cluster.url`` says where it is: a path, a ``file:`` URL, or an ``http:`` or ``https:`` URL with
+``imq.bridge.config.remote=true``, as for the configuration of bridges. A file is read whenever
+settings are. From a web server it is fetched at start and by SIGHUP, and the last copy is kept in
+the instance: the server may be down when a process starts, and a standby must start.
+
+Part of the composition. What the settings in it mean belongs to
+:func:`gateway.instance.settings.read`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bridge.config.document import LARGEST
+from bridge.config.loading import Misplaced, located, read_file, without_credentials
+from bridge.config.problems import ConfigurationError
+from bridge.config.settings import CONFIG_REMOTE
+from gateway.instance.layout import Layout, replace
+from gateway.instance.settings import CommonFile, Settings, SettingsError
+from gateway.instance.settings_general import CLUSTER_URL
+
+#: Seconds in which a web server must have given the whole file.
+FETCH_SECONDS: Final = 10.0
+_CHUNK: Final = 65_536
+
+_log: Final = Logger(namespace="gateway.central")
+
+
+class CentralUnreadable(Exception):
+    """Central properties cannot be read. ``str`` is one line with the place."""
+
+
+class CentralProperties:
+    """Central properties at their place.
+
+    :param location: a path, or the URL of a web server.
+    :param kept: where the last copy of what was fetched is.
+    """
+
+    def __init__(self, location: Path | str, kept: Path) -> None:
+        self._location: Final = location
+        self._kept: Final = kept
+        self._fetched: bytes | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a web server has them."""
+        return isinstance(self._location, str)
+
+    def open(self) -> str:
+        """Read them for the first time. Blocks.
+
+        :returns: a warning, where it is the last copy; else "".
+        :raises CentralUnreadable: there is no such file; or the web server does not give it, and
+            there is no copy.
+        """
+        if not self.is_remote:
+            self.read()
+            return ""
+        try:
+            self.fetch()
+        except CentralUnreadable as error:
+            try:
+                self._fetched = self._kept.read_bytes()
+            except FileNotFoundError:
+                raise error from None
+            except OSError as failed:
+                raise CentralUnreadable(
+                    f"{error}; and the last copy, {self._kept}, cannot be read: {failed.strerror}"
+                ) from failed
+            return f"{error}; the last copy of them is used, {self._kept}"
+        return ""
+
+    def read(self) -> CommonFile:
+        """Return the file as it is now, or what was fetched last.
+
+        Blocks for a file.
+
+        :raises CentralUnreadable: there is no such file.
+        """
+        if isinstance(self._location, str):
+            if self._fetched is None:
+                raise RuntimeError("it was not opened")
+            return CommonFile(self._location, self._fetched)
+        try:
+            data, _ = read_file(self._location)
+        except ConfigurationError as error:
+            raise CentralUnreadable(str(error)) from error
+        return CommonFile(self._location, data)
+
+    def fetch(self) -> None:
+        """Fetch them from the web server, and keep a copy. Blocks.
+
+        :raises CentralUnreadable: it does not give them; what was fetched last stays.
+        """
+        url = str(self._location)
+        try:
+            data = _fetched(url)
+        except (OSError, HTTPException, ValueError) as error:
+            raise CentralUnreadable(
+                f"{url}: expected a web server that has the file: {str(error) or repr(error)}"
+            ) from error
+        try:
+            if data != self._fetched:
+                replace(self._kept, data)
+        except OSError as failed:
+            _log.warn(
+                "{url}: no copy can be kept in {kept}: {why}",
+                url=url,
+                kept=self._kept,
+                why=failed.strerror or failed,
+            )
+        self._fetched = data
+
+
+def central_properties(settings: Settings, layout: Layout) -> CentralProperties | None:
+    """Return the central properties that the settings name, if any.
+
+    :raises SettingsError: the place is malformed, or a web server although
+        ``imq.bridge.config.remote`` does not allow that.
+    """
+    text = settings[CLUSTER_URL]
+    if not text:
+        return None
+    try:
+        place = located(text, layout.etc, remote=settings[CONFIG_REMOTE])
+    except Misplaced as refused:
+        shown = without_credentials(text)
+        raise SettingsError([settings.problem(CLUSTER_URL, str(refused), value=shown)]) from refused
+    return CentralProperties(place, layout.etc / "cluster.properties.copy")
+
+
+def fetch_before(
+    reactor: Any, central: CentralProperties | None, then: Callable[[], None]
+) -> Callable[[], None]:
+    """Return what fetches central properties first, without blocking.
+
+    Then it calls ``then``. Where they cannot be fetched, the last ones stay, and the log says so.
+    """
+
+    def begin() -> None:
+        if central is None or not central.is_remote:
+            then()
+            return
+
+        def failed(failure: Failure) -> None:
+            if not isinstance(failure.value, CentralUnreadable):
+                failure.raiseException()
+            _log.error("central properties stay as they were: {error}", error=failure.value)
+
+        fetching = deferToThreadPool(reactor, reactor.getThreadPool(), central.fetch)
+        fetching.addErrback(failed)
+        fetching.addCallback(lambda _: then())
+        fetching.addErrback(lambda failure: _log.failure("the reload failed", failure))
+
+    return begin
+
+
+def _fetched(url: str) -> bytes:
+    """:raises OSError, HTTPException, ValueError: it is not there."""
+    parts = urlsplit(url)
+    until = monotonic() + FETCH_SECONDS
+    connection: HTTPConnection
+    if parts.scheme == "https":
+        connection = HTTPSConnection(
+            parts.netloc, timeout=FETCH_SECONDS, context=ssl.create_default_context()
+        )
+    else:
+        connection = HTTPConnection(parts.netloc, timeout=FETCH_SECONDS)
+    try:
+        path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        connection.request("GET", path, headers={"Connection": "close"})
+        socket = connection.sock
+        response = connection.getresponse()
+        if response.status != 200:
+            moved = response.getheader("Location")
+            leads = f", which leads to {moved}; a redirection is not followed" if moved else ""
+            raise ValueError(f"it answers {response.status} {response.reason}{leads}")
+        data = bytearray()
+        while True:
+            left = until - monotonic()
+            if left <= 0:
+                raise TimeoutError(f"it has not answered in full within {FETCH_SECONDS:g} seconds")
+            socket.settimeout(left)
+            chunk = response.read1(_CHUNK)
+            if not chunk:
+                break
+            data += chunk
+            if len(data) > LARGEST:
+                raise ValueError(f"the file has more than {LARGEST} octets")
+        if response.length:
+            raise ValueError("the connection ended before the file")
+        return bytes(data)
+    finally:
+        connection.close()
