@@ -13,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from time import gmtime, strftime
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ import click
 
 from bridge.xa.errors import LogDamaged
 from bridge.xa.log.contents import LogCopy
+from gateway.broker.operator.log_states import state_of
 from gateway.broker.properties.jdbc import jdbc_options
 from gateway.broker.store.integrity import inspection, salvage
 from gateway.broker.store.integrity.opening import EMPTY_STORE
@@ -32,9 +33,10 @@ from gateway.broker.xa.branch import restored
 from gateway.configuration import read_settings
 from gateway.instance import passfile
 from gateway.instance.command_line import PATH, C, CommandRefused, run_command, with_instance
-from gateway.instance.layout import Layout, make_directory
+from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import SettingsError
+from gateway.transaction_log import PlainLog
 
 if TYPE_CHECKING:
     from gateway.broker.operator.tables import Tables
@@ -205,6 +207,46 @@ def restore(chosen: Chosen, folder: Path, force: bool) -> None:
     """
     tables = chosen.in_database("stop the gateway, and copy the files back")
     click.echo(tables.restore(folder.absolute(), _work, _confirm(force)))
+
+
+@command.command()
+@click.argument("what", type=click.Choice(["jmsbridge"]), metavar="jmsbridge", expose_value=False)
+@with_store
+@click.option("-n", "--name", "bridge", required=True, metavar="BRIDGE", help="The bridge.")
+@with_force
+def remove(chosen: Chosen, bridge: str, force: bool) -> None:
+    """Remove the transaction log of a bridge.
+
+    Refused while it has unfinished transactions; with -f those are forgotten.
+    """
+    confirm = _confirm(force)
+    if chosen.tables is not None:
+        click.echo(chosen.tables.remove_bridge(bridge, confirm, force))
+        file = chosen.layout.transaction_log(bridge)
+        if file.exists():
+            click.echo(f"{file} is still there, and goes on when the bridge starts.")
+        return
+    layout = chosen.layout
+    if not layout.exists:
+        raise CommandRefused(f"{layout.directory} is no instance")
+    with layout.lock():
+        paths = PlainLog(layout, bridge).files()
+        if not paths:
+            raise CommandRefused(f"{layout.transaction_log(bridge)} does not exist")
+        states = [state_of(bridge, partial(_file_copy, path)) for path in paths]
+        if not force:
+            for path, state in zip(paths, states, strict=True):
+                state.check_over(str(path))
+        confirm(f"Remove the transaction log {' and '.join(map(str, paths))}?")
+        for path in paths:
+            path.unlink()
+            sync_directory(path.parent)
+    for path, state in zip(paths, states, strict=True):
+        click.echo(f"The transaction log {path} of bridge {state} is removed.")
+
+
+def _file_copy(path: Path) -> LogCopy:
+    return log_copy(path.read_bytes(), str(path), False)
 
 
 @command.command()

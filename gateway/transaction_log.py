@@ -239,7 +239,11 @@ class PlainLog:
 
     def exists(self) -> bool:
         """Whether an earlier run has left a log."""
-        return self._file.exists() or self._beside.exists()
+        return bool(self.files())
+
+    def files(self) -> list[Path]:
+        """Return the files of the log that exist."""
+        return [path for path in (self._file, self._beside) if path.exists()]
 
     def open(
         self,

@@ -5,8 +5,9 @@
  *
  *   fsync ERRNO     fsync and fdatasync fail with this number
  *   write ERRNO     every write fails with this number
- *   space OCTETS    files may grow by so many octets in all (counted since the process began, falling when a file is
- *                   removed or cut); then writes are short, and after that fail with ENOSPC. statvfs tells what is left
+ *   space OCTETS    files may grow by so many octets in all (counted since the process began, its forked children with it,
+ *                   falling when a file is removed or cut); then writes are short, and after that fail with ENOSPC.
+ *                   statvfs tells what is left
  *   shadow FOLDER   after each fsync that succeeds, the file is copied there under its own name: what a disk would hold
  *                   that loses everything not synced when the power fails
  */
@@ -19,11 +20,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static long long grown; /* octets that files have grown by; the store writes from one thread */
+static long long *grown; /* octets that files have grown by; shared with forked children */
 
 struct control {
     int fsync_error, write_error;
@@ -36,25 +38,45 @@ static ssize_t (*real_write)(int, const void *, size_t);
 static int (*real_fsync)(int);
 static int (*real_fdatasync)(int);
 static int (*real_ftruncate)(int, off_t);
+static int (*real_truncate)(const char *, off_t);
 static int (*real_unlink)(const char *);
 static int (*real_statvfs)(const char *, struct statvfs64 *);
 static int (*real_fallocate)(int, off_t, off_t);
 
 __attribute__((constructor)) static void find_real(void)
 {
+    grown = mmap(NULL, sizeof *grown, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (grown == MAP_FAILED)
+        abort();
     real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
     real_write = dlsym(RTLD_NEXT, "write");
     real_fsync = dlsym(RTLD_NEXT, "fsync");
     real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
     real_ftruncate = dlsym(RTLD_NEXT, "ftruncate64");
+    real_truncate = dlsym(RTLD_NEXT, "truncate64");
     real_unlink = dlsym(RTLD_NEXT, "unlink");
     real_statvfs = dlsym(RTLD_NEXT, "statvfs64");
     real_fallocate = dlsym(RTLD_NEXT, "posix_fallocate64");
 }
 
+static void grow(long long octets)
+{
+    __atomic_add_fetch(grown, octets, __ATOMIC_SEQ_CST);
+}
+
+static long long left_of(long long space)
+{
+    return space - __atomic_load_n(grown, __ATOMIC_SEQ_CST);
+}
+
 static int is_ours(const char *path)
 {
     const char *prefix = getenv("FAULTY_DISK");
+    char folder[PATH_MAX], whole[2 * PATH_MAX];
+    if (path[0] != '/' && getcwd(folder, sizeof folder) != NULL) {
+        snprintf(whole, sizeof whole, "%s/%s", folder, path);
+        path = whole;
+    }
     return prefix != NULL && strncmp(path, prefix, strlen(prefix)) == 0;
 }
 
@@ -110,17 +132,18 @@ static ssize_t allowed(int file, size_t count, off_t offset)
     long long size = size_of(file), end = offset + (long long)count;
     if (control.space < 0 || end <= size) {
         if (end > size)
-            grown += end - size;
+            grow(end - size);
         return (ssize_t)count;
     }
-    long long left = control.space - grown;
+    long long left = left_of(control.space);
     if (left < end - size)
         end = size + (left > 0 ? left : 0);
     if (end <= offset) {
         errno = ENOSPC;
         return -1;
     }
-    grown += end > size ? end - size : 0;
+    if (end > size)
+        grow(end - size);
     return (ssize_t)(end - offset);
 }
 
@@ -161,7 +184,7 @@ int statvfs64(const char *path, struct statvfs64 *found)
         return result;
     read_control(&control);
     if (control.space >= 0) {
-        long long left = control.space - grown;
+        long long left = left_of(control.space);
         found->f_bavail = found->f_bfree = left > 0 ? (fsblkcnt64_t)left / found->f_frsize : 0;
     }
     return 0;
@@ -232,13 +255,28 @@ int ftruncate64(int file, off_t length)
     long long before = path_of(file, path) ? size_of(file) : length;
     int result = real_ftruncate(file, length);
     if (result == 0)
-        grown += length - before;
+        grow(length - before);
     return result;
 }
 
 int ftruncate(int file, off_t length)
 {
     return ftruncate64(file, length);
+}
+
+int truncate64(const char *path, off_t length)
+{
+    struct stat found;
+    int counted = is_ours(path) && stat(path, &found) == 0;
+    int result = real_truncate(path, length);
+    if (result == 0 && counted)
+        grow(length - found.st_size);
+    return result;
+}
+
+int truncate(const char *path, off_t length)
+{
+    return truncate64(path, length);
 }
 
 int posix_fallocate64(int file, off_t offset, off_t length)
@@ -249,7 +287,7 @@ int posix_fallocate64(int file, off_t offset, off_t length)
         if (most < 0)
             return errno;
         if (most < length) {
-            grown -= most;
+            grow(-most);
             return ENOSPC;
         }
     }
@@ -267,6 +305,6 @@ int unlink(const char *path)
     int counted = is_ours(path) && stat(path, &found) == 0;
     int result = real_unlink(path);
     if (result == 0 && counted)
-        grown -= found.st_size;
+        grow(-found.st_size);
     return result;
 }

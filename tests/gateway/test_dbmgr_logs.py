@@ -364,3 +364,134 @@ def test_a_damaged_log_is_not_copied(tool: LogTool, tmp_path: Path) -> None:
         "'..' cannot be the name of a bridge" in tool("restore", "tbl", "-f", "-dir", str(copy))[2]
     )
     assert tool.messages() == []
+
+
+# --- remove jmsbridge
+
+
+def in_file(tool: Tool) -> Path:
+    """Give bridge shop a log in its file, with a decision."""
+    path = tool.layout.transaction_log("shop")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = file_of(path)
+    file.write([entry(1)], sync=True)
+    file.close()
+    return path
+
+
+def test_the_log_of_one_bridge_is_removed(tool: LogTool) -> None:
+    tool.fill()
+    tool.log("shop", entry(1), entry(2))
+    tool.log("calm")
+    code, said, error = tool("remove", "jmsbridge", "-n", "shop")
+    assert (code, said) == (1, "")
+    assert error.startswith(
+        f"imqdbmgr: bridge shop has 2 unfinished transactions in {tool.where}: have it finish them. "
+    )
+    path = in_file(tool)
+    code, said, error = tool("remove", "jmsbridge", "-n", "shop", "-f")
+    assert (code, error) == (0, "")
+    assert said.splitlines() == [
+        f"The transaction log of bridge shop (2 unfinished) is removed from {tool.where}.",
+        f"{path} is still there, and goes on when the bridge starts.",
+    ]
+    with tool.database.connect("the test") as session:
+        left = session.execute(
+            "SELECT relname FROM pg_class WHERE relname ~ '^decision_\\d+_\\d$' AND relkind = 'r'"
+        ).fetchall()
+    assert sorted(left) == [("decision_2_0",), ("decision_2_1",)]
+    code, said, error = tool("remove", "jmsbridge", "-n", "shop", "-f")
+    assert (code, said) == (1, "")
+    assert error == f"imqdbmgr: {tool.where}, has no transaction log of bridge shop\n"
+    assert tool.known("calm")[0] == ()
+    assert tool.known("shop") == ((), [])
+    assert tool.messages() == [*range(1, 11)]
+
+
+def test_a_log_is_not_removed_while_a_process_owns_the_broker(tool: LogTool) -> None:
+    tool.fill()
+    tool.log("calm")
+    store = tool.store()
+    code, said, error = tool("remove", "jmsbridge", "-n", "calm", "-f")
+    assert (code, said) == (1, "")
+    assert "node 1 owns this broker since" in error
+    tool.reactor.close(store)
+
+
+@pytest.mark.parametrize("where", ["database", "file"])
+def test_removing_a_log_asks(tool: LogTool, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more: tuple[str, ...] = ()
+    if where == "file":
+        more = ("-Dimq.persist.store=sqlite",)
+        path = tool.layout.transaction_log("calm")
+        path.parent.mkdir(parents=True)
+        file_of(path).close()
+    else:
+        tool.fill()
+        tool.log("calm")
+    asked: list[str] = []
+    answers = iter(["n", "y"])
+
+    def answer(prompt: str = "") -> str:
+        asked.append(prompt)
+        return next(answers)
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", answer)
+    code, said, error = tool("remove", "jmsbridge", "-n", "calm", *more)
+    assert (code, said) == (1, "")
+    assert error.endswith("imqdbmgr: aborted; nothing was changed\n")
+    assert asked[0].startswith("Remove the transaction log ")
+    assert tool("remove", "jmsbridge", "-n", "calm", *more)[0] == 0
+    assert len(asked) == 2
+    assert tool("remove", "jmsbridge", "-n", "calm", "-f", *more)[0] == 1
+
+
+def test_the_file_of_a_log_is_removed(tool: LogTool) -> None:
+    path = in_file(tool)
+
+    def remove(*more: str) -> tuple[int, str, str]:
+        return tool("remove", "jmsbridge", "-n", "shop", "-Dimq.persist.store=sqlite", *more)
+
+    code, said, error = remove()
+    assert (code, said) == (1, "")
+    assert error.startswith(
+        f"imqdbmgr: bridge shop has 1 unfinished transactions in {path}: have it finish them. "
+    )
+    beside = tool.layout.store / path.name
+    beside.write_bytes(b"damaged")
+    with tool.layout.lock():
+        code, said, error = remove("-f")
+        assert (code, said) == (1, "")
+        assert "the instance is in use" in error
+    code, said, error = remove("-f")
+    assert (code, error) == (0, "")
+    assert said.splitlines() == [
+        f"The transaction log {path} of bridge shop (1 unfinished) is removed.",
+        f"The transaction log {beside} of bridge shop (damaged) is removed.",
+    ]
+    assert remove("-f")[2] == f"imqdbmgr: {path} does not exist\n"
+    beside.write_bytes(b"damaged")
+    code, said, error = remove()
+    assert (code, said) == (1, "")
+    assert f"the transaction log {beside} is damaged at octet 0" in error
+    assert error.endswith(". With -f it is removed as it is\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("remove",),
+        ("remove", "jmsbridge"),
+        ("remove", "tbl", "-n", "shop"),
+    ],
+)
+def test_a_wrong_command_line_removes_nothing(tool: LogTool, words: tuple[str, ...]) -> None:
+    assert tool(*words)[0] == 2
+
+
+def test_no_log_is_outside_its_folder(tool: LogTool) -> None:
+    code, _, error = tool(
+        "remove", "jmsbridge", "-n", "../shop", "-f", "-Dimq.persist.store=sqlite"
+    )
+    assert code == 1
+    assert "cannot be the name of a bridge" in error

@@ -13,7 +13,8 @@ from pathlib import Path
 import psycopg
 
 from gateway.broker.operator import logs
-from gateway.broker.operator.logs import LogState, TransactionLogs, listed
+from gateway.broker.operator.log_states import LogState, listed
+from gateway.broker.operator.logs import TransactionLogs
 from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.store.integrity import copying as files
 from gateway.broker.store.integrity.inspection import Work
@@ -84,6 +85,23 @@ class Tables:
                 confirm(f"Begin an empty store in {self.described}? All messages there are lost.")
             kept = self._logs.states(held.recreate())
         return f"{self._where} is an empty store.{_stay(kept)}"
+
+    def remove_bridge(self, bridge: str, confirm: Confirm, force: bool) -> str:
+        """Remove the transaction log of a bridge. Returns what was done.
+
+        :param force: also with transactions that are not finished.
+        :raises StoreError: there is no log, or it has such transactions.
+        """
+        with self._reached(), administration.held(self._database) as held:
+            stored = next((log for log in held.logs() if log.bridge == bridge), None)
+            if stored is None:
+                raise StoreError(f"{self.described}, has no transaction log of bridge {bridge}")
+            state = self._logs.state(stored)
+            if not force:
+                state.check_over(self.described)
+            confirm(f"Remove the transaction log of bridge {bridge} from {self.described}?")
+            held.remove_log(bridge)
+        return f"The transaction log of bridge {state} is removed from {self.described}."
 
     def upgrade(self) -> str:
         """Upgrade tables of an earlier version. Returns what was done."""

@@ -197,7 +197,9 @@ def scan_duplicates(connection: sqlite3.Connection, path: str) -> Iterator[list[
         for *columns, crc in found:
             row = DuplicateRow._make(columns)
             if not _is_whole(duplicate_crc, row, crc):
-                raise StoreDamaged(path, f"duplicate id {row.seq}", "its checksum is wrong")
+                raise StoreDamaged(
+                    path, f"duplicate id {row.seq}", "its checksum is wrong", seq=row.seq
+                )
             rows.append(row)
         yield rows
 

@@ -89,10 +89,10 @@ def describe(database: Database) -> Description:
             sizes.append(_size(session, segments.kind, names))
         sizes += [_size(session, kind, [kind]) for kind in (*copying.ROWS, *snapshot.others())]
         return Description(
-            version=snapshot.meta["version"],
+            version=snapshot.meta.version,
             store_id=snapshot.store_id,
             next_seq=snapshot.next_seq,
-            clean=snapshot.meta["clean"] == "1",
+            clean=snapshot.meta.clean,
             owner=owner,
             tables=tuple(sizes),
             logs=tuple(
@@ -166,6 +166,15 @@ class Held:
                 decision_tables.put(self._session, log)
         return logs
 
+    def remove_log(self, bridge: str) -> None:
+        """Remove the decision log of a bridge, completely or not at all.
+
+        :raises psycopg.Error: as the database does.
+        """
+        with self._session.transaction():
+            self._end_owner()
+            decision_tables.remove(self._session, bridge)
+
     def restore(
         self,
         contents: Contents,
@@ -188,11 +197,14 @@ class Held:
                 decision_tables.put(self._session, log)
         return count
 
+    def _end_owner(self) -> None:
+        """Keep an owner that lost its session from writing to a log."""
+        if self._owned:
+            self._session.execute("UPDATE owner SET epoch = epoch + 1")
+
     def _drop(self) -> list[StoredLog]:
         """Drop the schema. Returns the decision logs that it had."""
-        if self._owned:
-            # An owner that has lost its session, and comes back, writes to no log from here on.
-            self._session.execute("UPDATE owner SET epoch = epoch + 1")
+        self._end_owner()
         logs = self.logs()
         self._session.execute(
             SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self._database.schema))

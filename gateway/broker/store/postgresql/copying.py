@@ -27,7 +27,7 @@ from gateway.broker.store.interface import (
     StoreError,
     SubscriptionRow,
 )
-from gateway.broker.store.postgresql import decision_tables, ownership
+from gateway.broker.store.postgresql import decision_tables, meta, ownership
 from gateway.broker.store.postgresql.connecting import NAME, Database, Session
 from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.reading import Reader
@@ -114,9 +114,9 @@ class Snapshot:
         self.tables = tables
         self.described = f"the database {database.described}, schema {database.schema}"
         self.reader = SnapshotReader(session, tables, self.described)
-        self.meta: dict[str, str] = dict(session.execute("SELECT key, value FROM meta").fetchall())
-        self.store_id = self.meta["id"]
-        self.next_seq = max(int(self.meta["next_seq"]), self._last() + 1)
+        self.meta = meta.read(session, tables, self.described)
+        self.store_id = self.meta.store_id
+        self.next_seq = self.meta.next_seq
 
     def others(self) -> list[str]:
         """The names of unknown tables, of which a copy has no rows."""
@@ -147,13 +147,6 @@ class Snapshot:
     def logs(self) -> list[StoredLog]:
         """Return the decision logs of bridges by the names of those."""
         return decision_tables.stored(self.session)
-
-    def _last(self) -> int:
-        messages, last = self.tables.messages, 0
-        for place in {None, *messages.places()[-1:]}:
-            found = self.session.execute(f"SELECT max(seq) FROM {messages.table(place)}")
-            last = max(last, found.fetchall()[0][0] or 0)
-        return last
 
     def destinations(self) -> Sequence[DestinationRow]:
         return self.reader.destinations()

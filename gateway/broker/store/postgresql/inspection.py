@@ -45,7 +45,7 @@ def inspect(database: Database, work: Work, shift: int = SHIFT) -> tuple[Report,
             inspection.run()
         except (psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted) as error:
             inspection.add("an unknown page", words(error))
-        clean = snapshot.meta["clean"] == "1"
+        clean = snapshot.meta.clean
         return Report(inspection.problems, inspection.count, clean), snapshot.logs()
 
 
@@ -78,16 +78,14 @@ class _Inspection:
         self._noting(self._snapshot.subscriptions)
         self._noting(duplicates)
         self._noting(branches)
-        if self._snapshot.next_seq != int(self._snapshot.meta["next_seq"]):
-            self.add(
-                "table meta",
-                f"its next_seq is {self._snapshot.meta['next_seq']}, and there is message {self._snapshot.next_seq - 1}",
-            )
+        if self._snapshot.meta.wrong:
+            self.add("table meta", self._snapshot.meta.wrong)
         for place, what in self._contradictions(sent, taken):
             self.add(place, what)
         for seqs in seqs_in_blocks(self._snapshot.reader.scan()):
             self.count += len(seqs)
-            self._read(seqs)
+            for error in self._snapshot.reader.damaged(seqs):
+                self._note(error)
 
     def add(self, place: str, what: str) -> None:
         self._note(StoreDamaged(self._snapshot.described, place, what))
@@ -101,18 +99,6 @@ class _Inspection:
             read()
         except StoreDamaged as error:
             self._note(error)
-
-    def _read(self, seqs: list[int]) -> None:
-        """Read messages, and find each that is damaged."""
-        try:
-            self._snapshot.reader.fetch(seqs)
-        except StoreDamaged as error:
-            if len(seqs) == 1:
-                self._note(error)
-                return
-            middle = len(seqs) // 2
-            self._read(seqs[:middle])
-            self._read(seqs[middle:])
 
     def _contradictions(
         self, sent: Collection[int], taken: Collection[tuple[int, int]]

@@ -35,6 +35,7 @@ from gateway.broker.store.postgresql.writer import keys
 
 #: Rows in a block.
 BLOCK: Final = 500
+_HIGHEST_PRIORITY: Final = 9
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
 
@@ -78,6 +79,60 @@ class Reader:
                     )
                 rows[row.seq] = row
         return [rows[seq] for seq in seqs if seq in rows]
+
+    def damaged(self, seqs: Sequence[int]) -> list[StoreDamaged]:
+        """Read these messages and return an error for each that is damaged.
+
+        :raises psycopg.Error: as the database does.
+        """
+        try:
+            self.fetch(seqs)
+        except StoreDamaged as error:
+            if len(seqs) == 1:
+                return [error]
+            middle = len(seqs) // 2
+            return self.damaged(seqs[:middle]) + self.damaged(seqs[middle:])
+        return []
+
+    def sizes(self, place: Place, after: int, below: int, most: int) -> list[tuple[int, int]]:
+        """(seq, size) of the next messages of one table, by rising seq.
+
+        :param after: the last seq before them.
+        :param below: the first seq that is too high.
+        :param most: how many at most.
+        :raises psycopg.Error: as the database does.
+        """
+        found = self._ask(
+            f"SELECT seq, size FROM {self._tables.messages.table(place)} "
+            "WHERE seq > %b AND seq < %b ORDER BY seq LIMIT %b",
+            (after, below, most),
+        )
+        return [(seq, size) for seq, size in found]
+
+    def sound(self, block: list[IndexRow]) -> list[IndexRow]:
+        """Return the block if each value is one that a store writes.
+
+        The checksum is over head and body, too, which a scan does not read.
+
+        :raises StoreDamaged: names the seq.
+        """
+        _, destinations, priorities, expiries, sizes = zip(*block, strict=True)
+        if (
+            min(destinations) < 0
+            or min(priorities) < 0
+            or max(priorities) > _HIGHEST_PRIORITY
+            or min(expiries) < 0
+            or min(sizes) < 0
+        ):
+            row = next(row for row in block if min(row[1:]) < 0 or row.priority > _HIGHEST_PRIORITY)
+            raise StoreDamaged(
+                self._described,
+                f"message {row.seq}",
+                "a column has a value that the store never writes",
+                seq=row.seq,
+                destination=row.destination,
+            )
+        return block
 
     def scan(self) -> Iterator[list[IndexRow]]:
         """The narrow part of every message by rising seq, in blocks."""
@@ -191,7 +246,10 @@ class Reader:
                 raise StoreDamaged(self._described, f"{what} {values[0]}", str(error)) from error
             if sum_of(row) != crc:
                 raise StoreDamaged(
-                    self._described, f"{what} {values[0]}", "its checksum is wrong", seq=None
+                    self._described,
+                    f"{what} {values[0]}",
+                    "its checksum is wrong",
+                    seq=row.seq if isinstance(row, DuplicateRow) else None,
                 )
             yield row
 

@@ -143,6 +143,10 @@ class Tables:
             Segments(kind, self._shift) for kind in KINDS
         )
 
+    def end(self, segment: int) -> int:
+        """The first seq that comes behind a segment."""
+        return (segment + 1) << self._shift
+
     def load(self, session: Session) -> None:
         """Find out which segments there are, and forget what was known.
 

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 
 import psycopg
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from gateway.broker.store.interface import (
@@ -28,12 +27,12 @@ from gateway.broker.store.interface import (
     Recovered,
     RedeliveryRow,
     Row,
-    StoreDamaged,
     StoreError,
     StoreFailed,
     StoreFull,
 )
-from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql import meta, ownership
+from gateway.broker.store.postgresql.checking import Check
 from gateway.broker.store.postgresql.connecting import (
     NAME,
     Database,
@@ -44,6 +43,7 @@ from gateway.broker.store.postgresql.connecting import (
 )
 from gateway.broker.store.postgresql.decisions import OwnerIdentity
 from gateway.broker.store.postgresql.reading import Reader
+from gateway.broker.store.postgresql.reports import Reports
 from gateway.broker.store.postgresql.segments import SHIFT, Tables
 from gateway.broker.store.postgresql.upkeep import RESERVE_OCTETS, Upkeep
 from gateway.broker.store.postgresql.vacuum import Vacuum
@@ -69,6 +69,8 @@ _OPENING_SECONDS: Final = 600.0
 _ANSWERING: Final = 0.75
 #: Seconds between two looks whether another process wants to be the owner, while nothing is written.
 _ASKED_SECONDS: Final = 0.2
+#: Seconds between two steps of the check of messages while there are commits.
+_CHECK_SECONDS: Final = 0.05
 
 _Result = TypeVar("_Result")
 _Block = TypeVar("_Block")
@@ -92,7 +94,7 @@ class _Sessions:
         self.upkeep = upkeep
 
 
-class PostgresqlStore:
+class PostgresqlStore(Reports):
     """Keeps rows in a schema of a PostgreSQL database.
 
     Implements :class:`~gateway.broker.store.interface.Store`.
@@ -129,7 +131,6 @@ class PostgresqlStore:
     """
 
     largest: Final = _LARGEST
-    _log = Logger()
 
     def __init__(
         self,
@@ -146,20 +147,13 @@ class PostgresqlStore:
         shift: int = SHIFT,
         reserve_octets: int = RESERVE_OCTETS,
     ) -> None:
-        self.on_damaged: Callable[[StoreDamaged], None] | None = None
-        self.on_failed: Callable[[StoreFailed], None] | None = None
-        self.on_full: Callable[[bool], None] | None = None
-        self.on_reachable: Callable[[bool], None] | None = None
-        self.on_owned: Callable[[float], None] | None = None
-        #: Called once on the reactor thread with the node that wants to be the owner.
-        self.on_wanted: Callable[[str], None] | None = None
+        super().__init__(database.described, lease_seconds * _ANSWERING)
         self._database = database
         self._node = node
         self._reactor = reactor
         self._reconnect_seconds = reconnect_seconds
         self._idle_seconds = idle_seconds
         self._beat_seconds = beat_seconds
-        self._answers_seconds = lease_seconds * _ANSWERING
         self._taking_seconds = taking_seconds
         self._shift = shift
         self._reserve_octets = reserve_octets
@@ -174,6 +168,9 @@ class PostgresqlStore:
         self._failure_told = False
         self._full = False
         self._looked = 0.0
+        #: The check of what was stored before; None when it is done.
+        self._check: Check | None = None
+        self._checked_at = 0.0
         #: Something failed since the tables were loaded.
         self._stale = False
         #: When it was looked last whether another node wants to be the owner; and that it was told.
@@ -216,7 +213,7 @@ class PostgresqlStore:
             self._tables.load(session)
             transactions = Transactions(session, epoch)
             opened = self._over(session, transactions)
-            values: dict[str, str] = dict(session.execute("SELECT key, value FROM meta").fetchall())
+            known = meta.read(session, self._tables, self._database.described)
             transactions.run(self._begin)
             destinations = opened.reader.destinations()
             subscriptions = opened.reader.subscriptions()
@@ -233,15 +230,20 @@ class PostgresqlStore:
         self._full = bool(full)
         self._stale = False
         self._lost_at = None
+        self._check = Check(self._tables, known.next_seq)
         self._hurry.clear()
         crashpoints.hit("broker.opened")
         return Recovered(
-            store_id=values["id"],
-            next_seq=int(values["next_seq"]),
-            clean=values["clean"] == "1",
+            store_id=known.store_id,
+            next_seq=known.next_seq,
+            clean=known.clean,
             destinations=destinations,
             subscriptions=subscriptions,
-            notes=[],
+            notes=[
+                f"the table meta of the database: {known.wrong}; the next message is number {known.next_seq}"
+            ]
+            if known.wrong
+            else [],
             path=self._database.described,
             full=full and f"the database {self._database.described} has no room ({full})",
             log="the database has all that was confirmed",
@@ -253,7 +255,7 @@ class PostgresqlStore:
         delete_passing(session, self._tables)
 
     def scan(self) -> Iterator[Sequence[IndexRow]]:
-        return self._scanned(lambda reader: reader.scan())
+        return self._scanned(lambda reader: map(reader.sound, reader.scan()))
 
     def scan_owed(self) -> Iterator[Sequence[tuple[int, int]]]:
         return self._scanned(lambda reader: reader.scan_owed())
@@ -339,6 +341,8 @@ class PostgresqlStore:
         # The callback has left; what follows keeps only the next batch waiting.
         if error is None and not self._full:
             self._guarded(lambda opened: opened.upkeep.busy())
+        if monotonic() - self._checked_at >= _CHECK_SECONDS:
+            self._check_some()
         self._look_for_room()
         self._tell_failure()
 
@@ -414,7 +418,7 @@ class PostgresqlStore:
         """
         if self._lost_at is None:
             self._lost_at, self._pause = monotonic(), 0.0
-            self._reactor.callFromThread(self._reachable_changed, False, words(error))
+            self._reactor.callFromThread(self._lost, words(error), self._reconnect_seconds)
         transactions = self._used.transactions
         durable, lost = transactions.durable, transactions.begun
         self._used.session.close()
@@ -454,7 +458,7 @@ class PostgresqlStore:
     def _is_reached(self) -> None:
         if self._lost_at is not None:
             seconds, self._lost_at = monotonic() - self._lost_at, None
-            self._reactor.callFromThread(self._reachable_changed, True, f"{seconds:.1f}")
+            self._reactor.callFromThread(self._reached, seconds)
 
     def _over(self, session: Session, transactions: Transactions) -> _Sessions:
         tables, vacuum = self._tables, self._vacuum
@@ -485,6 +489,7 @@ class PostgresqlStore:
         more = False
         if not self._full:
             more = bool(self._guarded(lambda opened: opened.upkeep.step()))
+        more = self._check_some() or more
         if monotonic() - self._used.transactions.owned_at >= self._beat_seconds:
             self._beat()
         elif monotonic() - self._asked_at >= _ASKED_SECONDS:
@@ -504,6 +509,23 @@ class PostgresqlStore:
         if wanted and not self._wanted_told:
             self._wanted_told = True
             self._reactor.callFromThread(self._is_wanted, wanted)
+
+    def _check_some(self) -> bool:
+        """Check some messages. Returns whether there may be more."""
+        check = self._check
+        if check is None or self._failure is not None:
+            return False
+        self._checked_at = monotonic()
+        try:
+            found = self._persisted(lambda opened: check.step(opened.reader))
+        except StoreError:
+            return False
+        if found is None:
+            self._check = None
+            return False
+        for error in found:
+            self._reactor.callFromThread(self._is_damaged, error)
+        return True
 
     def _look_for_room(self) -> None:
         if self._full and monotonic() - self._looked >= _FULL_SECONDS:
@@ -547,48 +569,6 @@ class PostgresqlStore:
         self._owned(owned_at)
         committed(error)
         crashpoints.hit("broker.after-receipts")
-
-    def _reachable_changed(self, reachable: bool, what: str) -> None:
-        where = self._database.described
-        if reachable:
-            self._log.info(
-                "the database {where} is reached again, after {seconds} seconds",
-                where=where,
-                seconds=what,
-            )
-        else:
-            self._log.error(
-                "the database {where} cannot be reached: {why}; it is tried for {seconds} seconds",
-                where=where,
-                why=what,
-                seconds=round(self._reconnect_seconds),
-            )
-        if self.on_reachable is not None:
-            self.on_reachable(reachable)
-
-    def _owned(self, owned_at: float) -> None:
-        if self.on_owned is not None:
-            self.on_owned(owned_at + self._answers_seconds - monotonic())
-
-    def _is_wanted(self, node: str) -> None:
-        if self.on_wanted is not None:
-            self.on_wanted(node)
-
-    def _full_changed(self, full: bool, why: str) -> None:
-        if full:
-            self._log.error(
-                "the database {where} has no room: persistent messages wait until it has ({why}); acknowledgements are taken",
-                where=self._database.described,
-                why=why,
-            )
-        else:
-            self._log.info("the database has room again: persistent messages are stored")
-        if self.on_full is not None:
-            self.on_full(full)
-
-    def _failed(self, failure: StoreFailed) -> None:
-        if self.on_failed is not None:
-            self.on_failed(failure)
 
     def _closed(self, closed: Callable[[], None]) -> None:
         self._open = self._thread = None

@@ -45,7 +45,8 @@ def build_faulty_disk(folder: Path) -> Path:
 class FullDisk:
     """A preloaded disk below the tables of a server of PostgreSQL.
 
-    The server is restarted for it. The disk has room until :meth:`fill`. The server's log is on another one, without which it ends.
+    The server is restarted for it. The disk has room until :meth:`fill` or :meth:`limit`. The
+    server's log is on another one, without which it ends.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -66,7 +67,12 @@ class FullDisk:
     def fill(self) -> None:
         self._control.write_text(f"write {errno.ENOSPC}\n")
 
+    def limit(self, octets: int) -> None:
+        """Bound the bytes that files grow by since the server's start."""
+        self._control.write_text(f"space {octets}\n")
+
     def make_room(self) -> None:
+        """Have room without a limit."""
         self._control.write_text("")
 
 

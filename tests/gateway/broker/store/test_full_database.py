@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -20,8 +15,9 @@ from tests.gateway.broker.store.databases import (
     postgresql_store,
 )
 from tests.gateway.broker.store.harness import QueueReactor, batch_of, insert, row
+from tests.gateway.broker.store.processes import FullDisk
 from tests.gateway.broker.store.test_postgresql import size
-from tests.postgresql import SUPERUSER, Cluster
+from tests.postgresql import Cluster
 
 pytestmark = pytest.mark.process
 
@@ -31,31 +27,12 @@ BODY: Final = bytes(20_000)
 
 
 @pytest.fixture
-def small(postgresql_cluster: Cluster, tmp_path: Path) -> Iterator[Database]:
+def small(postgresql_cluster: Cluster) -> Database:
     """The tables of a broker on a disk of 64 MiB, which has the tables only."""
-    folder = postgresql_cluster.folder / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a tmpfs is not permitted; test_postgresql.py has a preloaded disk")
-    try:
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(SUPERUSER)
-            os.chown(folder, account.pw_uid, account.pw_gid)
-        postgresql_cluster.execute(f"CREATE TABLESPACE small LOCATION '{folder}'")
-        url = postgresql_cluster.database()
-        name = url.rpartition("/")[2]
-        postgresql_cluster.execute(f"ALTER DATABASE {name} SET TABLESPACE small")
-        database = database_at(url)
-        create_tables(database)
-        yield database
-    finally:
-        postgresql_cluster.kill()
-        subprocess.run(["umount", folder], check=True)
+    FullDisk(postgresql_cluster).limit(64 * MIB)
+    database = database_at(postgresql_cluster.database())
+    create_tables(database)
+    return database
 
 
 def last_commit(database: Database) -> int:

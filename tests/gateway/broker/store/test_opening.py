@@ -685,7 +685,7 @@ def test_a_damaged_duplicate_id_is_named(path: Path, reactor: QueueReactor) -> N
     store = opened(path, reactor)
     with pytest.raises(StoreDamaged) as error:
         list(store.scan_duplicates())
-    assert error.value.place == "duplicate id 8"
+    assert (error.value.place, error.value.seq) == ("duplicate id 8", 8)
 
 
 def test_a_commit_does_not_wait_for_the_reads_that_were_asked_before(

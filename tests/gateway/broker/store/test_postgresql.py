@@ -1,7 +1,7 @@
 """The store in PostgreSQL over real servers and their faults.
 
 What the stores have in common is in ``test_contract.py``, who owns a broker in ``test_standby.py``, what is left of a killed process
-in ``test_postgresql_kill.py``.
+in ``test_postgresql_kill.py``, and damage in ``test_postgresql_damage.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from gateway.broker.store.interface import Batch, Store, StoreDamaged, StoreError, StoreFailed
+from gateway.broker.store.interface import Batch, Store, StoreError, StoreFailed
 from tests.crash.waiting import until
 from tests.faults.proxy import Fault, Proxy, Toward, Trigger
 from tests.gateway.broker.store.child import IN_FLIGHT
@@ -341,42 +341,6 @@ def test_the_disk_of_the_database_is_full(
     assert [each.seq for block in store.scan() for each in block] == [2]
     store.fetch([], lambda found: None)
     reactor.close(store)
-
-
-# --- damage
-
-
-def damage(database: Database, statement: str) -> None:
-    session = database.connect("the test")
-    session.execute(statement)
-    session.close()
-
-
-@pytest.mark.parametrize("column", ["body", "head"])
-def test_a_message_that_is_damaged_is_told(
-    column: str, database: Database, reactor: QueueReactor
-) -> None:
-    store = postgresql_store(database, reactor.reactor)
-    store.open()
-    reactor.close_later(store)
-    assert reactor.commit(store, insert(Batch(1), row(1), row(2), row(3))) is None
-    damage(database, f"UPDATE message_0 SET {column} = 'x' WHERE seq = 2")
-    found = reactor.fetch(store, [1, 2, 3])
-    assert isinstance(found, StoreDamaged)
-    assert (found.seq, found.destination) == (2, 1)
-    assert not isinstance(reactor.fetch(store, [1, 3]), StoreError)
-
-
-def test_a_destination_that_is_damaged_is_told_when_the_store_is_opened(
-    database: Database, reactor: QueueReactor
-) -> None:
-    store = postgresql_store(database, reactor.reactor)
-    store.open()
-    assert reactor.commit(store, History(1).next()) is None
-    reactor.close(store)
-    damage(database, "UPDATE destination SET name = 'x'")
-    with pytest.raises(StoreDamaged, match="destination 1"):
-        postgresql_store(database, reactor.reactor).open()
 
 
 # --- size
