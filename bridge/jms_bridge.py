@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredLock
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -38,6 +38,7 @@ from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.status import BridgeState, LinkState, WrongState
 from bridge.manager import STOP_S
+from bridge.orders import ITSELF, PAUSED, STOPPED, Orders, StandingOrders
 from bridge.providers.jms.java_command import java_options
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
@@ -90,6 +91,7 @@ class JMSBridge:
         :func:`~gateway.instance.redaction.hidden_by_value` goes.
     :param lines: tell the journal.
     :param admit: asked at each start and reload; None admits everything.
+    :param orders: what an operator said last of its links, which a start leaves so.
     """
 
     type: Final = "JMS"
@@ -107,6 +109,7 @@ class JMSBridge:
         redaction: Redaction,
         lines: BridgeLines = NO_JOURNAL,
         admit: Admit | None = None,
+        orders: StandingOrders | None = None,
     ) -> None:
         self.name: Final = name
         self.state = BridgeState.STOPPED
@@ -124,6 +127,7 @@ class JMSBridge:
         self._redaction: Final = redaction
         self._lines: Final = lines
         self._admit: Final = admit
+        self._orders: Final = orders or StandingOrders()
         self._steps: Final = _Steps(reactor, log, self._state_of)
         self._secrets: set[str] = set()
         self._parts: Parts | None = None
@@ -273,19 +277,22 @@ class JMSBridge:
         self._enter(BridgeState.STARTING)
         self.problem = ""
         try:
+            orders = await self._orders.of(self.name)
             settings, config = await self._configured()
             self._parts = parts = self._made(settings, config)
             queues = {"dead message queues": parts.dead_messages.start()}
             await self._steps.take("start", queues, START_S)
             parts.coordination.start(parts.resource_managers())
             self._refuse(parts.links.values())
-            await self._start_links([link for link in parts.links.values() if link.config.enabled])
+            await self._start_links(
+                [link for link in parts.links.values() if link.config.enabled], orders
+            )
         except Exception as error:
             self.problem = "" if isinstance(error, CancelledError) else str(error)
             await self._close(self._stop_s)
             self._enter(BridgeState.STOPPED)
             raise
-        self._enter(BridgeState.STARTED)
+        self._enter(BridgeState.PAUSED if orders.get(ITSELF) == PAUSED else BridgeState.STARTED)
 
     async def _configured(self) -> tuple[Settings, model.Bridge]:
         settings = self._settings()
@@ -343,9 +350,25 @@ class JMSBridge:
             if reason:
                 self._log.error("{reason}", reason=reason)
 
-    async def _start_links(self, links: Sequence[JMSLink | RefusedLink]) -> None:
-        """All at once; each is what it is afterwards, and says so itself."""
-        starting = {_key(link.name): link.start() for link in links if not refusal_of(link)}
+    async def _start_links(
+        self, links: Sequence[JMSLink | RefusedLink], orders: Orders | None = None
+    ) -> None:
+        """All at once; each is what it is afterwards, and says so itself.
+
+        :param orders: which of them are to be paused or stopped.
+        """
+        given = orders or {}
+        paused = given.get(ITSELF) == PAUSED
+        starting: dict[str, Deferred[Any]] = {}
+        for link in links:
+            order = given.get(link.name, "")
+            if refusal_of(link) or order == STOPPED:
+                continue
+            started: Deferred[Any] = link.start()
+            starting[_key(link.name)] = started
+            if paused or order == PAUSED:
+                # Before it has connected, and so before it moves anything.
+                starting[_key(link.name)] = gatherResults([started, link.pause()])
         await self._steps.take("start", starting, START_S)
 
     # --- stop

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.internet.defer import Deferred, fail
@@ -15,7 +16,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bridge.link.status import BridgeState, LinkStatus
-from gateway.reactor.deferreds import gather
+from bridge.orders import ITSELF, STOPPED, OrdersNotKept, StandingOrders
+from gateway.reactor.deferreds import deferred, gather
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
@@ -172,12 +174,14 @@ class BridgeServiceManager:
     false. In a cluster of brokers they may come and go.
 
     :param reactor: the clock.
+    :param orders: what operators said of bridges, beyond the process.
     """
 
     _log = Logger(namespace="bridge.manager")
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, orders: StandingOrders | None = None) -> None:
         self._reactor = reactor
+        self._orders = orders or StandingOrders()
         self._bridges: dict[str, Bridge] = {}
         self._automatic: set[str] = set()
 
@@ -192,6 +196,7 @@ class BridgeServiceManager:
 
     def remove(self, name: str) -> None:
         """Have a bridge no more. It must be stopped before."""
+        self._orders.forget(name)
         del self._bridges[name]
         self._automatic.discard(name)
 
@@ -227,16 +232,27 @@ class BridgeServiceManager:
     async def autostart(self, name: str | None = None) -> list[Outcome]:
         """Start those that are to start with the instance.
 
-        The failure of one does not stop the others, and is the caller's to report.
+        One that its operator has stopped stays so. The failure of one does not stop the others, and is the caller's to report.
 
         :param name: only this one, if it is one of them.
         """
-        chosen = [
-            bridge
-            for bridge in self.bridges
-            if bridge.name in self._automatic and name in (None, bridge.name)
-        ]
-        return await self._each("start", chosen, _ASK["start"])
+        chosen, unknown = [], []
+        for bridge in self.bridges:
+            if bridge.name not in self._automatic or name not in (None, bridge.name):
+                continue
+            try:
+                orders = await self._orders.of(bridge.name)
+            except OrdersNotKept as error:
+                unknown.append(Outcome(bridge, "start", error))
+                continue
+            if orders.get(ITSELF) == STOPPED:
+                self._log.info(
+                    "BridgeManager: bridge {name} stays STOPPED, as its operator left it",
+                    name=bridge.name,
+                )
+            else:
+                chosen.append(bridge)
+        return [*unknown, *await self._each("start", chosen, _ASK["start"])]
 
     async def operate(
         self, operation: str, name: str | None = None, type: str | None = None
@@ -247,9 +263,32 @@ class BridgeServiceManager:
             or ``resume``.
         :raises Exception: as :meth:`matching`, and for nothing else.
         """
-        outcomes = await self._each(operation, self.matching(name, type), _ASK[operation])
+        outcomes = await self._each(
+            operation, self.matching(name, type), partial(self._ordered, operation)
+        )
         self._log_failures(outcomes)
         return outcomes
+
+    @deferred
+    async def _ordered(self, operation: str, bridge: Bridge) -> None:
+        """Do it and keep it. The front door, STOMP, opens with every start."""
+        kept = bridge.type == "JMS"
+        if kept and operation == "start":
+            # A start that fails is meant nevertheless, and what was paused before is not to be.
+            await self._orders.note(bridge.name, operation)
+        await _ASK[operation](bridge)
+        if kept:
+            await self._orders.note(bridge.name, operation)
+
+    async def operate_link(self, bridge: Bridge, link: BridgeLink, operation: str) -> None:
+        """Start or resume, stop, pause, or resume a link.
+
+        Fails as the link's own operation; and with :class:`~bridge.orders.OrdersNotKept` where it
+        was done, and the next start will not know of it.
+        """
+        ask = {"start": link.start, "stop": link.stop, "pause": link.pause, "resume": link.resume}
+        await ask[operation]()
+        await self._orders.note(bridge.name, operation, link.name)
 
     async def reload(self, name: str) -> Changes:
         """Have one bridge read its configuration again.

@@ -270,7 +270,7 @@ class Gateway(Service):
             opened.provider,
             stomp,
             opened.journal,
-            opened.decisions,
+            opened.kept,
             None if cluster is None else cluster.admit,
         )
         self.bridges = loader.load_all(listed(configuration))

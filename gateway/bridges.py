@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from bridge.config.problems import ConfigurationError, Severity
 from bridge.link.status import BridgeState, WrongState
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
+from bridge.orders import StandingOrders
 from gateway.configuration import Configuration, settings_now
 from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints, settings_general
@@ -208,12 +209,24 @@ class StompParts:
     memory: MemoryBudget | None = None
 
 
+@dataclass(frozen=True)
+class KeptByBridges:
+    """What bridges keep beyond the process.
+
+    :param decisions: makes the rows of a bridge's decision log; None has it in a file.
+    :param orders: what operators said of bridges.
+    """
+
+    decisions: Callable[[str], DecisionRows] | None = None
+    orders: StandingOrders = field(default_factory=StandingOrders)
+
+
 class BridgeLoader:
     """Makes bridges from the settings, and opens their log files. Starts none.
 
     :param stomp: what the STOMP bridge needs.
     :param journal: gets what happens to messages on links.
-    :param decisions: makes the rows of a bridge's decision log; None has it in a file.
+    :param kept: what bridges keep beyond the process.
     :param admit: says whether a JMS bridge may be used as it is configured.
     :raises StartRefused: the environment asks for a crash point that does not exist.
     """
@@ -226,7 +239,7 @@ class BridgeLoader:
         provider: Provider,
         stomp: StompParts,
         journal: Journal | None = None,
-        decisions: Callable[[str], DecisionRows] | None = None,
+        kept: KeptByBridges | None = None,
         admit: Admit | None = None,
     ) -> None:
         self._reactor: Final = reactor
@@ -236,7 +249,7 @@ class BridgeLoader:
         self._provider: Final = provider
         self._parts: Final = stomp
         self._journal: Final = journal
-        self._decisions: Final = decisions
+        self._kept: Final = kept or KeptByBridges()
         self._admit: Final = admit
         try:
             crashpoints.arm_as_asked(crashpoints.LINK_VARIABLE)
@@ -245,7 +258,7 @@ class BridgeLoader:
 
     def load_all(self, names: Iterable[str]) -> BridgeServiceManager:
         """Make these, in this order, for their manager."""
-        manager = BridgeServiceManager(self._reactor)
+        manager = BridgeServiceManager(self._reactor, self._kept.orders)
         for name in names:
             bridge = self.load(name)
             manager.add(bridge, automatic=self.is_automatic(bridge))
@@ -326,11 +339,11 @@ class BridgeLoader:
 
         logger = log.logger_for(f"bridge.{name}")
         decisions: DatabaseLog | PlainLog = PlainLog(layout, name)
-        if self._decisions is not None and self._configuration.jdbc is not None:
+        if self._kept.decisions is not None and self._configuration.jdbc is not None:
             # A cluster has a bridge once, and its coordinator keeps its name where it goes.
             jdbc = self._configuration.jdbc
             decisions = DatabaseLog(
-                partial(self._decisions, name), layout, jdbc.cluster or jdbc.broker, name
+                partial(self._kept.decisions, name), layout, jdbc.cluster or jdbc.broker, name
             )
         return JMSBridge(
             self._reactor,
@@ -344,6 +357,7 @@ class BridgeLoader:
             self._logs.redaction,
             BridgeLines(self._journal),
             self._admit,
+            self._kept.orders,
         )
 
 

@@ -23,8 +23,6 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.config.document import LARGEST
-from bridge.config.loading import Misplaced, located, read_file, without_credentials
 from bridge.config.problems import ConfigurationError
 from bridge.config.settings import CONFIG_REMOTE
 from gateway.instance.layout import Layout, replace
@@ -33,6 +31,8 @@ from gateway.instance.settings_general import CLUSTER_URL
 
 #: Seconds in which a web server must have given the whole file.
 FETCH_SECONDS: Final = 10.0
+#: Bytes that the file may have.
+LARGEST: Final = 4 * 1024 * 1024
 _CHUNK: Final = 65_536
 
 _log: Final = Logger(namespace="gateway.central")
@@ -94,6 +94,8 @@ class CentralProperties:
             if self._fetched is None:
                 raise RuntimeError("it was not opened")
             return CommonFile(self._location, self._fetched)
+        from bridge.config.loading import read_file
+
         try:
             data, _ = read_file(self._location)
         except ConfigurationError as error:
@@ -134,6 +136,9 @@ def central_properties(settings: Settings, layout: Layout) -> CentralProperties 
     text = settings[CLUSTER_URL]
     if not text:
         return None
+    # Its modules take long to import.
+    from bridge.config.loading import Misplaced, located, without_credentials
+
     try:
         place = located(text, layout.etc, remote=settings[CONFIG_REMOTE])
     except Misplaced as refused:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
+from bridge.orders import StandingOrders
+from gateway.bridges import KeptByBridges
 from gateway.broker.broker import Broker
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.journal.journey import Journey
@@ -34,6 +36,7 @@ from gateway.journal.schema import Level, run_name
 from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.reactor.clocks import wall_clock
 from gateway.reactor.turn import Turn
+from gateway.standing_orders import OrdersInDatabase, OrdersInFiles
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.cluster import ClusterRows
@@ -69,8 +72,8 @@ class OpenedBroker:
         make_directory(layout.journal)
         in_memory = settings[broker_settings.PERSIST_STORE] == "memory"
         store: Store
-        #: Makes the rows of a bridge's decision log; None where such a log is a file.
-        self.decisions: Callable[[str], DecisionRows] | None = None
+        #: What bridges keep beyond the process.
+        self.kept = KeptByBridges(orders=StandingOrders(OrdersInFiles(layout)))
         self._cluster: ClusterRows | None = None
         if in_memory:
             store = MemoryStore(reactor)
@@ -116,7 +119,8 @@ class OpenedBroker:
         def decisions(bridge: str) -> DecisionRows:
             return DecisionRows(owner, bridge, options.reconnect_seconds)
 
-        self.decisions = decisions
+        orders = OrdersInDatabase(self._reactor, owner)
+        self.kept = KeptByBridges(decisions, StandingOrders(orders))
         if options.cluster:
             self._cluster = ClusterRows(owner, options.broker, options.cluster)
 

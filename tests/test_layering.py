@@ -71,6 +71,7 @@ COMPOSITION_MODULES = (
     "gateway.opened_broker",
     "gateway.ownership",
     "gateway.exit_codes",
+    "gateway.standing_orders",
     "gateway.tls",
     "gateway.transaction_log",
 )

@@ -156,6 +156,10 @@ class Layout:
         """
         return self.bridges / _checked("a bridge", name)
 
+    def bridge_orders(self, name: str) -> Path:
+        """Where the orders of operators about a bridge are."""
+        return self.bridge(name) / "orders.json"
+
     def transaction_log(self, bridge: str) -> Path:
         """Return where the bridge called ``bridge`` keeps its decisions.
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import pytest
 from gateway.admin.cli.client import AdminClient, AdminError, find
 from gateway.admin.cli.imqbridgemgr import run as imqbridgemgr
 from gateway.instance.crashpoints import LINK_VARIABLE
-from tests.crash.client import PATIENCE
+from tests.crash.client import PATIENCE, Client, encode
 from tests.crash.once_account import ActiveMQsDoubt
 from tests.crash.once_pair import xa_activemq
 from tests.crash.waiting import until
@@ -373,3 +374,79 @@ def test_the_command_shows_owners_and_transfers(
     assert "Successfully transferred the bridge." in shown
     assert [BRIDGE, "JMS", "STARTED", "west"] in [line.split() for line in shown.splitlines()]
     assert "Owner: broker west" in command(west, "list", "bridge", "-bn", BRIDGE)
+
+
+# --- what an operator has paused or stopped
+
+
+def test_what_an_operator_paused_or_stopped_stays_so(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    paused, stopped = replace(foreign, name="paused"), replace(foreign, name="stopped")
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign, paused, stopped)
+    source = int(foreign.source.attributes["lookup-name"].rpartition(":")[2])
+    target = int(foreign.target.attributes["lookup-name"].rpartition(":")[2])
+    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    west = Broker(tmp_path, "west", url, file)
+    begun(ending, east, west)
+    east.until_bridge("east", "STARTED")
+    for operation, link in (("pause", paused), ("stop", stopped)):
+        east.ask("POST", f"/v1/links/{BRIDGE}/{operation}", {"link": link.name})
+    for link in (foreign, paused, stopped):
+        produce(source, link.source_queue, 1, 10)
+
+    def states(broker: Broker) -> dict[str, str]:
+        return {
+            link["name"]: link["state"]
+            for link in broker.ask("GET", f"/v1/links/{BRIDGE}")["links"]
+        }
+
+    def stay(broker: Broker) -> None:
+        wanted = {"over": "STARTED", "paused": "PAUSED", "stopped": "STOPPED"}
+        broker.until_bridge(broker.name, "STARTED")
+        until(lambda: states(broker) == wanted, lambda: f"{states(broker)}\n{broker.log}")
+
+    stay(east)
+    # The next process of the broker has it from the database: its files are its own.
+    east.kill()
+    (tmp_path / "again").mkdir()
+    again = Broker(tmp_path / "again", "east", url, file, BRIDGE)
+    begun(ending, again)
+    stay(again)
+    # And so has the next broker.
+    again.transfer("west")
+    stay(west)
+    # One that was on its way when the process was killed may come twice.
+    assert set(drain(target, foreign.target_queue, 10)) == set(range(1, 10))
+    for link in (paused, stopped):
+        with Client(target) as client:
+            client.ask("SEND", {"destination": link.target_queue}, b"the first that is there")
+            client.write(
+                encode("SUBSCRIBE", {"destination": link.target_queue, "id": "1", "ack": "client"})
+            )
+            assert client.message().body == b"the first that is there"
+            client.ask("DISCONNECT", {})
+    west.ask("POST", f"/v1/links/{BRIDGE}/resume", {"link": "paused"})
+    west.ask("POST", f"/v1/links/{BRIDGE}/start", {"link": "stopped"})
+    for link in (paused, stopped):
+        with Client(target) as client:
+            client.write(
+                encode("SUBSCRIBE", {"destination": link.target_queue, "id": "1", "ack": "auto"})
+            )
+            bodies = [client.message().body for _ in range(11)]
+            assert sorted(bodies)[-1] == b"the first that is there"
+    # A bridge that was stopped stays stopped, and to start it starts all.
+    west.ask("POST", f"/v1/links/{BRIDGE}/pause", {"link": "paused"})
+    west.ask("POST", f"/v1/bridges/{BRIDGE}/stop", {})
+    assert west.terminate() == 0
+    begun(ending, west)
+    west.until_said(f"bridge {BRIDGE} is added")
+    assert west.bridges[BRIDGE] == ("west", "STOPPED")
+    west.ask("POST", f"/v1/bridges/{BRIDGE}/start", {})
+    assert set(states(west).values()) == {"STARTED"}
+    west.ask("POST", f"/v1/bridges/{BRIDGE}/pause", {})
+    west.kill()
+    begun(ending, west)
+    west.until_bridge("west", "PAUSED")
+    west.ask("POST", f"/v1/bridges/{BRIDGE}/resume", {})
+    until(lambda: set(states(west).values()) == {"STARTED"}, lambda: str(states(west)))

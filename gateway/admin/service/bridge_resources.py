@@ -47,6 +47,7 @@ from bridge.manager import (
     UnknownBridge,
     error_lines,
 )
+from bridge.orders import OrdersNotKept
 from bridge.xa.errors import LogFailed, UnknownTransaction
 from bridge.xa.status import TransactionState, TransactionStatus
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, plain, refusal
@@ -348,11 +349,16 @@ class BridgeResources:
             text = f"cannot {operation} link {wanted}: bridge {name} is {bridge.state.value}, and must be {BridgeState.STARTED.value}"
             raise Refused(text, "BSJ4000", HTTPStatus.CONFLICT)
         link = _found(bridge, wanted)
-        ask = {"start": link.start, "stop": link.stop, "pause": link.pause, "resume": link.resume}
         try:
-            await ask[operation]()
+            await self._bridges.operate_link(bridge, link, operation)
         except (LinkRefused, LinkFailed) as error:
             raise Refused(str(error), "link_failed", HTTPStatus.CONFLICT) from None
+        except OrdersNotKept as error:
+            raise Refused(
+                f"done, and not kept for the next start: {error}",
+                "not_kept",
+                HTTPStatus.SERVICE_UNAVAILABLE,
+            ) from None
         return _with_links(bridge, [link])
 
     # --- transactions

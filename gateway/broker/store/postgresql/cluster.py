@@ -12,18 +12,19 @@ thread at a time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final, TypeVar
+from typing import Final
 
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
 from gateway.broker.store.interface import StoreError, StoreFailed, StoreVersionUnknown
 from gateway.broker.store.postgresql import ownership
-from gateway.broker.store.postgresql.connecting import Database, Meaning, Session, meaning, words
+from gateway.broker.store.postgresql.connecting import Database, Session
 from gateway.broker.store.postgresql.decisions import OwnerIdentity
+from gateway.broker.store.postgresql.proven import ProvenSession
 
 CLUSTER_VERSION: Final = 1
 
@@ -31,8 +32,6 @@ CLUSTER_VERSION: Final = 1
 _LOCK_WAIT: Final = "5s"
 #: Those who make the cluster's tables at the same time take turns.
 _MAKING: Final = "hashtextextended('stomp-gateway cluster ' || %b, 0)"
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -112,13 +111,12 @@ class ClusterRows:
     """
 
     def __init__(self, owner: OwnerIdentity, broker: str, cluster: str) -> None:
-        self._owner: Final = owner
         self._database: Final = owner.database
         self._broker: Final = broker
         self._cluster: Final = cluster
-        self._session: Session | None = None
-        self._pid: int | None = None
-        self._entered = False
+        self._session: Final = ProvenSession(
+            owner, f"cluster {cluster}", lambda session: ensure(self._database, session, cluster)
+        )
 
     def enter(self, settings: Mapping[str, str], listed: Collection[str]) -> View:
         """Tell the cluster of this broker and its bridges.
@@ -147,12 +145,12 @@ class ClusterRows:
                     (name, self._broker),
                 )
 
-        self._changed(enter)
+        self._session.change(enter)
         return self.look()
 
     def look(self) -> View:
         """Return the cluster as it is now."""
-        return self._asked(self._look)
+        return self._session.ask(self._look)
 
     def describe(self, bridge: str, values: Mapping[str, str], reading: int) -> None:
         """Tell the others how this broker has a bridge configured.
@@ -160,7 +158,7 @@ class ClusterRows:
         :param values: what there is to say, by what it is called.
         :param reading: the call to read configurations that was heard before it was read.
         """
-        self._changed(
+        self._session.change(
             lambda session: session.execute(
                 self._sql(
                     "INSERT INTO {}.configuration VALUES (%b, %b, %b, %b) "
@@ -183,7 +181,7 @@ class ClusterRows:
             number: int = found[0][0]
             return number
 
-        return self._changed(call)
+        return self._session.change(call)
 
     def descriptions(self, bridge: str) -> list[Described]:
         """Return how others, which processes own now, have a bridge configured."""
@@ -198,14 +196,14 @@ class ClusterRows:
             ).fetchall()
             return [Described(broker, json.loads(text), number) for broker, text, number in rows]
 
-        return self._asked(read)
+        return self._session.ask(read)
 
     def told(self, bridge: str, state: str, problem: str) -> None:
         """Say what a bridge of this broker is now.
 
         :param problem: why it could not be started, "" if it could.
         """
-        self._changed(
+        self._session.change(
             lambda session: session.execute(
                 self._sql(
                     "UPDATE {}.bridge SET state = %b, problem = %b, wanted = '' WHERE name = %b AND broker = %b"
@@ -234,7 +232,7 @@ class ClusterRows:
             self._move(session, bridge, self._database.schema, found[0][0])
             self._set_owner(session, bridge, to, wanted)
 
-        self._changed(give)
+        self._session.change(give)
 
     def take(self, bridge: str, other: OtherBroker) -> bool:
         """Take a bridge, with its decision log, from a broker that is dead.
@@ -263,13 +261,11 @@ class ClusterRows:
             self._set_owner(session, bridge, self._broker, "")
             return True
 
-        return self._changed(take)
+        return self._session.change(take)
 
     def close(self) -> None:
         """End the session. Idempotent; never fails."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        self._session.close()
 
     # --- steps, each within a transaction
 
@@ -315,7 +311,7 @@ class ClusterRows:
         )
 
     def _move(self, session: Session, bridge: str, source: str, target: str) -> None:
-        """Have the bridge's decision log in ``target``, and no more in ``source``."""
+        """Move what a bridge keeps from one broker's schema to another's."""
         name = bridge.encode()
         session.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
         _drop_log(session, target, name)
@@ -347,49 +343,20 @@ class ClusterRows:
                 (turn,),
             )
         _drop_log(session, source, name)
-
-    # --- the session
+        # And what its operator has paused or stopped.
+        orders = {
+            "source": Identifier(source, "bridge_orders"),
+            "target": Identifier(target, "bridge_orders"),
+        }
+        session.execute(SQL("DELETE FROM {target} WHERE bridge = %b").format(**orders), (name,))
+        session.execute(
+            SQL("INSERT INTO {target} SELECT * FROM {source} WHERE bridge = %b").format(**orders),
+            (name,),
+        )
+        session.execute(SQL("DELETE FROM {source} WHERE bridge = %b").format(**orders), (name,))
 
     def _sql(self, text: str) -> Composed:
         return SQL(text).format(Identifier(self._database.cluster))
-
-    def _changed(self, change: Callable[[Session], _T]) -> _T:
-        """Do it in a transaction that proves that this process owns the broker."""
-
-        def proven(session: Session) -> _T:
-            session.execute("SELECT prove(%b)", (self._owner.epoch,))
-            return change(session)
-
-        return self._asked(proven)
-
-    def _asked(self, ask: Callable[[Session], _T]) -> _T:
-        try:
-            session = self._connected()
-            with session.transaction():
-                return ask(session)
-        except psycopg.Error as error:
-            self.close()
-            told = f"cluster {self._cluster} in the database {self._database.described}: {words(error)}"
-            final = meaning(error) in (Meaning.REFUSED, Meaning.OVER)
-            raise StoreFailed(told) if final else StoreError(told) from error
-
-    def _connected(self) -> Session:
-        if self._session is not None and self._session.closed:
-            self._session = None
-        if self._session is None:
-            session = self._database.connect(self._owner.session)
-            try:
-                if self._pid is not None:
-                    # Of what it has been sent, nothing is done after this.
-                    ownership.end(session, self._owner.session, self._pid)
-                if not self._entered:
-                    ensure(self._database, session, self._cluster)
-                    self._entered = True
-            except BaseException:
-                session.close()
-                raise
-            self._session, self._pid = session, session.info.backend_pid
-        return self._session
 
 
 def ensure(database: Database, session: Session, cluster: str) -> None:

@@ -63,6 +63,9 @@ CREATE TABLE redelivery_old (
 
 CREATE TABLE duplicate_old (seq bigint PRIMARY KEY, destination bigint NOT NULL, at bigint NOT NULL, crc bigint NOT NULL, id bytea NOT NULL);
 
+-- What an operator said last of bridges and their links, in JSON: what is paused or stopped.
+CREATE TABLE bridge_orders (bridge bytea PRIMARY KEY, orders text NOT NULL);
+
 -- The decision logs of bridges' coordinators, by the bridge's name. Each has two tables, decision_ID_0 and decision_ID_1, made like the one here, which is
 -- empty. turn: how often the log was written anew; even turns are in the first, odd ones in the second, which is emptied before.
 CREATE TABLE decision_log (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bridge bytea NOT NULL UNIQUE, turn bigint NOT NULL);

@@ -1,0 +1,88 @@
+"""A session of a broker's owner for what is beside its messages.
+
+It has the name of the owner's sessions, so that a takeover ends it, too, and every change proves in
+its transaction that the owner still is one. All of it blocks, and is called from one thread at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import psycopg
+
+from gateway.broker.store.interface import StoreError, StoreFailed
+from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql.connecting import Meaning, Session, meaning, words
+from gateway.broker.store.postgresql.decisions import OwnerIdentity
+
+_T = TypeVar("_T")
+
+
+class ProvenSession:
+    """A session that is made when it is needed, and again when it was lost.
+
+    Both calls raise StoreError where the database cannot be reached: whether something was changed
+    is not known then. They raise StoreFailed where another attempt would not help: another process
+    owns this broker now, or the user of the database may not do it.
+
+    :param about: what it is for, for errors.
+    :param prepare: called once, with the first session.
+    """
+
+    def __init__(
+        self, owner: OwnerIdentity, about: str, prepare: Callable[[Session], object] = bool
+    ) -> None:
+        self._owner: Final = owner
+        self._about: Final = about
+        self._prepare: Final = prepare
+        self._prepared = False
+        self._session: Session | None = None
+        self._pid: int | None = None
+
+    def change(self, change: Callable[[Session], _T]) -> _T:
+        """Do it in a transaction which proves that this process owns the broker."""
+
+        def proven(session: Session) -> _T:
+            session.execute("SELECT prove(%b)", (self._owner.epoch,))
+            return change(session)
+
+        return self.ask(proven)
+
+    def ask(self, ask: Callable[[Session], _T]) -> _T:
+        """Do it in a transaction."""
+        try:
+            session = self._connected()
+            with session.transaction():
+                return ask(session)
+        except psycopg.Error as error:
+            self.close()
+            told = f"{self._about} in the database {self._owner.database.described}: {words(error)}"
+            final = meaning(error) in (Meaning.REFUSED, Meaning.OVER)
+            raise StoreFailed(told) if final else StoreError(told) from error
+
+    def close(self) -> None:
+        """End the session. Idempotent; never fails."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _connected(self) -> Session:
+        if self._session is not None and self._session.closed:
+            self._session = None
+        if self._session is None:
+            name = self._owner.session
+            session = self._owner.database.connect(name)
+            try:
+                if self._pid is not None:
+                    # Of what it has been sent, nothing is done after this.
+                    ownership.end(session, name, self._pid)
+                if not self._prepared:
+                    self._prepare(session)
+                    self._prepared = True
+            except BaseException:
+                session.close()
+                raise
+            self._session, self._pid = session, session.info.backend_pid
+        return self._session
