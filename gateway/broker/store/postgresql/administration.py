@@ -198,9 +198,10 @@ class Held:
         return count
 
     def _end_owner(self) -> None:
-        """Keep an owner that lost its session from writing to a log."""
+        """Keep lost owners and other brokers from changing a log."""
         if self._owned:
             self._session.execute("UPDATE owner SET epoch = epoch + 1")
+            self._session.execute("LOCK TABLE decision_log IN ACCESS EXCLUSIVE MODE")
 
     def _drop(self) -> list[StoredLog]:
         """Drop the schema. Returns the decision logs that it had."""
