@@ -282,7 +282,7 @@ class JMSBridge:
             self._parts = parts = self._made(settings, config)
             queues = {"dead message queues": parts.dead_messages.start()}
             await self._steps.take("start", queues, START_S)
-            parts.coordination.start(parts.resource_managers())
+            await parts.coordination.start(parts.resource_managers())
             self._refuse(parts.links.values())
             await self._start_links(
                 [link for link in parts.links.values() if link.config.enabled], orders

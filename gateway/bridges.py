@@ -391,7 +391,7 @@ def _coordination(
     for warning in warnings:
         log.warn("{warning}", warning=str(warning))
     opened = partial(decisions.open, reactor, properties, log, os.urandom)
-    return BackgroundRecovery(reactor, opened, decisions.exists, log)
+    return BackgroundRecovery(reactor, opened, partial(decisions.exists, reactor), log)
 
 
 def announcements(bridge: Bridge) -> list[str]:

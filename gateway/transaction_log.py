@@ -10,16 +10,19 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.errors import LogFailed
 from bridge.xa.log.contents import LogCopy
 from bridge.xa.log.file import FileStorage, LogFile, SyncFailed
+from bridge.xa.log.log import ask, log_thread
 from bridge.xa.log.opening import (
     TransactionProperties,
     coordinator_of,
@@ -30,6 +33,7 @@ from bridge.xa.log.opening import (
 from bridge.xa.log.records import read_header
 from gateway.broker.store.interface import StoreError, StoreFull
 from gateway.instance.layout import Layout, make_directory, sync_directory
+from gateway.reactor.deferreds import deferred
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.decisions import DecisionRows
@@ -110,33 +114,77 @@ class DatabaseLog:
     def _file(self) -> Path:
         return self.layout.transaction_log(self.bridge)
 
-    def exists(self) -> bool:
+    def exists(self, reactor: Any) -> Deferred[bool]:
         """Whether an earlier run has left a log, here or in a file.
 
-        :raises LogFailed: the database cannot be asked.
+        :param reactor: Twisted's.
+        :returns: fails with LogFailed if the database cannot be asked.
         """
+        if self._file.exists():
+            return succeed(True)
+        put = log_thread(self._file.name)
+        asked = ask(reactor, put, self._is_there)
+        put(None)
+        return asked
+
+    def _is_there(self) -> bool:
         rows = self.rows()
         try:
-            return self._file.exists() or rows.exists()
+            return rows.exists()
         except StoreError as error:
             raise LogFailed(rows.name, f"it cannot be looked for: {error}") from error
         finally:
             rows.close()
 
-    def open(
+    @deferred
+    async def open(
         self,
         reactor: Any,
         properties: TransactionProperties,
         log: Logger,
         randomness: Callable[[int], bytes],
     ) -> Coordinator:
-        """Open the coordinator, with what it decided before. Blocks while it does.
+        """Open the coordinator, with what it decided before.
 
         :param reactor: Twisted's.
         :param log: for operators.
         :param randomness: returns that many random bytes.
         :raises LogDamaged: with the place; the log is unchanged.
         :raises LogFailed: it cannot be read or written; or there is a file that has a log of its own.
+        """
+        put = log_thread(self._file.name)
+        told: list[Callable[[], None]] = []
+        opened: list[LogFile] = []
+
+        def open_it() -> LogFile:
+            opened.append(self._opened(properties, log, told, randomness))
+            return opened[0]
+
+        def close_it() -> None:
+            for file in opened:
+                file.close()
+
+        try:
+            file = await ask(reactor, put, open_it)
+        except BaseException:
+            # Where this was cancelled, the log is open later nevertheless.
+            put(close_it)
+            put(None)
+            raise
+        for tell in told:
+            tell()
+        return coordinator_of(reactor, file, self.bridge, log, put)
+
+    def _opened(
+        self,
+        properties: TransactionProperties,
+        log: Logger,
+        told: list[Callable[[], None]],
+        randomness: Callable[[int], bytes],
+    ) -> LogFile:
+        """Open the log. Blocks while it does.
+
+        :param told: gets what is to be told to operators.
         """
         rows = self.rows()
         storage = DatabaseStorage(rows)
@@ -147,17 +195,29 @@ class DatabaseLog:
             except StoreError as error:
                 raise LogFailed(rows.name, f"it cannot be opened: {error}") from error
             if self._file.exists() and (not there or self._has_gone_on(storage)):
-                self._move(name, properties, storage, place, log, randomness)
+                told.append(
+                    partial(
+                        tell_opened, self._move(name, properties, storage, place, randomness), log
+                    )
+                )
             file = LogFile(
                 storage, name, properties.log_size, properties.log_sync, randomness, place
             )
-            self._set_aside(file, log)
+            aside = self._set_aside(file)
         except BaseException:
             rows.close()
             raise
-        # From here on a thread calls it, which may wait.
+        if aside is not None:
+            told.append(
+                partial(
+                    log.info,
+                    "{file} goes on in the database, and is called {aside} now",
+                    file=str(self._file),
+                    aside=aside,
+                )
+            )
         rows.waits = True
-        return coordinator_of(reactor, file, self.bridge, log)
+        return file
 
     def _has_gone_on(self, storage: DatabaseStorage) -> bool:
         """Whether the log of the database went on in the file only.
@@ -174,13 +234,11 @@ class DatabaseLog:
         properties: TransactionProperties,
         storage: DatabaseStorage,
         place: str,
-        log: Logger,
         randomness: Callable[[int], bytes],
-    ) -> None:
-        """Have the log of the file go on in the database."""
+    ) -> LogFile:
+        """Have the log of the file go on in the database. Returns that, closed."""
         file = open_file(self._file.parent, self.bridge, name, properties, randomness)
         try:
-            tell_opened(file, log)
             file.copy_to(storage, place)
         except OSError as error:
             raise LogFailed(
@@ -188,9 +246,10 @@ class DatabaseLog:
             ) from error
         finally:
             file.close()
+        return file
 
-    def _set_aside(self, log_file: LogFile, log: Logger) -> None:
-        """Rename the file of a log that has gone on in the database.
+    def _set_aside(self, log_file: LogFile) -> Path | None:
+        """Rename the file, if any, of a log that has gone on here.
 
         :raises LogFailed: there is a file of another log, which would be forgotten.
         """
@@ -198,7 +257,7 @@ class DatabaseLog:
         try:
             data = old.read()
             if data is None:
-                return
+                return None
             identity = read_header(data, old.name)[0].identity
             if identity not in {run.identity for run in log_file.header.earlier}:
                 raise LogFailed(
@@ -214,9 +273,7 @@ class DatabaseLog:
             raise LogFailed(old.name, f"it cannot be set aside: {error}") from error
         finally:
             old.close()
-        log.info(
-            "{file} goes on in the database, and is called {aside} now", file=old.name, aside=aside
-        )
+        return aside
 
 
 @dataclass(frozen=True)
@@ -237,8 +294,11 @@ class PlainLog:
     def _beside(self) -> Path:
         return self.layout.store / self._file.name
 
-    def exists(self) -> bool:
-        """Whether an earlier run has left a log."""
+    def exists(self, reactor: Any) -> bool:
+        """Whether an earlier run has left a log.
+
+        :param reactor: Twisted's.
+        """
         return bool(self.files())
 
     def files(self) -> list[Path]:

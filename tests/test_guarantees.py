@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from bridge.config import model
 from bridge.connections.administered import AdministeredFactory
@@ -89,7 +90,9 @@ def decided(source: str, target: str) -> tuple[str, str]:
     transfer: Any = SimpleNamespace(marks_duplicates=False)
     nobody: Any = None
     coordination: Any = SimpleNamespace(
-        coordinator=lambda: nobody, unfinished=lambda *_: SimpleNamespace(undecided=nobody)
+        open=lambda: succeed(nobody),
+        coordinator=lambda: nobody,
+        unfinished=lambda *_: SimpleNamespace(undecided=nobody),
     )
     log = Logger()
     make = partial(
@@ -109,7 +112,11 @@ def decided(source: str, target: str) -> tuple[str, str]:
         lambda lost: None,
     )
     try:
-        delivery = make().delivery
+        made: list[Any] = []
+        Deferred.fromCoroutine(make()).addBoth(made.append)
+        if isinstance(made[0], Failure):
+            made[0].raiseException()
+        delivery = made[0].delivery
         if delivery.once_by is OnceBy.DUPLICATE_IDS:
             assert transfer.marks_duplicates
             refused: list[Any] = []

@@ -6,7 +6,7 @@ When to try again is :mod:`bridge.jms_link`'s to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -69,7 +69,7 @@ class LinkEndpoints:
         source: AdministeredFactory,
         target: AdministeredFactory,
         connections: Connections,
-        make_pump: Callable[[], Pump],
+        make_pump: Callable[[], Coroutine[Any, Any, Pump]],
         lost: Callable[[EndLost], None],
         log: Logger,
     ) -> None:
@@ -186,7 +186,7 @@ class LinkEndpoints:
         if self._pump is None:
             await self._find(source_factory, self._source_not_connected)
             await self._find(target_factory, self._target_not_connected)
-            self._pump = self._make_pump()
+            self._pump = await self._make_pump()
         delivery = self._pump.delivery
         source = self._source
         if source is None:

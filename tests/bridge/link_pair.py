@@ -235,6 +235,7 @@ class Rig:
         )
 
     def coordinator(self) -> Coordinator:
+        self.coordination.open()
         return self.coordination.coordinator()
 
     def link(

@@ -6,12 +6,12 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
-from twisted.internet.defer import DeferredList
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.threads import deferToThread
 from twisted.logger import formatEvent
 
@@ -30,6 +30,9 @@ from tests.gateway.broker.store.databases import looking
 from tests.gateway.broker.store.processes import FullDisk
 from tests.gateway.decision_logs import BRIDGE, InDatabase, decision_log, entry
 from tests.postgresql import Cluster, Stop, at
+
+if TYPE_CHECKING:
+    from gateway.broker.store.postgresql.decisions import DecisionRows
 
 pytestmark = pytest.mark.process
 
@@ -285,14 +288,24 @@ class Machine:
     def __init__(self, place: InDatabase, folder: Path, world: World) -> None:
         self.layout = Layout(folder, "here")
         owner = place.owned()
-        self.log = DatabaseLog(lambda: place.rows(owner), self.layout, "shared", BRIDGE)
+        #: What was made, so that no garbage collection ends a session.
+        self.made: list[DecisionRows] = []
+
+        def rows() -> DecisionRows:
+            self.made.append(place.rows(owner))
+            return self.made[-1]
+
+        self.log = DatabaseLog(rows, self.layout, "shared", BRIDGE)
         self._world = world
 
     @property
     def file(self) -> Path:
         return self.layout.transaction_log(BRIDGE)
 
-    def opened(self) -> Coordinator:
+    def exists(self) -> Deferred[bool]:
+        return self.log.exists(reactor)
+
+    def opened(self) -> Deferred[Coordinator]:
         return self.log.open(reactor, TransactionProperties(), self._world.log, os.urandom)
 
 
@@ -302,16 +315,16 @@ async def test_another_machine_completes_what_was_decided(
 ) -> None:
     world = World(messages=3)
     first = Machine(in_database, tmp_path / "first", world)
-    assert not first.log.exists()
-    coordinator = first.opened()
+    assert not await first.exists()
+    coordinator = await first.opened()
     assert coordinator.name == f"shared:{BRIDGE}"
-    assert first.log.exists()
+    assert await first.exists()
     await world.left_waiting(coordinator)
     await world.left_undecided(coordinator)
 
     second = Machine(in_database, tmp_path / "second", world)
-    assert second.log.exists()
-    again = second.opened()
+    assert await second.exists()
+    again = await second.opened()
     assert [one.state for one in again.transactions()] == ["WAITING"]
     assert await again.recover("target", "rm:b", Session(world.b)) == Recovered(committed=1)
     # Of its own log it knows what was not decided. The note of the other may not have been written.
@@ -338,10 +351,10 @@ async def test_the_log_of_a_file_goes_on_in_the_database(
     await world.left_waiting(before)
     await world.left_undecided(before)
     await before.close()
-    assert machine.log.exists()
+    assert await machine.exists()
     kept = machine.file.read_bytes()
 
-    coordinator = machine.opened()
+    coordinator = await machine.opened()
     assert not machine.file.exists()
     aside = machine.file.with_name(f"{machine.file.name}{IN_DATABASE}")
     assert aside.exists()
@@ -352,7 +365,7 @@ async def test_the_log_of_a_file_goes_on_in_the_database(
 
     # As a crash leaves it before the file is renamed.
     shutil.copy(aside, machine.file)
-    again = machine.opened()
+    again = await machine.opened()
     assert again.transactions() == []
     assert not machine.file.exists()
     await again.close()
@@ -365,7 +378,7 @@ async def test_the_log_of_a_file_goes_on_in_the_database(
     later.write([entry(1)], sync=True)
     later.close()
     with pytest.raises(LogFailed, match="a log of its own"):
-        machine.opened()
+        await machine.opened()
     assert machine.file.exists()
 
 
@@ -376,7 +389,7 @@ async def test_a_damaged_file_is_not_taken_over(in_database: InDatabase, tmp_pat
     machine.file.parent.mkdir(parents=True)
     machine.file.write_bytes(b"something else")
     with pytest.raises(LogDamaged):
-        machine.opened()
+        await machine.opened()
     assert machine.file.read_bytes() == b"something else"
     assert not machine.log.rows().exists()
 
@@ -387,7 +400,7 @@ async def test_a_log_in_another_database_may_be_a_copy(
 ) -> None:
     world = World()
     machine = Machine(in_database, tmp_path, world)
-    coordinator = machine.opened()
+    coordinator = await machine.opened()
     await world.left_undecided(coordinator)
     await coordinator.close()
     elsewhere = InDatabase(postgresql.database()).create()
@@ -396,9 +409,60 @@ async def test_a_log_in_another_database_may_be_a_copy(
     rows = elsewhere.rows()
     rows.replace(octets)
     rows.close()
-    copy = Machine(elsewhere, tmp_path / "copy", world).opened()
+    copy = await Machine(elsewhere, tmp_path / "copy", world).opened()
     assert "as the original may be in use there" in str([formatEvent(e) for e in world.events])
     await copy.recover("source", "rm:a", Session(world.a))
     assert len(world.a.prepared) == 1
     await copy.close()
     postgresql.drop(elsewhere.argument)
+
+
+# --- while the database does not answer
+
+
+@pytest_twisted.ensureDeferred
+async def test_opening_a_log_does_not_hold_up_the_reactor(
+    postgresql: Cluster, in_database: InDatabase, tmp_path: Path
+) -> None:
+    with Proxy(postgresql.port) as proxy:
+        through = InDatabase(at(in_database.argument, proxy.port), answer_seconds=ANSWER_SECONDS)
+        machine = Machine(through, tmp_path, World())
+        silent = proxy.when(Trigger(Toward.SERVER, rb"decision_log", Fault.SILENCE, after=False))
+        for begin in (machine.exists, machine.opened):
+            asked = begin()
+            assert not asked.called
+            # It answers others meanwhile.
+            await deferToThread(silent.fired.wait, 10.0)
+            assert not asked.called
+            with pytest.raises(LogFailed, match="no answer for 1 seconds"):
+                await asked
+            silent = proxy.when(
+                Trigger(Toward.SERVER, rb"decision_log", Fault.SILENCE, after=False)
+            )
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_log_that_is_opened_for_none_is_closed(
+    in_database: InDatabase, tmp_path: Path
+) -> None:
+    machine = Machine(in_database, tmp_path, World())
+    opening = machine.opened()
+    opening.cancel()
+    with pytest.raises(CancelledError):
+        await opening
+    with looking(in_database.database) as session:
+
+        def sessions() -> int:
+            found: int = session.execute(
+                "SELECT count(*) FROM pg_stat_activity, owner WHERE application_name = owner.session"
+            ).fetchall()[0][0]
+            return found
+
+        await deferToThread(
+            until,
+            lambda: (
+                session.execute("SELECT turn FROM decision_log").fetchall() == [(0,)]
+                and not sessions()
+            ),
+            "the log was not opened and closed",
+        )

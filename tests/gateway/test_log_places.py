@@ -49,7 +49,9 @@ class Instance:
         store = self.tool.store()
         try:
             log = DatabaseLog(lambda: rows_of(store, BRIDGE), self.tool.layout, "one", BRIDGE)
-            coordinator = log.open(reactor, TransactionProperties(), self.world.log, os.urandom)
+            coordinator = await log.open(
+                reactor, TransactionProperties(), self.world.log, os.urandom
+            )
             yield coordinator
             await coordinator.close()
         finally:
@@ -90,7 +92,7 @@ async def test_a_coordinator_stays_the_same_wherever_its_log_is(instance: Instan
         assert not instance.file.exists()
         shutil.rmtree(tool.layout.store)
         assert tool("backup", "tbl", "-dir", str(tool.layout.store))[0] == 0
-        assert instance.plain.exists()
+        assert instance.plain.files()
         async with instance.in_file() as coordinator:
             assert [one.state for one in coordinator.transactions()] == ["WAITING"]
             assert await instance.rolled_back(coordinator) == 1

@@ -13,9 +13,10 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -25,6 +26,7 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.link.attempts import FOR_EVER, Retries
 from bridge.link.delivery.unfinished import LostMessages, OpenTransactions
 from bridge.xa.coordinator import Coordinator
+from bridge.xa.errors import TransactionError
 from bridge.xa.reminders import TransactionReminders
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.reactor.deferreds import deferred, shield
@@ -39,17 +41,23 @@ AGAIN_S: Final = 60.0
 class BackgroundRecovery:
     """The coordinator of one bridge.
 
-    :param open: opens the coordinator.
-    :param left: says whether an earlier run has left a log.
+    :param open: opens the coordinator, at once or later.
+    :param left: says whether an earlier run has left a log, at once or later.
     :param log: the bridge's.
     """
 
     def __init__(
-        self, reactor: Any, open: Callable[[], Coordinator], left: Callable[[], bool], log: Logger
+        self,
+        reactor: Any,
+        open: Callable[[], Coordinator | Deferred[Coordinator]],
+        left: Callable[[], bool | Deferred[bool]],
+        log: Logger,
     ) -> None:
         self._reactor: Final = reactor
         self._open: Final = open
         self._left: Final = left
+        #: Those that wait for the coordinator to be opened.
+        self._waiting: list[Deferred[Coordinator]] = []
         self._log: Final = log
         self._coordinator: Coordinator | None = None
         self._reminders: TransactionReminders | None = None
@@ -67,17 +75,46 @@ class BackgroundRecovery:
         return self._coordinator
 
     def coordinator(self) -> Coordinator:
-        """The coordinator, opened. :raises TransactionError: its log cannot be."""
-        if self._coordinator is None:
-            self._coordinator = self._open()
-            self._coordinator.left = self._left_something
-            bridge = self._coordinator.name.rpartition(":")[2]
-            self._reminders = TransactionReminders(
-                self._reactor, bridge, self._coordinator.transactions, self._log
-            )
+        """The coordinator, which was opened."""
+        assert self._coordinator is not None, "it is opened first"
         return self._coordinator
 
-    def start(self, factories: Sequence[AdministeredFactory]) -> None:
+    def open(self) -> Deferred[Coordinator]:
+        """Open the coordinator once; concurrent callers share the attempt.
+
+        :returns: fails with TransactionError if its log cannot be opened, with ProviderUnavailable
+            after :meth:`stop`.
+        """
+        if self._coordinator is not None:
+            return succeed(self._coordinator)
+        if self._stopped:
+            return fail(ProviderUnavailable("the bridge was stopped"))
+        waiter: Deferred[Coordinator] = Deferred()
+        self._waiting.append(waiter)
+        if len(self._waiting) == 1:
+            Deferred.fromCoroutine(self._opened()).addBoth(self._answer)
+        return waiter
+
+    async def _opened(self) -> Coordinator:
+        opening = self._open()
+        coordinator = await opening if isinstance(opening, Deferred) else opening
+        self._coordinator = coordinator
+        coordinator.left = self._left_something
+        self._reminders = TransactionReminders(
+            self._reactor,
+            coordinator.name.rpartition(":")[2],
+            coordinator.transactions,
+            self._log,
+        )
+        return coordinator
+
+    def _answer(self, result: Any) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(result)
+
+    @deferred
+    async def start(self, factories: Sequence[AdministeredFactory]) -> None:
         """Complete what runs left at these resource managers, now and later.
 
         This covers an earlier run's transactions and those that links leave from now on.
@@ -85,9 +122,12 @@ class BackgroundRecovery:
         :raises TransactionError: the log cannot be opened.
         """
         self._factories.update({factory.config.ref_name: factory for factory in factories})
-        if not self._left():
+        left = self._left()
+        if not (await left if isinstance(left, Deferred) else left):
             return
-        self.coordinator()
+        await self.open()
+        if self._stopped:
+            return
         for factory in factories:
             self._begin(factory.config.ref_name)
 
@@ -154,9 +194,7 @@ class BackgroundRecovery:
         factory = self._factories.get(ref_name)
         if factory is None or factory.config.multi_rm or ref_name in self._recovering:
             return
-        self._recovering[ref_name] = recovering = Deferred.fromCoroutine(
-            self._recover(self.coordinator(), factory)
-        )
+        self._recovering[ref_name] = recovering = Deferred.fromCoroutine(self._recover(factory))
 
         def asked(_: None) -> None:
             # Another may be asked in its stead by now.
@@ -182,16 +220,26 @@ class BackgroundRecovery:
         self._again.clear()
         for each in list(self._recovering.values()):
             each.cancel()
+        if self._waiting:
+            # What comes late has a log to let go of.
+            await self._late()
         if self._reminders is not None:
             self._reminders.stop()
         coordinator, self._coordinator = self._coordinator, None
         if coordinator is not None:
             await coordinator.close()
 
-    async def _recover(self, coordinator: Coordinator, factory: AdministeredFactory) -> None:
+    async def _late(self) -> None:
+        waiter: Deferred[Coordinator] = Deferred()
+        self._waiting.append(waiter)
+        with suppress(TransactionError):
+            await waiter
+
+    async def _recover(self, factory: AdministeredFactory) -> None:
         retries = Retries(FOR_EVER, RETRY_S, grows=True)
         failed = 0
         try:
+            coordinator = await self.open()
             while True:
                 try:
                     await factory.find()

@@ -37,7 +37,7 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 
 
-def new_pump(
+async def new_pump(
     reactor: Any,
     link: Link,
     source: AdministeredFactory,
@@ -74,6 +74,7 @@ def new_pump(
     transfer.marks_duplicates = False
     delivery: Delivery
     if by_xa:
+        await coordination.open()
         unfinished = coordination.unfinished(name, lambda: LostMessages(name, dead_queues, log))
         delivery = XADelivery(
             reactor, link, source, target, connections, coordination, unfinished, lost

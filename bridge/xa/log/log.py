@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
 
 from bridge.xa.decision_log import Change, Entry, Presumed
 from bridge.xa.errors import LogFailed, NotWritten
 from bridge.xa.log.file import LogFile
 from gateway.reactor.deferreds import outcome
+
+T = TypeVar("T")
 
 #: Seconds that a change which is only noted may wait for one that is synced.
 LAZY_S: Final = 0.2
@@ -42,6 +45,25 @@ def log_thread(name: str) -> Put:
     # A daemon: a process that fails without closing its log must be able to end.
     threading.Thread(target=run, name=name, daemon=True).start()
     return jobs.put
+
+
+def ask(reactor: Any, put: Put, question: Callable[[], T]) -> Deferred[T]:
+    """Have a log's thread call ``question``.
+
+    :returns: fires on the reactor's thread; fails as that raises.
+    """
+    answer: Deferred[T] = Deferred()
+
+    def job() -> None:
+        result: T | Failure
+        try:
+            result = question()
+        except BaseException:  # noqa: BLE001 - who asked is told
+            result = Failure()  # type: ignore[no-untyped-call]
+        reactor.callFromThread(answer.callback, result)
+
+    put(job)
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from bridge.config.settings import BRIDGE_TM_PROPS, TM_PROPS
 from bridge.xa.coordinator import Coordinator
 from bridge.xa.log.file import FileStorage, LogFile
-from bridge.xa.log.log import FileDecisionLog, log_thread
+from bridge.xa.log.log import FileDecisionLog, Put, log_thread
 from bridge.xa.xids import Xids
 from gateway.instance.layout import make_directory
 from gateway.instance.setting_types import nearest
@@ -183,19 +183,22 @@ def open_file(
     )
 
 
-def coordinator_of(reactor: Any, file: LogFile, bridge: str, log: Logger) -> Coordinator:
+def coordinator_of(
+    reactor: Any, file: LogFile, bridge: str, log: Logger, put: Put | None = None
+) -> Coordinator:
     """Return the coordinator of a bridge whose log is open.
 
     :param reactor: Twisted's.
     :param file: a thread's alone from now on.
     :param log: for operators.
+    :param put: gives that thread a job; without it there is a new one.
     """
     tell_opened(file, log)
     of = file.header
     coordinator = Coordinator(
         reactor,
         of.name,
-        FileDecisionLog(reactor, file, log_thread(f"txlog.{bridge}")),
+        FileDecisionLog(reactor, file, put or log_thread(f"txlog.{bridge}")),
         Xids(of.name, of.identity, of.generation, of.earlier, of.former),
         log,
     )

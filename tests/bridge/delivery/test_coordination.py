@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from bridge.bridge_parts import Parts
 from bridge.config.model import Bridge, ConnectionFactory
@@ -20,6 +21,7 @@ from bridge.link.delivery import background_recovery
 from bridge.link.delivery.background_recovery import AGAIN_S, BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL
 from bridge.link.status import LinkState
+from bridge.xa.coordinator import Coordinator
 from bridge.xa.errors import LogFailed
 from bridge.xa.log.log import FileDecisionLog
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -237,7 +239,7 @@ def test_a_factory_that_the_file_has_no_more_is_not_asked_until_it_is_there_agai
 
 def test_what_another_file_has_unchanged_is_not_asked_for_that() -> None:
     asking = Asking(lambda: fail(ProviderUnavailable("away")))
-    asking.coordination.coordinator()
+    asking.coordination.open()
     asking.coordination.configure([asking.factory])
     assert asking.provider.asked == []
 
@@ -276,6 +278,7 @@ def test_what_the_coordinator_has_left_is_asked_for(several: bool, times: int) -
     asking = Asking(lambda: fail(ProviderUnavailable("away")), multi_rm=several)
     asking.coordination._left = lambda: False  # type: ignore[misc]
     asking.coordination.start([asking.factory])
+    asking.coordination.open()
     asking.coordination.coordinator().left("wary")
     asking.coordination.coordinator().left("another")
     asking.clock.advance(AGAIN_S)
@@ -291,3 +294,74 @@ async def test_two_brokers_of_one_name_are_not_taken_for_one(brokers: Rig) -> No
     await link.stop()
     assert brokers.coordinator().transactions() == []
     assert await brokers.source.rest(SOURCE) == []
+
+
+class Late:
+    """A coordination whose log is opened some time."""
+
+    def __init__(self, left: bool = True) -> None:
+        self.process = Process(MemoryStorage(), at_once=True)
+        self.opening: Deferred[Coordinator] = Deferred()
+        self.calls = 0
+        self.asked = Deferred[bool]()
+        log = Logger(observer=lambda event: None)  # type: ignore[arg-type]
+        self.coordination = BackgroundRecovery(Clock(), self._open, lambda: self.asked, log)
+        provider: Any = Wary(Deferred)
+        self.provider = provider
+        self.factory = AdministeredFactory(
+            ConnectionFactory("wary"), provider, Credentials("", ""), "wary"
+        )
+
+    def _open(self) -> Deferred[Coordinator]:
+        self.calls += 1
+        return self.opening
+
+
+def test_the_start_waits_until_the_log_is_open() -> None:
+    late = Late()
+    ends: list[Any] = []
+    late.coordination.start([late.factory]).addBoth(ends.append)
+    late.asked.callback(True)
+    late.coordination.open().addBoth(ends.append)
+    assert (ends, late.calls, late.provider.asked) == ([], 1, [])
+    late.opening.callback(late.process.coordinator)
+    assert ends == [None, late.process.coordinator]
+    assert len(late.provider.asked) == 1
+    late.coordination.open().addBoth(ends.append)
+    assert (ends[2], late.calls) == (late.process.coordinator, 1)
+
+
+def test_a_log_that_cannot_be_opened_is_tried_again_the_next_time() -> None:
+    late = Late()
+    failures: list[Failure] = []
+    for _ in range(2):
+        late.coordination.open().addErrback(failures.append)
+    late.opening.errback(LogFailed("the log", "away"))
+    assert [failure.type for failure in failures] == [LogFailed, LogFailed]
+    late.opening = succeed(late.process.coordinator)
+    opened: list[Coordinator] = []
+    late.coordination.open().addCallback(opened.append)
+    assert opened == [late.process.coordinator]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_log_that_is_open_after_the_stop_is_closed(fails: bool) -> None:
+    late = Late()
+    ends: list[Any] = []
+    late.coordination.start([late.factory]).addErrback(ends.append)
+    late.asked.callback(True)
+    stopped: list[None] = []
+    late.coordination.stop().addCallback(stopped.append)
+    assert stopped == []
+    if fails:
+        late.opening.errback(LogFailed("the log", "away"))
+        assert [failure.type for failure in ends] == [LogFailed]
+    else:
+        late.opening.callback(late.process.coordinator)
+        assert ends == []
+    assert stopped == [None]
+    assert late.coordination.opened is None
+    assert late.provider.asked == []
+    late.coordination.open().addErrback(ends.append)
+    assert ends[-1].type is ProviderUnavailable
+    assert late.calls == 1

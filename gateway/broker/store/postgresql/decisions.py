@@ -70,8 +70,8 @@ class DecisionRows:
     :param owner: who writes it.
     :param bridge: the log's name, and the bridge's.
     :param reconnect_seconds: for so long the database may be out of reach before a call fails.
-    :ivar waits: whether calls wait for the database at all. Not at first, so that opening a log on
-        the reactor's thread does not.
+    :ivar waits: whether calls wait for the database at all. Not at first, so that the start of a
+        bridge does not.
     """
 
     def __init__(self, owner: OwnerIdentity, bridge: str, reconnect_seconds: float) -> None:
