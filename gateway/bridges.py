@@ -387,7 +387,7 @@ def _coordination(
     from bridge.link.delivery.background_recovery import BackgroundRecovery
     from bridge.xa.log.opening import TransactionProperties
 
-    properties, warnings = TransactionProperties.read(settings, name)
+    properties, warnings = TransactionProperties.read(settings, name, decisions.synced)
     for warning in warnings:
         log.warn("{warning}", warning=str(warning))
     opened = partial(decisions.open, reactor, properties, log, os.urandom)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -104,6 +104,9 @@ class DatabaseLog:
     :param rows: makes the rows of the log.
     :param whose: the id of the broker, or of its cluster, of which the coordinator has its name.
     """
+
+    #: Whether each decision is synced, whatever the properties say.
+    synced: ClassVar[bool] = True
 
     rows: Callable[[], DecisionRows]
     layout: Layout
@@ -282,6 +285,8 @@ class PlainLog:
 
     One that ``imqdbmgr backup`` has left beside the messages goes on in its place.
     """
+
+    synced: ClassVar[bool] = False
 
     layout: Layout
     bridge: str

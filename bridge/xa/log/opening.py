@@ -70,9 +70,12 @@ class TransactionProperties:
     log_sync: bool = True
 
     @staticmethod
-    def read(settings: Settings, bridge: str) -> tuple[TransactionProperties, tuple[Problem, ...]]:
+    def read(
+        settings: Settings, bridge: str, synced: bool = False
+    ) -> tuple[TransactionProperties, tuple[Problem, ...]]:
         """Return the properties of the bridge of that name, and warnings.
 
+        :param synced: the log syncs each decision, whatever they say.
         :raises SettingsError: with all malformed pairs, unknown keys and bad values.
         """
         values: dict[str, Any] = {}
@@ -90,7 +93,7 @@ class TransactionProperties:
                     )
         if wrong:
             raise SettingsError(wrong)
-        if not values.get(SYNC, True):
+        if not values.get(SYNC, True) and not synced:
             setting, name = (
                 (BRIDGE_TM_PROPS, bridge)
                 if SYNC in settings.named(BRIDGE_TM_PROPS, bridge)

@@ -247,9 +247,9 @@ async def test_what_waits_is_completed_however_often_the_log_was_moved(
 # --- its properties
 
 
-def properties(*given: str) -> tuple[TransactionProperties, list[str]]:
+def properties(*given: str, synced: bool = False) -> tuple[TransactionProperties, list[str]]:
     settings, _ = read(DECLARED, None, given)
-    found, warnings = TransactionProperties.read(settings, "mq")
+    found, warnings = TransactionProperties.read(settings, "mq", synced)
     assert all(warning.severity is Severity.WARNING for warning in warnings)
     return found, [str(warning) for warning in warnings]
 
@@ -284,6 +284,7 @@ def test_without_syncs_there_is_a_warning() -> None:
         (warning,) = properties(f"{name}=txlogSync=false")[1]
         assert name in warning
         assert "lose" in warning
+        assert properties(f"{name}=txlogSync=false", synced=True)[1] == []
 
 
 @pytest.mark.parametrize("key", IGNORED)
