@@ -87,20 +87,25 @@ class Tables:
         return f"{self._where} is an empty store.{_stay(kept)}"
 
     def remove_bridge(self, bridge: str, confirm: Confirm, force: bool) -> str:
-        """Remove the transaction log of a bridge. Returns what was done.
+        """Remove what a bridge keeps, and its row among the cluster's bridges.
 
         :param force: also with transactions that are not finished.
-        :raises StoreError: there is no log, or it has such transactions.
+        :returns: what was done.
+        :raises StoreError: there is nothing of it, or its log has such transactions.
         """
         with self._reached(), administration.held(self._database) as held:
             stored = next((log for log in held.logs() if log.bridge == bridge), None)
             if stored is None:
-                raise StoreError(f"{self.described}, has no transaction log of bridge {bridge}")
+                if bridge not in held.bridges():
+                    raise StoreError(f"{self.described}, has no transaction log of bridge {bridge}")
+                confirm(f"Have bridge {bridge} be no broker's in its cluster?")
+                held.remove_bridge(bridge)
+                return f"Bridge {bridge} is no broker's in its cluster now."
             state = self._logs.state(stored)
             if not force:
                 state.check_over(self.described)
             confirm(f"Remove the transaction log of bridge {bridge} from {self.described}?")
-            held.remove_log(bridge)
+            held.remove_bridge(bridge)
         return f"The transaction log of bridge {state} is removed from {self.described}."
 
     def upgrade(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +17,7 @@ from psycopg.sql import SQL, Identifier
 
 from gateway.broker.store.contents import Contents
 from gateway.broker.store.interface import StoreError
-from gateway.broker.store.postgresql import copying, decision_tables, ownership
+from gateway.broker.store.postgresql import cluster, copying, decision_tables, ownership
 from gateway.broker.store.postgresql.connecting import NAME, Database, Session
 from gateway.broker.store.postgresql.copying import Snapshot
 from gateway.broker.store.postgresql.decision_tables import StoredLog
@@ -126,6 +126,7 @@ class Held:
         self._session = session
         self._epoch = _epoch(owner)
         self._owned = owner is not None
+        self._orders: Sequence[tuple[object, ...]] = ()
         found = session.execute(
             "SELECT 1 FROM pg_namespace WHERE nspname = %b", (database.schema,)
         ).fetchall()
@@ -143,6 +144,14 @@ class Held:
             )
         with self._session.transaction():
             self._drop()
+            cluster.leave(self._database, self._session)
+
+    def bridges(self) -> list[str]:
+        """Return the bridges that this broker owns in its cluster.
+
+        :raises psycopg.Error: as the database does.
+        """
+        return cluster.owned_bridges(self._database, self._session)
 
     def logs(self) -> list[StoredLog]:
         """Return the decision logs of bridges by the names of those.
@@ -162,18 +171,19 @@ class Held:
         with self._session.transaction():
             logs = self._drop()
             ownership.create(self._database, self._session, new_id(), self._epoch)
-            for log in logs:
-                decision_tables.put(self._session, log)
+            self._put_back(logs)
         return logs
 
-    def remove_log(self, bridge: str) -> None:
-        """Remove the decision log of a bridge, completely or not at all.
+    def remove_bridge(self, bridge: str) -> None:
+        """Remove what a bridge keeps, and that this broker owns it, or nothing.
 
         :raises psycopg.Error: as the database does.
         """
         with self._session.transaction():
             self._end_owner()
             decision_tables.remove(self._session, bridge)
+            self._session.execute("DELETE FROM bridge_orders WHERE bridge = %b", (bridge.encode(),))
+            cluster.disown(self._database, self._session, bridge)
 
     def restore(
         self,
@@ -193,9 +203,15 @@ class Held:
         with self._session.transaction():
             logs = choose(self._drop())
             count = copying.write(self._database, self._session, contents, self._epoch, shift)
-            for log in logs:
-                decision_tables.put(self._session, log)
+            self._put_back(logs)
         return count
+
+    def _put_back(self, logs: Sequence[StoredLog]) -> None:
+        """Have the new tables the logs, and the orders of operators."""
+        for log in logs:
+            decision_tables.put(self._session, log)
+        for row in self._orders:
+            self._session.execute("INSERT INTO bridge_orders VALUES (%b, %b)", row)
 
     def _end_owner(self) -> None:
         """Keep lost owners and other brokers from changing a log."""
@@ -207,6 +223,10 @@ class Held:
         """Drop the schema. Returns the decision logs that it had."""
         self._end_owner()
         logs = self.logs()
+        if self.exists:
+            self._orders = self._session.execute(
+                "SELECT bridge, orders FROM bridge_orders", binary=True
+            ).fetchall()
         self._session.execute(
             SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self._database.schema))
         )

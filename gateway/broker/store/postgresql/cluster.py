@@ -21,7 +21,7 @@ import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
 from gateway.broker.store.interface import StoreError, StoreFailed, StoreVersionUnknown
-from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql import decision_tables, ownership
 from gateway.broker.store.postgresql.connecting import Database, Session
 from gateway.broker.store.postgresql.decisions import OwnerIdentity
 from gateway.broker.store.postgresql.proven import ProvenSession
@@ -248,15 +248,13 @@ class ClusterRows:
             row = self._locked_row(session, bridge)
             if row[0] != other.id:
                 return False
-            look = SQL("SET LOCAL search_path = {}")
-            session.execute(look.format(Identifier(other.schema)))
+            _enter(session, other.schema)
             owner = ownership.look(session)
             if owner.sign != other.sign:
                 return False
             ownership.end(session, owner.session)
             if not ownership.keep(session, other.schema):
                 return False
-            session.execute(look.format(Identifier(self._database.schema)))
             self._move(session, bridge, other.schema, self._database.schema)
             self._set_owner(session, bridge, self._broker, "")
             return True
@@ -282,7 +280,7 @@ class ClusterRows:
             self._sql("SELECT id, schema, settings FROM {}.broker WHERE id <> %b"),
             (self._broker,),
         ).fetchall():
-            session.execute(SQL("SET LOCAL search_path = {}").format(Identifier(schema)))
+            _enter(session, schema)
             if session.execute("SELECT to_regclass('owner')").fetchall()[0][0] is None:
                 # Its tables were deleted.
                 brokers[id] = OtherBroker(id, schema, False, "", "", json.loads(settings))
@@ -291,7 +289,7 @@ class ClusterRows:
             brokers[id] = OtherBroker(
                 id, schema, owner.locked, owner.node, owner.sign, json.loads(settings)
             )
-        session.execute(SQL("SET LOCAL search_path = {}").format(Identifier(self._database.schema)))
+        _enter(session, self._database.schema)
         return View(bridges, brokers, reading)
 
     def _locked_row(self, session: Session, bridge: str) -> tuple[str]:
@@ -314,49 +312,23 @@ class ClusterRows:
         """Move what a bridge keeps from one broker's schema to another's."""
         name = bridge.encode()
         session.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
-        _drop_log(session, target, name)
-        found = session.execute(
-            SQL("SELECT id, turn FROM {}.decision_log WHERE bridge = %b").format(
-                Identifier(source)
-            ),
-            (name,),
+        _enter(session, source)
+        logs = [log for log in decision_tables.stored(session) if log.bridge == bridge]
+        decision_tables.remove(session, bridge)
+        orders = session.execute(
+            "DELETE FROM bridge_orders WHERE bridge = %b RETURNING orders", (name,)
         ).fetchall()
-        for id, turn in found:
-            ((made,),) = session.execute(
-                SQL(
-                    "INSERT INTO {}.decision_log (bridge, turn) VALUES (%b, %b) RETURNING id"
-                ).format(Identifier(target)),
-                (name, turn),
-            ).fetchall()
-            for parity in (0, 1):
-                session.execute(
-                    SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(
-                        Identifier(target, f"decision_{made}_{parity}"),
-                        Identifier(target, "decision"),
-                    )
-                )
-            session.execute(
-                SQL("INSERT INTO {} SELECT * FROM {} WHERE turn = %b").format(
-                    Identifier(target, f"decision_{made}_{turn % 2}"),
-                    Identifier(source, f"decision_{id}_{turn % 2}"),
-                ),
-                (turn,),
-            )
-        _drop_log(session, source, name)
-        # And what its operator has paused or stopped.
-        orders = {
-            "source": Identifier(source, "bridge_orders"),
-            "target": Identifier(target, "bridge_orders"),
-        }
-        session.execute(SQL("DELETE FROM {target} WHERE bridge = %b").format(**orders), (name,))
-        session.execute(
-            SQL("INSERT INTO {target} SELECT * FROM {source} WHERE bridge = %b").format(**orders),
-            (name,),
-        )
-        session.execute(SQL("DELETE FROM {source} WHERE bridge = %b").format(**orders), (name,))
+        _enter(session, target)
+        decision_tables.remove(session, bridge)
+        for log in logs:
+            decision_tables.put(session, log)
+        session.execute("DELETE FROM bridge_orders WHERE bridge = %b", (name,))
+        for (text,) in orders:
+            session.execute("INSERT INTO bridge_orders VALUES (%b, %b)", (name, text))
+        _enter(session, self._database.schema)
 
     def _sql(self, text: str) -> Composed:
-        return SQL(text).format(Identifier(self._database.cluster))
+        return _in_cluster(text, self._database)
 
 
 def ensure(database: Database, session: Session, cluster: str) -> None:
@@ -378,10 +350,10 @@ def ensure(database: Database, session: Session, cluster: str) -> None:
                 raise StoreFailed(
                     f"{place}, is missing, and this user may not make it: have one made that this user owns"
                 ) from error
-            session.execute(SQL("SET LOCAL search_path = {}").format(schema))
+            _enter(session, database.cluster)
             session.execute(text.read_text("utf-8"))
             session.execute("INSERT INTO meta VALUES ('version', %b)", (str(CLUSTER_VERSION),))
-            session.execute(SQL("SET LOCAL search_path = {}").format(Identifier(database.schema)))
+            _enter(session, database.schema)
     version = session.execute(
         SQL("SELECT value FROM {}.meta WHERE key = 'version'").format(schema)
     ).fetchall()
@@ -394,17 +366,54 @@ def _has_tables(session: Session, schema: str) -> bool:
     return found[0][0] is not None
 
 
-def _drop_log(session: Session, schema: str, bridge: bytes) -> None:
-    for (id,) in session.execute(
-        SQL("DELETE FROM {}.decision_log WHERE bridge = %b RETURNING id").format(
-            Identifier(schema)
+def owned_bridges(database: Database, session: Session) -> list[str]:
+    """Return the bridges that this broker owns in its cluster.
+
+    :raises psycopg.Error: as the database does.
+    """
+    if not database.cluster or not _has_tables(session, database.cluster):
+        return []
+    rows = session.execute(
+        _in_cluster(
+            "SELECT name FROM {0}.bridge JOIN {0}.broker ON id = broker WHERE schema = %b ORDER BY 1",
+            database,
         ),
-        (bridge,),
-    ).fetchall():
-        for parity in (0, 1):
-            session.execute(
-                SQL("DROP TABLE {}").format(Identifier(schema, f"decision_{id}_{parity}"))
-            )
+        (database.schema,),
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
+def disown(database: Database, session: Session, bridge: str) -> None:
+    """Have a bridge of this broker be no broker's, within a transaction.
+
+    :raises psycopg.Error: as the database does.
+    """
+    if bridge in owned_bridges(database, session):
+        session.execute(_in_cluster("DELETE FROM {}.bridge WHERE name = %b", database), (bridge,))
+
+
+def leave(database: Database, session: Session) -> None:
+    """Have the cluster forget this broker, within a transaction.
+
+    :raises psycopg.Error: as the database does.
+    """
+    for bridge in owned_bridges(database, session):
+        disown(database, session, bridge)
+    if database.cluster and _has_tables(session, database.cluster):
+        for text in (
+            "DELETE FROM {0}.configuration USING {0}.broker WHERE broker = id AND schema = %b",
+            "DELETE FROM {0}.broker WHERE schema = %b",
+        ):
+            session.execute(_in_cluster(text, database), (database.schema,))
+
+
+def _in_cluster(text: str, database: Database) -> Composed:
+    return SQL(text).format(Identifier(database.cluster))
+
+
+def _enter(session: Session, schema: str) -> None:
+    """Look for tables in this schema until the transaction ends."""
+    session.execute(SQL("SET LOCAL search_path = {}").format(Identifier(schema)))
 
 
 def _json(values: Mapping[str, str]) -> str:

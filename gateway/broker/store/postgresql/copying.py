@@ -51,10 +51,10 @@ _ATTEMPTS: Final = 20
 #: would make of it.
 _SPARSE_BITS: Final = 4
 _SPARSE_OCTETS: Final = 16 << 20
-#: Tables of which a copy has rows, besides those in segments; and those that are about the schema
-#: and its owner.
+#: Tables of which a copy has rows, besides those in segments; and those that are about the schema,
+#: its owner and operators.
 ROWS: Final = ("destination", "subscription", "branch")
-_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1", "reserve")
+_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1", "reserve", "bridge_orders")
 
 
 class SnapshotReader(Reader):

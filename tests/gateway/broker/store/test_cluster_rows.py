@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.broker.store.interface import StoreError, StoreFailed
-from gateway.broker.store.postgresql import ownership
+from gateway.broker.store.postgresql import administration, ownership
 from gateway.broker.store.postgresql.cluster import ClusterRows
 from gateway.broker.store.postgresql.connecting import Database
 from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
@@ -202,3 +202,72 @@ def test_tables_of_another_version_are_refused(
     with pytest.raises(StoreError, match="version 2"):
         fresh.look()
     fresh.close()
+
+
+# --- what an operator removes, and what stays
+
+
+def orders_of(broker: Broker) -> dict[str, str]:
+    with looking(broker.database) as session:
+        rows = session.execute("SELECT bridge, orders FROM bridge_orders", binary=True).fetchall()
+    return {name.decode(): text for name, text in rows}
+
+
+def give_orders(broker: Broker, text: str) -> None:
+    with looking(broker.database) as session:
+        session.execute("INSERT INTO bridge_orders VALUES (%b, %b)", (BRIDGE.encode(), text))
+
+
+def test_a_bridge_takes_its_operators_orders_along(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    give_orders(east, '{"a": "PAUSED"}')
+    give_orders(west, '{"a": "STOPPED"}')
+    east.cluster.give(BRIDGE, "west", "")
+    assert orders_of(west) == {BRIDGE: '{"a": "PAUSED"}'}
+    assert orders_of(east) == {}
+
+
+def test_a_bridge_that_is_removed_is_free(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE, "stays"])
+    west.cluster.enter({}, ["others"])
+    give_orders(east, '{"a": "PAUSED"}')
+    log = east.log()
+    log.replace(b"over")
+    log.close()
+    east.die()
+    with administration.held(east.database) as held:
+        assert held.bridges() == [BRIDGE, "stays"]
+        held.remove_bridge(BRIDGE)
+        # It is another broker's.
+        held.remove_bridge("others")
+    assert orders_of(east) == {}
+    assert tables_of_logs(east.database) == 0
+    assert owners(west) == {"stays": "east", "others": "west"}
+    assert west.cluster.enter({}, [BRIDGE]).bridges[BRIDGE].broker == "west"
+
+
+def test_a_broker_that_is_deleted_leaves_the_cluster(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    east.cluster.describe(BRIDGE, {}, 0)
+    west.cluster.enter({}, ["others"])
+    east.die()
+    with administration.held(east.database) as held:
+        held.delete()
+    view = west.cluster.look()
+    assert (set(view.bridges), set(view.brokers)) == ({"others"}, set())
+
+
+def test_orders_outlive_tables_that_are_made_anew(broker: Callable[[str], Broker]) -> None:
+    east = broker("east")
+    east.cluster.enter({}, [BRIDGE])
+    give_orders(east, '{"a": "PAUSED"}')
+    east.die()
+    with administration.held(east.database) as held:
+        held.recreate()
+    assert orders_of(east) == {BRIDGE: '{"a": "PAUSED"}'}
+    east.own()
+    assert owners(east) == {BRIDGE: "east"}
